@@ -1,0 +1,1 @@
+"""What the operator and the engine share: resource specs, run documents, names. The operator imports nothing else of the engine."""

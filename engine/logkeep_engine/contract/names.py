@@ -1,0 +1,59 @@
+"""Names that the operator and the engine both use: exit codes, environment variables, ConfigMap keys, paths in the pod."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the driver and of the `logkeep` command.
+
+    The Job's `podFailurePolicy` retries 1 and fails at once on 2, 3 and 4.
+    """
+
+    OK = 0
+    FAILED = 1  # may succeed when tried again; `logkeep verify`: faults were found
+    REFUSED = 2  # the configuration, the archive or the target must change first
+    FENCED = 3  # another run owns the archive
+    DATA_LOSS = 4  # records were gone before they could be archived, and onDataLoss is Fail
+    INTERRUPTED = 130
+
+
+NEVER_RETRIED = (ExitCode.REFUSED, ExitCode.FENCED, ExitCode.DATA_LOSS)
+
+# Environment of driver and executors. Values come from Secrets by secretKeyRef, or from the user's shell for the CLI.
+ENV_KAFKA_USERNAME = "LOGKEEP_KAFKA_USERNAME"
+ENV_KAFKA_PASSWORD = "LOGKEEP_KAFKA_PASSWORD"
+ENV_KAFKA_CA_FILE = "LOGKEEP_KAFKA_CA_FILE"
+ENV_KAFKA_CERT_FILE = "LOGKEEP_KAFKA_CERT_FILE"
+ENV_KAFKA_KEY_FILE = "LOGKEEP_KAFKA_KEY_FILE"
+ENV_S3_ACCESS_KEY = "AWS_ACCESS_KEY_ID"
+ENV_S3_SECRET_KEY = "AWS_SECRET_ACCESS_KEY"
+ENV_S3_SESSION_TOKEN = "AWS_SESSION_TOKEN"
+ENV_POD_NAME = "LOGKEEP_POD_NAME"
+ENV_POD_IP = "LOGKEEP_POD_IP"
+ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
+
+# Keys inside the Secrets that a resource refers to.
+SECRET_SASL_USERNAME = "username"
+SECRET_SASL_PASSWORD = "password"
+SECRET_CA = "ca.crt"
+SECRET_CLIENT_CERT = "tls.crt"
+SECRET_CLIENT_KEY = "tls.key"
+SECRET_S3_ACCESS_KEY = "accessKeyId"
+SECRET_S3_SECRET_KEY = "secretAccessKey"
+SECRET_S3_SESSION_TOKEN = "sessionToken"
+
+# Where the operator mounts things in driver and executor pods.
+PATH_REQUEST_DIR = "/etc/logkeep/run"
+PATH_KAFKA_CA_DIR = "/etc/logkeep/kafka-ca"
+PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
+PATH_TERMINATION_LOG = "/dev/termination-log"
+
+# Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the driver).
+KEY_REQUEST = "request.json"
+KEY_EXECUTOR_TEMPLATE = "executor-pod.yaml"
+KEY_PROGRESS = "progress.json"
+KEY_RESULT = "result.json"
+
+TERMINATION_MESSAGE_MAX_BYTES = 4096

@@ -1,0 +1,202 @@
+"""What the operator hands to a run, and what the run reports back: three JSON documents.
+
+`RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on, `RunResult` is
+written there once at its end and, shortened, as the pod's termination message. All are small whatever the number of partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+FORMAT = 1
+MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
+MAX_LIST = 20
+
+
+class ContractError(ValueError):
+    """A document of another version, or not of this kind at all."""
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {(_camel(key) if isinstance(key, str) else key): _to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item) for item in value]
+    return value
+
+
+class _Document:
+    """JSON in camelCase with a format number; unknown keys of a document of the same format are an error."""
+
+    def to_json(self) -> str:
+        body = {_camel(f.name): self._field_to_json(f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return json.dumps({"format": FORMAT, **body}, separators=(",", ":"), ensure_ascii=False)
+
+    def _field_to_json(self, name: str) -> Any:
+        value = getattr(self, name)
+        if name in ("spec", "spark_conf"):
+            return value
+        if hasattr(value, "__dataclass_fields__"):
+            return _to_json(asdict(value))
+        if isinstance(value, (list, tuple)):
+            return [_to_json(asdict(item)) if hasattr(item, "__dataclass_fields__") else item for item in value]
+        return value
+
+    @classmethod
+    def _body(cls, text: str | bytes) -> dict[str, Any]:
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise ContractError(f"{cls.__name__}: not JSON: {error}") from error
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            found = document.get("format") if isinstance(document, dict) else type(document).__name__
+            raise ContractError(f"{cls.__name__}: format {found!r}, this version reads {FORMAT}")
+        names = {_camel(f.name): f.name for f in fields(cls)}  # type: ignore[arg-type]
+        body = {key: value for key, value in document.items() if key != "format"}
+        unknown = sorted(set(body) - set(names))
+        if unknown:
+            raise ContractError(f"{cls.__name__}: unknown keys {unknown}")
+        return {names[key]: value for key, value in body.items()}
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        try:
+            return cls(**cls._body(text))
+        except TypeError as error:
+            raise ContractError(f"{cls.__name__}: {error}") from error
+
+
+def _record(kind: type[Any], value: Mapping[str, Any]) -> Any:
+    names = {_camel(f.name): f.name for f in fields(kind)}
+    return kind(**{names[key]: item for key, item in value.items()})
+
+
+@dataclass(frozen=True)
+class RunRequest(_Document):
+    """One run. `spec` is the resource's spec as written; for a restore `source.backupRef` is already resolved to `source.storage`.
+
+    `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's `spark.conf` included.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    run_id: str
+    spec: dict[str, Any]
+    progress_config_map: str | None = None
+    spark_conf: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PartitionProgress:
+    """Offsets are source offsets: this run does [start, end) and has done [start, at)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    at: int
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Progress(_Document):
+    """A view of a run that goes on. Times are seconds since the epoch; bytes are those of batches.
+
+    `partitions_shown` is complete up to MAX_PARTITIONS_SHOWN, then the ones furthest behind.
+    """
+
+    run_id: str
+    phase: str  # Starting, Planning, Checking, Running, Finishing
+    start_time: float
+    update_time: float
+    attempt: int = 1
+    topics: int = 0
+    partitions: int = 0
+    partitions_done: int = 0
+    records: int = 0
+    bytes: int = 0
+    offsets_done: int = 0
+    offsets_total: int = 0
+    partitions_shown: tuple[PartitionProgress, ...] = ()
+
+    @property
+    def percent(self) -> int:
+        """0 to 100 by offsets; 100 when there is nothing to do and planning is over."""
+        if self.offsets_total == 0:
+            return 0 if self.phase in ("Starting", "Planning") else 100
+        return min(100, self.offsets_done * 100 // self.offsets_total)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        body = cls._body(text)
+        body["partitions_shown"] = tuple(_record(PartitionProgress, item) for item in body.get("partitions_shown", ()))
+        return cls(**body)
+
+
+@dataclass(frozen=True)
+class LossFact:
+    """Offsets [start, end) of a partition that could not be archived or restored, and why."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunResult(_Document):
+    """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of their lengths."""
+
+    run_id: str
+    kind: str
+    outcome: str  # Succeeded, Failed
+    exit_code: int
+    start_time: float
+    end_time: float
+    error_code: str = ""
+    message: str = ""
+    topics: int = 0
+    partitions: int = 0
+    records: int = 0
+    bytes: int = 0
+    segments: int = 0
+    groups: int = 0
+    archive_id: str = ""
+    cluster_id: str = ""
+    epoch: int = 0
+    commit: int = -1
+    loss_total: int = 0
+    loss_offsets: int = 0
+    loss: tuple[LossFact, ...] = ()
+    warnings: tuple[str, ...] = ()
+    offset_map: str = ""  # URI of the folder with a restore's offset maps
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        body = cls._body(text)
+        body["loss"] = tuple(_record(LossFact, item) for item in body.get("loss", ()))
+        body["warnings"] = tuple(body.get("warnings", ()))
+        return cls(**body)
+
+    def to_termination_message(self, limit: int) -> str:
+        """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
+        from dataclasses import replace
+
+        short = replace(self, loss=(), warnings=())
+        for length in (2000, 500, 100, 0):
+            short = replace(short, message=short.message[:length])
+            text = short.to_json()
+            if len(text.encode()) <= limit:
+                return text
+        return text

@@ -1,0 +1,315 @@
+"""Typed specs of `KafkaBackup` and `KafkaRestore`, as written in YAML.
+
+The CRDs in `crds/` are the single source of what a resource may say; a test keeps these models equal to them. Unknown fields are
+refused. Field names are camelCase in YAML and snake_case in Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+GROUP = "logkeep.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+_QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MIN_SEGMENT_BYTES = 1 << 20
+MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
+
+
+class SpecInvalid(ValueError):
+    """The resource is wrong; `problems` is a list of (field path, what is wrong)."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{path}: {what}" for path, what in problems))
+
+
+def parse_quantity(text: str) -> int:
+    """Bytes of a Kubernetes quantity such as `128Mi`. Raises ValueError on anything else."""
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a whole quantity such as 128Mi or 1G")
+    return int(match.group(1)) * _UNITS[match.group(2) or ""]
+
+
+def _regex(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    return pattern
+
+
+def _quantity(text: str) -> str:
+    parse_quantity(text)
+    return text
+
+
+def _segment_bytes(text: str) -> str:
+    size = parse_quantity(text)
+    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
+        raise ValueError(f"{text!r} must be between 1Mi and 2147483647 bytes")
+    return text
+
+
+Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
+Quantity = Annotated[str, AfterValidator(_quantity)]
+SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
+HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class SecretRef(Model):
+    name: Name
+
+
+class Protocol(StrEnum):
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+class Tls(Model):
+    """`caSecretRef`: key ca.crt. `clientCertSecretRef`: keys tls.crt and tls.key."""
+
+    ca_secret_ref: SecretRef | None = None
+    client_cert_secret_ref: SecretRef | None = None
+
+
+class Sasl(Model):
+    """`secretRef`: keys username and password."""
+
+    mechanism: SaslMechanism
+    secret_ref: SecretRef
+
+
+class Security(Model):
+    protocol: Protocol = Protocol.PLAINTEXT
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    @model_validator(mode="after")
+    def _fits_protocol(self) -> Security:
+        if self.protocol.value.startswith("SASL") != (self.sasl is not None):
+            raise ValueError("sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL")
+        if self.tls is not None and not self.protocol.value.endswith("SSL"):
+            raise ValueError("tls may be set only when protocol is SSL or SASL_SSL")
+        return self
+
+
+class Cluster(Model):
+    bootstrap_servers: Annotated[tuple[HostPort, ...], Field(min_length=1)]
+    security: Security = Security()
+
+
+class Topics(Model):
+    """Regular expressions that must match the whole name."""
+
+    include: Annotated[tuple[Regex, ...], Field(min_length=1)]
+    exclude: tuple[Regex, ...] = ()
+    internal: bool = False
+
+
+class ConsumerGroups(Model):
+    include: tuple[Regex, ...] = (".*",)
+    exclude: tuple[Regex, ...] = ()
+
+
+class WorkloadIdentity(Model):
+    pass
+
+
+class Credentials(Model):
+    secret_ref: SecretRef | None = None
+    workload_identity: WorkloadIdentity | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Credentials:
+        if (self.secret_ref is None) == (self.workload_identity is None):
+            raise ValueError("exactly one of secretRef and workloadIdentity must be set")
+        return self
+
+
+class Volume(Model):
+    claim_name: Name
+
+
+class Storage(Model):
+    uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
+    region: Annotated[str, Field(min_length=1)] | None = None
+    credentials: Credentials | None = None
+    volume: Volume | None = None
+
+    @model_validator(mode="after")
+    def _fits_scheme(self) -> Storage:
+        if self.uri.startswith("file:"):
+            for name in ("endpoint", "region", "credentials"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} may be set only with an s3:// uri")
+        elif self.volume is not None:
+            raise ValueError("volume may be set only with a file:// uri")
+        return self
+
+
+class Segment(Model):
+    max_bytes: SegmentBytes = "128Mi"
+
+    @property
+    def max_bytes_int(self) -> int:
+        return parse_quantity(self.max_bytes)
+
+
+class OnDataLoss(StrEnum):
+    FAIL = "Fail"
+    RECORD = "Record"
+
+
+class DriverSpec(Model):
+    cores: Annotated[int, Field(ge=1)] = 1
+    memory: Quantity = "1Gi"
+
+
+class ExecutorSpec(Model):
+    instances: Annotated[int, Field(ge=1, le=1000)] = 2
+    cores: Annotated[int, Field(ge=1, le=64)] = 1
+    memory: Quantity = "1Gi"
+
+
+class Spark(Model):
+    image: Annotated[str, Field(min_length=1)] | None = None
+    driver: DriverSpec = DriverSpec()
+    executor: ExecutorSpec = ExecutorSpec()
+    conf: dict[str, str] = {}
+    service_account_name: Name | None = None
+
+
+class RunPolicy(Model):
+    backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
+    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] = 86400
+
+
+class KafkaBackupSpec(Model):
+    cluster: Cluster
+    topics: Topics
+    consumer_groups: ConsumerGroups = ConsumerGroups()
+    storage: Storage
+    segment: Segment = Segment()
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    suspend: bool = False
+    spark: Spark = Spark()
+    run_policy: RunPolicy = RunPolicy()
+
+
+class BackupRef(Model):
+    """A KafkaBackup in the same namespace: its `storage` is the source."""
+
+    name: Name
+
+
+class Source(Model):
+    backup_ref: BackupRef | None = None
+    storage: Storage | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Source:
+        if (self.backup_ref is None) == (self.storage is None):
+            raise ValueError("exactly one of backupRef and storage must be set")
+        return self
+
+
+class Rename(Model):
+    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that matches is used."""
+
+    from_: Annotated[Regex, Field(alias="from")]
+    to: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _groups_exist(self) -> Rename:
+        try:
+            re._parser.parse_template(self.to, re.compile(self.from_))  # type: ignore[attr-defined]
+        except (re.error, IndexError) as error:
+            raise ValueError(f"to: {self.to!r} does not fit the groups of {self.from_!r}: {error}") from error
+        return self
+
+
+class RestoreTopics(Model):
+    include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
+    exclude: tuple[Regex, ...] = ()
+    rename: tuple[Rename, ...] = ()
+
+
+class IfTopicExists(StrEnum):
+    FAIL = "Fail"
+    APPEND = "Append"
+
+
+class OnDamagedArchive(StrEnum):
+    """`Refuse`: every object is read and checked before the first record is written. `Skip`: what is whole is restored."""
+
+    REFUSE = "Refuse"
+    SKIP = "Skip"
+
+
+class KafkaRestoreSpec(Model):
+    source: Source
+    cluster: Cluster
+    topics: RestoreTopics = RestoreTopics()
+    if_topic_exists: IfTopicExists = IfTopicExists.FAIL
+    on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
+    suspend: bool = False
+    spark: Spark = Spark()
+    run_policy: RunPolicy = RunPolicy()
+
+
+M = TypeVar("M", bound=Model)
+Kind = Literal["KafkaBackup", "KafkaRestore"]
+
+
+def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:
+    """The typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
+    return _parse(KafkaBackupSpec, spec)
+
+
+def parse_restore(spec: Mapping[str, Any]) -> KafkaRestoreSpec:
+    """The typed spec; raises SpecInvalid whose problems name the fields."""
+    return _parse(KafkaRestoreSpec, spec)
+
+
+def _parse(model: type[M], spec: Mapping[str, Any]) -> M:
+    try:
+        return model.model_validate(dict(spec))
+    except ValidationError as error:
+        raise SpecInvalid([(_path(item["loc"]), _say(item)) for item in error.errors()]) from error
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+
+
+def _say(item: Any) -> str:
+    if item["type"] == "extra_forbidden":
+        return "unknown field"
+    if item["type"] == "missing":
+        return "required"
+    return str(item["msg"]).removeprefix("Value error, ")

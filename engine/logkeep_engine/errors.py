@@ -1,0 +1,243 @@
+"""Every error a user of the engine can reach.
+
+Each error says what happened, to which topic, partition, offset, object or field, and what to do. The class decides the exit
+code of the process, and with it whether the Kubernetes Job tries again (see `contract.names.ExitCode`).
+"""
+
+from __future__ import annotations
+
+from logkeep_engine.contract.names import ExitCode
+
+
+class LogkeepError(Exception):
+    """Base of all errors that are reported to the user without a traceback.
+
+    `message` says what happened and to what; `hint` says what to do about it. `code` is a stable CamelCase word used as the
+    reason in conditions and events.
+    """
+
+    code = "RunFailed"
+    exit_code = ExitCode.FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors travel from executors to the driver by pickle; the keyword argument must survive.
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[LogkeepError], message: str, hint: str) -> LogkeepError:
+    error = kind.__new__(kind)
+    LogkeepError.__init__(error, message, hint=hint)
+    return error
+
+
+class Refused(LogkeepError):
+    """Something the user wrote, or the state it points at, must change first. Never retried."""
+
+    code = "Refused"
+    exit_code = ExitCode.REFUSED
+
+
+class SpecError(Refused):
+    """A field of the resource is wrong; the message starts with the field's path."""
+
+    code = "InvalidSpec"
+
+
+class NoTopicMatches(Refused):
+    code = "NoTopicMatches"
+
+
+class CredentialsMissing(Refused):
+    code = "CredentialsMissing"
+
+
+class TopicExists(Refused):
+    code = "TopicExists"
+
+
+class TargetUnsuitable(Refused):
+    """An existing target topic cannot take the records (too few partitions, say)."""
+
+    code = "TargetUnsuitable"
+
+
+# ---- the run itself
+
+
+class Interrupted(LogkeepError):
+    """The run was asked to stop (SIGTERM, Ctrl-C). What was committed stays; the same run goes on from there."""
+
+    code = "Interrupted"
+    exit_code = ExitCode.INTERRUPTED
+
+
+class SparkFailed(LogkeepError):
+    """Spark could not start, or lost a task in a way that the task itself could not report (out of memory, lost node)."""
+
+    code = "SparkFailed"
+
+
+class TaskFailed(LogkeepError):
+    """A task ended with an exception that is none of ours; the message holds its class and text."""
+
+    code = "TaskFailed"
+
+
+class TargetChanged(Refused):
+    """Somebody else wrote to, or removed something from, a target topic while it was being restored."""
+
+    code = "TargetChanged"
+
+
+# ---- Kafka
+
+
+class BrokerUnavailable(LogkeepError):
+    """No broker could be reached, or none answered in time. May pass."""
+
+    code = "BrokerUnavailable"
+
+
+class BrokerRefused(Refused):
+    """The broker answered and said no: authentication, authorization, unsupported version."""
+
+    code = "BrokerRefused"
+
+
+class OffsetOutOfRange(LogkeepError):
+    """The offset lies below the log start (retention overtook the reader) or above the end.
+
+    `log_start` and `log_end` are the partition's bounds [log_start, log_end) when it was found, -1 if unknown.
+    """
+
+    code = "OffsetOutOfRange"
+
+    def __init__(self, message: str, *, hint: str = "", log_start: int = -1, log_end: int = -1) -> None:
+        super().__init__(message, hint=hint)
+        self.log_start = log_start
+        self.log_end = log_end
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"log_start": self.log_start, "log_end": self.log_end})
+
+
+class TopicGone(LogkeepError):
+    """The topic or partition is unknown to the cluster, or another incarnation has its name."""
+
+    code = "TopicGone"
+
+
+class ProduceRefused(LogkeepError):
+    """A broker refused a batch for good (too large, invalid record, out of order sequence)."""
+
+    code = "ProduceRefused"
+
+
+# ---- the log format
+
+
+class CorruptBatch(LogkeepError):
+    """A record batch whose bytes cannot be right: CRC, length, magic or offsets."""
+
+    code = "CorruptBatch"
+
+
+class CorruptIndex(LogkeepError):
+    """An index of a segment that is cut short or of an unknown version. It can be made again from the log."""
+
+    code = "CorruptIndex"
+
+
+# ---- storage
+
+
+class StorageUnavailable(LogkeepError):
+    """The object store did not answer, or answered with an error that may pass."""
+
+    code = "StorageUnavailable"
+
+
+class StorageRefused(Refused):
+    """Wrong credentials, no permission."""
+
+    code = "StorageRefused"
+
+
+class BucketMissing(Refused):
+    code = "BucketMissing"
+
+
+class ObjectMissing(LogkeepError):
+    """An object that should be there is not."""
+
+    code = "ObjectMissing"
+    exit_code = ExitCode.REFUSED
+
+
+class ObjectExists(LogkeepError):
+    """A conditional create found the name taken. Internal: callers turn it into what it means to them."""
+
+    code = "ObjectExists"
+
+
+# ---- the archive
+
+
+class ArchiveMissing(Refused):
+    """There is no archive.json at the URI."""
+
+    code = "ArchiveMissing"
+
+
+class ArchiveMismatch(Refused):
+    """The archive belongs to another Kafka cluster, or its format is newer than this engine."""
+
+    code = "ArchiveMismatch"
+
+
+class ArchiveDamaged(Refused):
+    """Objects of the archive are missing, cut short or altered. The message names the first, `faults` holds all as text."""
+
+    code = "ArchiveDamaged"
+
+    def __init__(self, message: str, *, hint: str = "", faults: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.faults = faults or (message,)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"faults": self.faults})
+
+
+class ArchiveBusy(LogkeepError):
+    """Another run is writing this archive right now."""
+
+    code = "ArchiveBusy"
+    exit_code = ExitCode.FENCED
+
+
+class ArchiveFenced(LogkeepError):
+    """Another run took the archive over; this one has stopped without harm."""
+
+    code = "ArchiveFenced"
+    exit_code = ExitCode.FENCED
+
+
+class ReceiptRefused(LogkeepError):
+    """A task's receipt contradicts what the archive holds; nothing of it was committed. A bug, never the user's doing."""
+
+    code = "ReceiptRefused"
+
+
+class DataLoss(LogkeepError):
+    """Records that should be archived are gone from the cluster and `onDataLoss` is Fail."""
+
+    code = "DataLoss"
+    exit_code = ExitCode.DATA_LOSS

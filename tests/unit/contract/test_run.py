@@ -1,0 +1,65 @@
+"""The documents between operator and engine: exact JSON, round trips, refusals, sizes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from logkeep_engine.contract.names import TERMINATION_MESSAGE_MAX_BYTES
+from logkeep_engine.contract.run import ContractError, LossFact, PartitionProgress, Progress, RunRequest, RunResult
+
+PARTITION = PartitionProgress("orders", 3, 10, 30, 20, 10, 1000)
+RESULT = RunResult(
+    "r1", "KafkaBackup", "Succeeded", 0, 1.0, 2.0, loss=(LossFact("t", 0, 1, 2, "retention"),), warnings=("w",)
+)
+
+
+def test_a_request_keeps_the_spec_as_written() -> None:
+    request = RunRequest("KafkaBackup", "n", "ns", "r1", {"snake_key": {"camelKey": [1]}}, "cm", {"spark.a_b": "1"})
+    assert json.loads(request.to_json()) == {
+        "format": 1,
+        "kind": "KafkaBackup",
+        "name": "n",
+        "namespace": "ns",
+        "runId": "r1",
+        "spec": {"snake_key": {"camelKey": [1]}},
+        "progressConfigMap": "cm",
+        "sparkConf": {"spark.a_b": "1"},
+    }
+    assert RunRequest.from_json(request.to_json()) == request
+
+
+def test_progress_and_result_survive_json() -> None:
+    progress = Progress("r1", "Running", 1.0, 2.0, partitions=2, partitions_shown=(PARTITION,))
+    assert Progress.from_json(progress.to_json()) == progress
+    assert RunResult.from_json(RESULT.to_json()) == RESULT
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("{", "not JSON"), ("[]", "format 'list'"), ('{"format":2}', "format 2"), ('{"format":1,"x":1}', "unknown keys")],
+)
+def test_another_format_is_refused(text: str, what: str) -> None:
+    with pytest.raises(ContractError, match=what):
+        RunRequest.from_json(text)
+
+
+def test_a_missing_key_is_refused() -> None:
+    with pytest.raises(ContractError, match="run_id"):
+        RunRequest.from_json('{"format":1,"kind":"KafkaBackup","name":"n","namespace":"ns","spec":{}}')
+
+
+@pytest.mark.parametrize(
+    ("phase", "done", "total", "percent"),
+    [("Planning", 0, 0, 0), ("Finishing", 0, 0, 100), ("Running", 1, 3, 33), ("Running", 5, 3, 100)],
+)
+def test_percent_goes_by_offsets(phase: str, done: int, total: int, percent: int) -> None:
+    assert Progress("r", phase, 0.0, 0.0, offsets_done=done, offsets_total=total).percent == percent
+
+
+def test_a_termination_message_always_fits() -> None:
+    result = RunResult("r1", "KafkaBackup", "Failed", 2, 1.0, 2.0, error_code="X", message="ä" * 9000)
+    text = result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES)
+    assert len(text.encode()) <= TERMINATION_MESSAGE_MAX_BYTES
+    assert RunResult.from_json(text).message == "ä" * 500

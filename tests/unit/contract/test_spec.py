@@ -1,0 +1,103 @@
+"""The typed specs: what is accepted, what is refused, and that a refusal names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.spec import SpecInvalid, parse_backup, parse_quantity, parse_restore
+
+
+def backup(**changes: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "cluster": {"bootstrapServers": ["kafka:9092"]},
+        "topics": {"include": ["orders.*"]},
+        "storage": {"uri": "s3://bucket/prefix"},
+    }
+    return spec | changes
+
+
+def restore(**changes: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "source": {"storage": {"uri": "s3://bucket/prefix"}},
+        "cluster": {"bootstrapServers": ["kafka:9092"]},
+    }
+    return spec | changes
+
+
+def test_the_smallest_backup_has_the_documented_defaults() -> None:
+    spec = parse_backup(backup())
+    assert spec.segment.max_bytes_int == 128 * 2**20
+    assert spec.cluster.security.protocol == "PLAINTEXT"
+    assert spec.consumer_groups.include == (".*",)
+    assert (spec.on_data_loss, spec.suspend, spec.run_policy.backoff_limit) == ("Fail", False, 3)
+
+
+def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() -> None:
+    spec = parse_restore(restore())
+    assert spec.topics.include == (".*",)
+    assert (spec.if_topic_exists, spec.on_damaged_archive) == ("Fail", "Refuse")
+
+
+BAD_BACKUPS = [
+    (backup(topic={"include": ["a"]}), "spec.topic", "unknown field"),
+    (backup(topics={"include": ["("]}), "spec.topics.include[0]", "not a regular expression"),
+    (backup(topics={"include": []}), "spec.topics.include", "at least 1 item"),
+    (backup(topics={"include": ["a"], "excluded": []}), "spec.topics.excluded", "unknown field"),
+    ({"topics": {"include": ["a"]}, "storage": {"uri": "s3://bucket"}}, "spec.cluster", "required"),
+    (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]", "match pattern"),
+    (backup(storage={"uri": "gs://bucket/x"}), "spec.storage.uri", "match pattern"),
+    (backup(storage={"uri": "file:///x", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
+    (backup(storage={"uri": "s3://bucket", "volume": {"claimName": "c"}}), "spec.storage", "only with a file:// uri"),
+    (backup(storage={"uri": "s3://bucket", "credentials": {}}), "spec.storage.credentials", "exactly one of"),
+    (backup(segment={"maxBytes": "1.5Gi"}), "spec.segment.maxBytes", "not a whole quantity"),
+    (backup(segment={"maxBytes": "2Gi"}), "spec.segment.maxBytes", "between 1Mi and 2147483647"),
+    (backup(onDataLoss="Ignore"), "spec.onDataLoss", "'Fail' or 'Record'"),
+    (backup(spark={"executor": {"instances": 0}}), "spec.spark.executor.instances", "greater than or equal to 1"),
+    (
+        backup(cluster={"bootstrapServers": ["k:1"], "security": {"protocol": "SASL_SSL"}}),
+        "spec.cluster.security",
+        "sasl must be set exactly when",
+    ),
+    (
+        backup(cluster={"bootstrapServers": ["k:1"], "security": {"tls": {}}}),
+        "spec.cluster.security",
+        "tls may be set only",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "field", "what"), BAD_BACKUPS, ids=lambda value: str(value)[:40])
+def test_a_wrong_backup_is_refused_by_field(spec: dict[str, Any], field: str, what: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_backup(spec)
+    assert [path for path, message in refused.value.problems if what in message] == [field]
+
+
+BAD_RESTORES = [
+    (restore(source={}), "spec.source", "exactly one of backupRef and storage"),
+    (restore(source={"backupRef": {"name": "a"}, "storage": {"uri": "s3://bucket"}}), "spec.source", "exactly one of"),
+    (restore(topics={"rename": [{"from": "(a)", "to": "\\2"}]}), "spec.topics.rename[0]", "does not fit the groups"),
+    (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),
+    (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
+    (restore(point={"latest": {}}), "spec.point", "unknown field"),
+]
+
+
+@pytest.mark.parametrize(("spec", "field", "what"), BAD_RESTORES, ids=lambda value: str(value)[:40])
+def test_a_wrong_restore_is_refused_by_field(spec: dict[str, Any], field: str, what: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_restore(spec)
+    assert [path for path, message in refused.value.problems if what in message] == [field]
+
+
+@pytest.mark.parametrize(("text", "size"), [("0", 0), ("128Mi", 134217728), ("1G", 10**9), ("3k", 3000)])
+def test_quantities_are_bytes(text: str, size: int) -> None:
+    assert parse_quantity(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "1.5Gi", "-1", "1 Gi", "1KB", "Mi"])
+def test_other_texts_are_no_quantities(text: str) -> None:
+    with pytest.raises(ValueError, match="whole quantity"):
+        parse_quantity(text)
