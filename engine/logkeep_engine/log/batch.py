@@ -1,0 +1,305 @@
+"""Record batches as they lie in a log: find them, check them, address them anew. Records stay packed.
+
+All functions take any contiguous buffer of bytes and copy nothing of it, except `rewrite`, which returns a new batch.
+Give them a `memoryview` where the buffer is large.
+
+Messages of magic 0 and 1 (see `legacy`) pass through as batches of their own: a compressed one is opened to learn its
+first offset, so walking them is slow.
+
+Source of facts: apache/kafka `DefaultRecordBatch.java`; KIP-98 (format v2), KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.log import legacy
+from logkeep_engine.log.compression import Codec
+
+__all__ = ["HEADER_SIZE", "BatchHeader", "Buffer", "Codec", "check_crc", "parse_header", "rewrite", "walk"]
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+"""Bytes of a batch before its records."""
+
+_HEADER = struct.Struct(">qiiBIhiqqqhii")
+_SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
+_PREFIX = _SIZE_AND_MAGIC.size
+"""Bytes that tell a batch's size and magic, in every version of the format."""
+
+_OVERHEAD = 12  # base offset and batch length, which the batch length does not count
+_SMALLEST_LENGTH = HEADER_SIZE - _OVERHEAD
+_MAGIC = 2
+
+_ATTRIBUTES_AT = 21
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12
+_BASE_OFFSET = struct.Struct(">q")
+_ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_AT = 43
+
+_CODEC = 0x07
+_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+
+class BatchHeader(NamedTuple):
+    """The fields before the records, in their order on disk. A tuple, since a pass over a log makes one for every
+    batch.
+
+    In magic 0 and 1 the fields that did not exist are -1, and `record_count` counts the messages inside.
+    """
+
+    base_offset: int
+    batch_length: int
+    """Bytes after this field; see `size`."""
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    """What the records' timestamp deltas add to, ms: the first record's timestamp when the producer sent the batch,
+    the delete horizon if `has_delete_horizon`, -1 in an empty batch.
+    """
+    max_timestamp: int
+    """The largest timestamp of the records, ms; the time of the append if `is_log_append_time`."""
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    """Records that are there: compaction may leave fewer than the offsets the batch covers, even none."""
+
+    @property
+    def size(self) -> int:
+        """All bytes of the batch."""
+        return _OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Raises `CorruptBatch` on a codec that does not exist."""
+        code = self.attributes & _CODEC
+        if code > Codec.ZSTD:
+            raise CorruptBatch(
+                f"The batch at offset {self.base_offset} is compressed with codec {code}, which does not exist."
+            )
+        return Codec(code)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """The log cleaner has set the time at which tombstones and markers of this batch may go; `base_timestamp`
+        holds it.
+        """
+        return bool(self.attributes & _DELETE_HORIZON)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Offsets inside the batch have no record."""
+        return self.record_count != self.last_offset_delta + 1
+
+
+def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header of the batch at `pos`. The first 61 bytes are enough; a message of magic 0 or 1 must be whole.
+
+    Raises `CorruptBatch` when the bytes cannot be the start of a batch.
+    """
+    left = len(buf) - pos
+    if left < _PREFIX:
+        raise CorruptBatch(f"A batch is cut short: {left} bytes at position {pos}.")
+    length, magic = _SIZE_AND_MAGIC.unpack_from(buf, pos)
+    if magic == _MAGIC:
+        if left < HEADER_SIZE:
+            raise CorruptBatch(
+                f"A batch is cut short: {left} bytes at position {pos}, its header alone has {HEADER_SIZE}."
+            )
+        header: BatchHeader = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, pos))
+        _check_fields(header, pos)
+        return header
+    _check_size(buf, pos, length, magic)
+    return _legacy_header(buf, pos)
+
+
+def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch from `start` on; a partial batch at the end is left out. CRCs are not
+    checked.
+
+    Raises `CorruptBatch` where the bytes cannot be a batch; what was yielded before holds. A damaged length that
+    points past the end looks like a partial batch: a caller who knows that the buffer ends with a batch must compare.
+    """
+    end = len(buf)
+    position = start
+    unpack = _HEADER.unpack_from
+    make = tuple.__new__
+    while end - position >= HEADER_SIZE:
+        fields = unpack(buf, position)
+        length = fields[1]
+        # One test for what almost every batch is; everything else is told apart below.
+        if fields[3] == _MAGIC and length >= _SMALLEST_LENGTH and fields[6] >= 0 and fields[12] >= 0:
+            following = position + _OVERHEAD + length
+            if following > end:
+                return
+            yield position, make(BatchHeader, fields)
+        else:
+            _check_size(buf, position, length, fields[3])
+            following = position + _OVERHEAD + length
+            if following > end:
+                return
+            yield position, parse_header(buf, position)
+        position = following
+    while end - position >= _PREFIX:
+        length, magic = _SIZE_AND_MAGIC.unpack_from(buf, position)
+        _check_size(buf, position, length, magic)
+        if position + _OVERHEAD + length > end:
+            return
+        yield position, parse_header(buf, position)
+        position += _OVERHEAD + length
+
+
+def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
+    """Hold the batch at `pos` against its checksum. Raises `CorruptBatch` with its base offset and both checksums.
+
+    The checksum does not cover base offset, length, leader epoch and magic: the broker sets them after the producer
+    made it.
+    """
+    view = buf if type(buf) is memoryview else memoryview(buf)
+    end = pos + _OVERHEAD + header[1]
+    if end > len(view):
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is cut short: {len(view) - pos} of {header.size} bytes."
+        )
+    if header[3] == _MAGIC:
+        expected, found = header[4], crc32c(view[pos + _ATTRIBUTES_AT : end])
+    else:
+        expected, found = legacy.check_crc(view, pos)
+    if expected != found:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is damaged: its CRC is {expected:#010x}, "
+            f"its bytes give {found:#010x}."
+        )
+
+
+def rewrite(
+    batch: Buffer,
+    *,
+    base_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool | None = False,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The same records, still packed, in a batch that a producer may send: offset, producer fields, bits and CRC made
+    anew.
+
+    `transactional=None` keeps the bit. The delete-horizon bit goes, since it is the business of one log's cleaner;
+    `base_timestamp` stays, so every record keeps its time. Gaps and the timestamp type stay too: a broker refuses
+    gaps, and resets log-append time. The new CRC vouches for whatever is in the batch: check the old one first.
+    Raises `CorruptBatch` unless `batch` is exactly one whole batch of magic 2.
+    """
+    out = bytearray(batch)
+    header = parse_header(out)
+    if header.magic != _MAGIC:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} has magic {header.magic} and cannot be sent as it is.",
+            hint="Decode and encode it.",
+        )
+    if header.size != len(out):
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} has {header.size} bytes, but {len(out)} are given."
+        )
+    attributes = header.attributes & ~_DELETE_HORIZON
+    if transactional is not None:
+        attributes = attributes | _TRANSACTIONAL if transactional else attributes & ~_TRANSACTIONAL
+    _BASE_OFFSET.pack_into(out, 0, base_offset)
+    _LEADER_EPOCH.pack_into(out, _LEADER_EPOCH_AT, leader_epoch)
+    _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, attributes)
+    _PRODUCER.pack_into(out, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    seal(out)
+    return out
+
+
+def seal(batch: bytearray) -> None:
+    """Set the CRC of a batch of magic 2 that is otherwise ready."""
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The 61 bytes of a header of magic 2, the CRC as given."""
+    return _HEADER.pack(*header)
+
+
+def _check_size(buf: Buffer, pos: int, length: int, magic: int) -> None:
+    (base_offset,) = _BASE_OFFSET.unpack_from(buf, pos)
+    if magic > _MAGIC:
+        raise CorruptBatch(
+            f"The batch at offset {base_offset}, position {pos}, has magic {magic}, which does not exist."
+        )
+    smallest = _SMALLEST_LENGTH if magic == _MAGIC else legacy.smallest_size(magic)
+    if length < smallest:
+        raise CorruptBatch(
+            f"The batch at offset {base_offset}, position {pos}, has length {length}; "
+            f"with magic {magic} it is at least {smallest}."
+        )
+
+
+def _check_fields(header: BatchHeader, pos: int) -> None:
+    where = f"The batch at offset {header.base_offset}, position {pos},"
+    if header.batch_length < _SMALLEST_LENGTH:
+        raise CorruptBatch(f"{where} has length {header.batch_length}, less than the smallest, {_SMALLEST_LENGTH}.")
+    if header.last_offset_delta < 0:
+        raise CorruptBatch(f"{where} has the negative last offset delta {header.last_offset_delta}.")
+    if header.record_count < 0:
+        raise CorruptBatch(f"{where} has the negative record count {header.record_count}.")
+
+
+def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
+    found = legacy.read(memoryview(buf), pos)
+    first, last = found.messages[0], found.messages[-1]
+    if last.offset < first.offset:
+        raise CorruptBatch(f"The message at offset {last.offset} is damaged: offsets inside fall from {first.offset}.")
+    return BatchHeader(
+        base_offset=first.offset,
+        batch_length=found.size - _OVERHEAD,
+        leader_epoch=-1,
+        magic=found.magic,
+        crc=found.crc,
+        attributes=found.attributes,
+        last_offset_delta=last.offset - first.offset,
+        base_timestamp=first.timestamp,
+        max_timestamp=found.timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=len(found.messages),
+    )

@@ -1,0 +1,66 @@
+"""Small logs for the tests of this folder."""
+
+import struct
+from collections.abc import Sequence
+
+from logkeep_engine.log.batch import rewrite, walk
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+
+NOON = 1_700_000_000_000
+
+
+def batch(
+    base_offset: int,
+    count: int = 1,
+    *,
+    codec: Codec = Codec.NONE,
+    timestamp: int = NOON,
+    value: bytes = b"v",
+    producer_id: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """`count` records from `base_offset` on, a millisecond apart."""
+    records = [Record(base_offset + i, timestamp + i, b"k%d" % i, value) for i in range(count)]
+    return encode(records, codec=codec, base_offset=base_offset, producer_id=producer_id, transactional=transactional)
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    """A transaction marker as the broker writes it."""
+    key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 7)
+    plain = encode([Record(offset, NOON, key, value)], codec=Codec.NONE, base_offset=offset)
+    return with_header(plain, base_offset=offset, producer_id=producer_id, attributes=0x30)
+
+
+def with_header(plain: bytes, *, base_offset: int | None = None, producer_id: int = -1, **fields: int) -> bytes:
+    """A batch with other header fields and the CRC that belongs to them."""
+    changed = bytearray(plain)
+    places = {"attributes": (21, ">h"), "last_offset_delta": (23, ">i"), "base_timestamp": (27, ">q")}
+    places |= {"max_timestamp": (35, ">q"), "record_count": (57, ">i")}
+    for name, value in fields.items():
+        at, form = places[name]
+        struct.pack_into(form, changed, at, value)
+    horizon = fields.get("attributes", 0) & 0x40
+    ((_, header),) = walk(changed)
+    sealed = rewrite(
+        changed,
+        base_offset=header.base_offset if base_offset is None else base_offset,
+        producer_id=producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=None,
+    )
+    return _with_bit(sealed, horizon) if horizon else bytes(sealed)
+
+
+def _with_bit(sealed: bytearray, bit: int) -> bytes:
+    from crc32c import crc32c
+
+    sealed[22] |= bit
+    struct.pack_into(">I", sealed, 17, crc32c(memoryview(sealed)[21:]))
+    return bytes(sealed)
+
+
+def positions(log: Sequence[bytes]) -> list[int]:
+    """Where each of the batches starts when they are joined."""
+    return [sum(map(len, log[:i])) for i in range(len(log))]
