@@ -1,0 +1,1 @@
+"""The archive: object names, the facts the catalog keeps, commits, verification, description."""

@@ -1,0 +1,570 @@
+"""The archive's history: numbered commits, the checkpoints that fold them, and the one writer at a time that adds to
+them.
+
+    archive = Archive.create_or_open(storage, cluster_id)
+    with archive.begin_run(run_id) as writer:
+        writer.commit(topics=topics, receipts=receipts)     # as tasks end
+        writer.end(Outcome.SUCCEEDED, groups=groups)
+
+A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
+leaves objects that no commit names; a crash after it loses nothing. A crash while a checkpoint is written leaves the
+commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+import logkeep_engine
+from logkeep_engine.archive import names, wire
+from logkeep_engine.archive.model import (
+    ArchiveState,
+    Commit,
+    CommitKind,
+    Coverage,
+    Gap,
+    GroupEntry,
+    Outcome,
+    Partition,
+    Receipt,
+    RunEntry,
+    SegmentEntry,
+    TopicEntry,
+)
+from logkeep_engine.archive.wire import ArchiveInfo
+from logkeep_engine.errors import (
+    ArchiveBusy,
+    ArchiveDamaged,
+    ArchiveFenced,
+    ArchiveMismatch,
+    ArchiveMissing,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+    ReceiptRefused,
+    StorageRefused,
+    StorageUnavailable,
+)
+from logkeep_engine.storage import ObjectInfo, Storage
+
+log = logging.getLogger(__name__)
+
+_READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
+_READ_AHEAD = 256
+_BEGIN_ATTEMPTS = 5
+HEARTBEAT = "heartbeat.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. A run overwrites its heartbeat every `heartbeat`; another watches it for `watch`, looking every
+    `poll`."""
+
+    heartbeat: float = 5.0
+    watch: float = 15.0
+    poll: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, or once they are as
+    large as it.
+
+    Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
+    `metadata.log.max.record.bytes.between.snapshots`.
+    """
+
+    commits: int = 64
+    min_bytes: int = 4 << 20
+
+    def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
+        if commits == 0:
+            return False
+        return size >= max(self.min_bytes, last_checkpoint) or (commits >= self.commits and size * 8 >= last_checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`number` is the commit's, or None if there was nothing to commit. `ignored`: receipts that were not committed,
+    and why."""
+
+    number: int | None
+    ignored: tuple[tuple[Receipt, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogListing:
+    """The catalog's objects. `commits`: number to size in bytes; `checkpoints`: newest first."""
+
+    commits: dict[int, int]
+    checkpoints: list[tuple[int, int, ObjectInfo]]
+
+
+class Archive:
+    """An archive at a storage. Readers `open` it and `load`; a backup `create_or_open`s it and `begin_run`s."""
+
+    def __init__(self, storage: Storage, info: ArchiveInfo) -> None:
+        self.storage = storage
+        self.info = info
+
+    @classmethod
+    def open(cls, storage: Storage) -> Self:
+        """Raises ArchiveMissing if there is none, ArchiveMismatch if its format is another."""
+        try:
+            data = storage.read(names.ARCHIVE)
+        except ObjectMissing as error:
+            storage.check()  # a missing bucket is another error than an empty one
+            raise ArchiveMissing(
+                f"There is no archive at {storage.uri}: {names.ARCHIVE} does not exist.",
+                hint="Check the URI; the archive is made by the first backup.",
+            ) from error
+        return cls(storage, wire.load_info(data, f"{storage.uri}/{names.ARCHIVE}"))
+
+    @classmethod
+    def create_or_open(cls, storage: Storage, cluster_id: str) -> Self:
+        """The archive of Kafka cluster `cluster_id`, made if there is none. For those who are going to write.
+
+        Raises ArchiveMismatch if it is another cluster's, and StorageRefused if the store does not honour conditional
+        creates, since then two runs could overwrite each other's commits.
+        """
+        try:
+            archive = cls.open(storage)
+        except ArchiveMissing:
+            if storage.list(names.CATALOG):
+                raise ArchiveDamaged(
+                    f"{storage.uri}/{names.ARCHIVE} is missing, but {names.CATALOG} has objects.",
+                    hint="Restore it from a copy of the archive, or use another URI.",
+                ) from None
+            info = ArchiveInfo(
+                str(uuid.uuid4()), cluster_id, iso(time.time_ns() // 1_000_000), f"logkeep {logkeep_engine.__version__}"
+            )
+            try:
+                storage.create(names.ARCHIVE, wire.dump_info(info))
+            except ObjectExists:
+                log.info("%s was made by another run at the same time", storage.uri)
+            archive = cls.open(storage)
+        found = archive.info.cluster_id
+        if found != cluster_id:
+            raise ArchiveMismatch(
+                f"The archive at {storage.uri} belongs to Kafka cluster {found}, not to {cluster_id}.",
+                hint="Use another storage.uri for this cluster, or correct cluster.bootstrapServers.",
+            )
+        try:
+            storage.create(names.ARCHIVE, wire.dump_info(archive.info))
+        except ObjectExists:
+            return archive
+        raise StorageRefused(
+            f"{storage.uri} replaces an object where it was asked to create one: "
+            "two runs could overwrite each other's commits.",
+            hint="Use an object store with conditional writes (If-None-Match: *).",
+        )
+
+    def run_file(self, run_id: str, name: str) -> str:
+        """The path of a file of a run."""
+        return names.run_file(run_id, name)
+
+    def load(self) -> ArchiveState:
+        """The state now: the newest checkpoint that can be read, and all later commits.
+
+        Raises ArchiveDamaged naming the first commit that is missing or unreadable.
+        """
+        return self._load()[0]
+
+    def listing(self) -> CatalogListing:
+        """What lies in the catalog."""
+        commits: dict[int, int] = {}
+        checkpoints: list[tuple[int, int, ObjectInfo]] = []
+        for info in self.storage.list(names.CATALOG):
+            number = names.parse_commit(info.path)
+            if number is not None:
+                commits[number] = info.size
+                continue
+            checkpoint = names.parse_checkpoint(info.path)
+            if checkpoint is not None:
+                checkpoints.append((*checkpoint, info))
+        checkpoints.sort(key=lambda item: item[:2], reverse=True)
+        return CatalogListing(commits, checkpoints)
+
+    def read_commit(self, number: int) -> Commit:
+        """Commit `number`. Raises ArchiveDamaged if it is not there, cut short, altered or another archive's."""
+        path = names.commit_path(number)
+        name = f"{self.storage.uri}/{path}"
+        try:
+            data = self.storage.read(path)
+        except ObjectMissing as error:
+            raise ArchiveDamaged(
+                f"Commit {number} is missing: {name} does not exist.", hint="Restore it from a copy of the archive."
+            ) from error
+        commit = wire.load_commit(data, name)
+        if commit.number != number or commit.archive_id != self.info.archive_id:
+            raise ArchiveDamaged(
+                f"{name} holds commit {commit.number} of archive {commit.archive_id}, "
+                f"not commit {number} of {self.info.archive_id}.",
+                hint="Restore it from a copy of the archive.",
+            )
+        return commit
+
+    def read_checkpoint(self, path: str) -> ArchiveState:
+        """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
+        archive's."""
+        name = f"{self.storage.uri}/{path}"
+        archive_id, state = wire.load_checkpoint(self.storage.read(path), name)
+        named = names.parse_checkpoint(path)
+        if archive_id != self.info.archive_id or named is None or named[0] != state.commit:
+            raise ArchiveDamaged(
+                f"{name} holds the state after commit {state.commit} of archive {archive_id}.",
+                hint="Delete it: the commits hold the same.",
+            )
+        return state
+
+    def begin_run(
+        self,
+        run_id: str,
+        *,
+        kind: str = "KafkaBackup",
+        wait: Timing | None = None,
+        checkpoints: CheckpointPolicy | None = None,
+    ) -> Writer:
+        """Become the archive's writer, at the next epoch.
+
+        A run of the same id that was begun and not ended is taken over at once. One of another id is watched for
+        `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over.
+        """
+        names.check_run_id(run_id)
+        timing = wait or Timing()
+        for _ in range(_BEGIN_ATTEMPTS):
+            state, since = self._load()
+            others = [run for run in state.running if run.run_id != run_id]
+            for run in others:
+                self._watch(run, timing)
+            writer = Writer(self, state, run_id, timing, checkpoints or CheckpointPolicy(), since)
+            try:
+                writer._begin(kind, tuple(run.run_id for run in others))
+            except ArchiveFenced:
+                continue  # another run has written meanwhile: look at the archive again
+            return writer
+        raise ArchiveBusy(
+            f"The archive at {self.storage.uri} is being written by other runs.", hint="Wait until they end."
+        )
+
+    def _load(self) -> tuple[ArchiveState, _SinceCheckpoint]:
+        listing = self.listing()
+        state, since = ArchiveState(), _SinceCheckpoint()
+        for number, _, info in listing.checkpoints:
+            try:
+                state = self.read_checkpoint(info.path)
+            except (ArchiveDamaged, ObjectMissing) as error:
+                log.warning("%s is left out, the commits hold the same: %s", info.path, error)
+                continue
+            since.checkpoint_bytes = info.size
+            log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
+            break
+        last = max(listing.commits, default=-1)
+        for commit in self.read_commits(range(state.commit + 1, last + 1)):
+            try:
+                state.apply(commit)
+            except (ValueError, KeyError) as error:
+                name = f"{self.storage.uri}/{names.commit_path(commit.number)}"
+                raise ArchiveDamaged(f"{name}: {error}.", hint="Restore it from a copy of the archive.") from error
+            since.commits += 1
+            since.bytes += listing.commits.get(commit.number, 0)
+        return state, since
+
+    def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
+        """Commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
+        if not numbers:
+            return
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-catalog") as pool:
+            for start in range(0, len(numbers), _READ_AHEAD):
+                yield from pool.map(self.read_commit, numbers[start : start + _READ_AHEAD])
+
+    def _watch(self, run: RunEntry, timing: Timing) -> None:
+        """Returns if the run shows no life; raises ArchiveBusy if it does. No clock of another machine is compared."""
+        path = names.run_file(run.run_id, HEARTBEAT)
+        first = self._read_or_none(path)
+        log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
+        deadline = time.monotonic() + timing.watch
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(timing.poll, left))
+            if self._read_or_none(path) != first:
+                raise ArchiveBusy(
+                    f"The archive at {self.storage.uri} is being written by run {run.run_id}, "
+                    f"begun {iso(run.begin_time)}.",
+                    hint="Wait until it ends, or stop it.",
+                )
+
+    def _read_or_none(self, path: str) -> bytes | None:
+        try:
+            return self.storage.read(path)
+        except ObjectMissing:
+            return None
+
+
+@dataclass(slots=True)
+class _SinceCheckpoint:
+    """What has gathered since the last checkpoint."""
+
+    commits: int = 0
+    bytes: int = 0
+    checkpoint_bytes: int = 0
+
+
+class Writer:
+    """The archive's writer while its run goes on. Made by `Archive.begin_run`. Safe for several threads.
+
+    `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
+    After ArchiveFenced every call raises it again. Leaving the context without `end` stops the heartbeat and leaves the
+    run unended, as a crash does: the next start of the same run goes on.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        state: ArchiveState,
+        run_id: str,
+        timing: Timing,
+        policy: CheckpointPolicy,
+        since: _SinceCheckpoint,
+    ) -> None:
+        self.archive = archive
+        self.state = state
+        self.run_id = run_id
+        self.epoch = state.epoch + 1
+        self._policy = policy
+        self._since = since
+        self._lock = threading.RLock()
+        self._pending: Commit | None = None
+        self._fenced: ArchiveFenced | None = None
+        self._ended = False
+        self._heartbeat = _Heartbeat(archive.storage, run_id, self.epoch, timing.heartbeat)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def commit(self, *, topics: Iterable[TopicEntry] = (), receipts: Iterable[Receipt] = ()) -> Committed:
+        """Make topics and receipts part of the archive, in one commit.
+
+        A receipt whose offsets are settled already (its task was repeated) is left out and named in the answer. Raises
+        ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
+        StorageUnavailable if the store did not answer: then it is not known whether the commit is there, and the next
+        call finds out first.
+        """
+        with self._lock:
+            self._settle()
+            changed = [topic for topic in topics if self.state.topics.get(topic.topic_id) != topic]
+            trial = _Trial(self.state, changed)
+            accepted: list[Receipt] = []
+            ignored: list[tuple[Receipt, str]] = []
+            for receipt in receipts:
+                if trial.holds(receipt):
+                    ignored.append((receipt, "its offsets are archived already"))
+                    continue
+                why = trial.why_not(receipt, self.epoch)
+                if why is not None:
+                    raise ReceiptRefused(
+                        f"A task's receipt cannot be committed: {why}.", hint="This is a bug; please report it."
+                    )
+                trial.add(receipt)
+                accepted.append(receipt)
+            if not changed and not accepted:
+                return Committed(None, tuple(ignored))
+            number = self._append(
+                replace(
+                    self._draft(CommitKind.DATA),
+                    topics=tuple(changed),
+                    coverage=tuple(item for receipt in accepted for item in receipt.coverage),
+                    segments=tuple(item for receipt in accepted for item in receipt.segments),
+                    gaps=tuple(item for receipt in accepted for item in receipt.gaps),
+                )
+            )
+            self._checkpoint_if_due()
+            return Committed(number, tuple(ignored))
+
+    def end(self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = ()) -> int:
+        """End the run; returns the number of its last commit. `groups` become visible if it succeeded. Stops the
+        heartbeat."""
+        if outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
+            raise ValueError(f"a run cannot end as {outcome}")
+        with self._lock:
+            self._settle()
+            if not self._ended:  # an earlier call that did not know its own success
+                self._append(
+                    replace(
+                        self._draft(CommitKind.END),
+                        outcome=outcome,
+                        message=message,
+                        groups=tuple(groups) if outcome is Outcome.SUCCEEDED else (),
+                    )
+                )
+            self._checkpoint_if_due()
+        self.close()
+        return self.state.commit
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the state now."""
+        with self._lock:
+            self._settle()
+            data = wire.dump_checkpoint(self.state, self.archive.info.archive_id)
+            self.archive.storage.put(names.checkpoint_path(self.state.commit, self.epoch), data)
+            self._since = _SinceCheckpoint(checkpoint_bytes=len(data))
+
+    def close(self) -> None:
+        """Stop the heartbeat. Safe to call twice."""
+        self._heartbeat.stop()
+
+    def _begin(self, kind: str, taken_over: tuple[str, ...]) -> None:
+        # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
+        self._heartbeat.start()
+        try:
+            self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
+        except BaseException:
+            self.close()
+            raise
+
+    def _draft(self, kind: CommitKind) -> Commit:
+        return Commit(
+            number=self.state.commit + 1,
+            archive_id=self.archive.info.archive_id,
+            token=secrets.token_hex(8),
+            kind=kind,
+            run_id=self.run_id,
+            epoch=self.epoch,
+            time=time.time_ns() // 1_000_000,
+        )
+
+    def _append(self, commit: Commit) -> int:
+        """Create the commit's object and add it to the state; see `commit` for errors."""
+        if self._ended:
+            raise ValueError(f"run {self.run_id} has ended")
+        path = names.commit_path(commit.number)
+        data = wire.dump_commit(commit)
+        self._pending = commit
+        try:
+            self.archive.storage.create(path, data)
+        except ObjectExists:
+            other = self.archive.read_commit(commit.number)
+            if other.token != commit.token:
+                self._pending = None
+                self._fenced = ArchiveFenced(
+                    f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
+                    f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
+                    hint="What this run committed before is kept. Let the other run finish.",
+                )
+                raise self._fenced from None
+            # An earlier attempt of this very call wrote it, and its answer was lost.
+        except StorageUnavailable:
+            raise  # it may be there or not: `_settle` finds out
+        except LogkeepError:
+            self._pending = None
+            raise
+        self._pending = None
+        self.state.apply(commit)
+        self._ended = commit.kind is CommitKind.END
+        self._since.commits += 1
+        self._since.bytes += len(data)
+        return commit.number
+
+    def _settle(self) -> None:
+        """Finish the commit of which it is not known whether it is there."""
+        if self._fenced is not None:
+            raise self._fenced
+        if self._pending is not None:
+            self._append(self._pending)
+
+    def _checkpoint_if_due(self) -> None:
+        since = self._since
+        if not self._policy.due(since.commits, since.bytes, since.checkpoint_bytes):
+            return
+        try:
+            self.checkpoint()
+        except LogkeepError as error:
+            log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
+
+
+class _Trial:
+    """The state as it would be with the receipts accepted so far; copies only the partitions they touch."""
+
+    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
+        self._state = state
+        self._copy = ArchiveState()
+        self._copy.topics = {**state.topics, **{topic.topic_id: topic for topic in topics}}
+        self._touched: set[Partition] = set()
+
+    def holds(self, receipt: Receipt) -> bool:
+        self._touch(receipt)
+        return self._copy.holds(receipt)
+
+    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
+        self._touch(receipt)
+        return self._copy.why_not(receipt, epoch)
+
+    def add(self, receipt: Receipt) -> None:
+        self._copy.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
+
+    def _touch(self, receipt: Receipt) -> None:
+        facts: list[Coverage | Gap | SegmentEntry] = [*receipt.coverage, *receipt.gaps, *receipt.segments]
+        for key in {(item.topic_id, item.partition) for item in facts} - self._touched:
+            self._touched.add(key)
+            self._copy.coverage[key] = list(self._state.coverage.get(key, ()))
+            self._copy.gaps[key] = list(self._state.gaps.get(key, ()))
+            self._copy.segments[key] = list(self._state.segments.get(key, ()))
+
+
+class _Heartbeat:
+    """Overwrites the run's heartbeat object with something new at each beat, from a thread of its own."""
+
+    def __init__(self, storage: Storage, run_id: str, epoch: int, interval: float) -> None:
+        self._storage = storage
+        self._path = names.run_file(run_id, HEARTBEAT)
+        self._facts = {"runId": run_id, "epoch": epoch, "writer": secrets.token_hex(8)}
+        self._interval = interval
+        self._beats = 0
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """The first beat is written when this returns."""
+        self._beat()
+        self._thread = threading.Thread(target=self._run, name="logkeep-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._beat()
+            except Exception as error:  # the next commit reports what is wrong; a missed beat alone harms nobody
+                log.warning("heartbeat not written: %s", error)
+
+    def _beat(self) -> None:
+        self._beats += 1
+        beat = {**self._facts, "beat": self._beats, "time": iso(time.time_ns() // 1_000_000)}
+        self._storage.put(self._path, json.dumps(beat, separators=(",", ":")).encode())
+
+
+def iso(ms: int) -> str:
+    """ISO 8601 in UTC of ms since the epoch."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

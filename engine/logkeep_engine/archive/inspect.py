@@ -1,0 +1,261 @@
+"""What is in an archive, from the catalog alone: for `logkeep inspect`, and for scripts as JSON.
+
+Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+from logkeep_engine.archive.catalog import iso
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.wire import ArchiveInfo
+
+
+class _Json:
+    """`to_json`: camelCase keys, plain lists and dictionaries."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {_camel(item.name): _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class TimeRange(_Json):
+    """From the earliest first time of a batch to the latest time of a record."""
+
+    first: int
+    last: int
+    first_time: str
+    last_time: str
+
+
+@dataclass(frozen=True)
+class RunInfo(_Json):
+    """A run: `attempts` counts starts of its driver; `end` -1: it has not ended."""
+
+    run_id: str
+    kind: str
+    epoch: int
+    attempts: int
+    outcome: str
+    message: str
+    begin: int
+    begin_time: str
+    end: int
+    end_time: str
+    records: int
+    bytes: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class GapInfo(_Json):
+    """Offsets [start, end) that were gone before they could be archived."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartitionInfo(_Json):
+    """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are not
+    archived yet."""
+
+    partition: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+    segments: int
+    times: TimeRange
+    gaps: tuple[GapInfo, ...]
+    holes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class TopicInfo(_Json):
+    """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. The last is what a restore
+    takes."""
+
+    name: str
+    topic_id: str
+    incarnation: int
+    incarnations: int
+    replication_factor: int
+    configs: dict[str, str]
+    records: int
+    bytes: int
+    segments: int
+    times: TimeRange
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True)
+class PositionInfo(_Json):
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True)
+class GroupInfo(_Json):
+    """Committed positions of a consumer group as the last successful run archived them."""
+
+    group_id: str
+    positions: tuple[PositionInfo, ...]
+
+
+@dataclass(frozen=True)
+class Description(_Json):
+    """An archive after commit `commit` (-1: no commit yet)."""
+
+    archive_id: str
+    cluster_id: str
+    format: int
+    created_at: str
+    created_by: str
+    commit: int
+    epoch: int
+    records: int
+    bytes: int
+    segments: int
+    runs: tuple[RunInfo, ...]
+    topics: tuple[TopicInfo, ...]
+    groups: tuple[GroupInfo, ...]
+
+
+def describe(info: ArchiveInfo, state: ArchiveState, *, topics: Callable[[str], bool] | None = None) -> Description:
+    """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation."""
+    by_name: dict[str, list[str]] = {}
+    for topic_id, topic in state.topics.items():
+        by_name.setdefault(topic.name, []).append(topic_id)
+    highest: dict[str, int] = {}
+    for topic_id, partition in (*state.coverage, *state.gaps):
+        highest[topic_id] = max(partition, highest.get(topic_id, -1))
+    described = tuple(
+        _topic(state, topic_id, at, len(ids), highest.get(topic_id, -1) + 1)
+        for name, ids in sorted(by_name.items())
+        if topics is None or topics(name)
+        for at, topic_id in enumerate(ids, start=1)
+    )
+    return Description(
+        archive_id=info.archive_id,
+        cluster_id=info.cluster_id,
+        format=info.format,
+        created_at=info.created_at,
+        created_by=info.created_by,
+        commit=state.commit,
+        epoch=state.epoch,
+        records=sum(topic.records for topic in described),
+        bytes=sum(topic.bytes for topic in described),
+        segments=sum(topic.segments for topic in described),
+        runs=_runs(state),
+        topics=described,
+        groups=_groups(state, topics),
+    )
+
+
+def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
+    return tuple(
+        RunInfo(
+            run_id=run.run_id,
+            kind=run.kind,
+            epoch=run.epoch,
+            attempts=run.attempts,
+            outcome=run.outcome.value,
+            message=run.message,
+            begin=run.begin_time,
+            begin_time=_time(run.begin_time),
+            end=-1 if run.end_time is None else run.end_time,
+            end_time="" if run.end_time is None else _time(run.end_time),
+            records=run.records,
+            bytes=run.bytes,
+            segments=run.segments,
+        )
+        for run in state.runs.values()
+    )
+
+
+def _topic(state: ArchiveState, topic_id: str, incarnation: int, incarnations: int, archived: int) -> TopicInfo:
+    topic = state.topics[topic_id]
+    count = max(topic.partitions, archived)
+    entries = [entry for partition in range(count) for entry in state.segments.get((topic_id, partition), ())]
+    return TopicInfo(
+        name=topic.name,
+        topic_id=topic_id,
+        incarnation=incarnation,
+        incarnations=incarnations,
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+        records=sum(entry.records for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        segments=len(entries),
+        times=_times(entries),
+        partitions=tuple(_partition(state, topic_id, partition) for partition in range(count)),
+    )
+
+
+def _partition(state: ArchiveState, topic_id: str, partition: int) -> PartitionInfo:
+    entries = state.segments.get((topic_id, partition), [])
+    settled = state.settled(topic_id, partition)
+    return PartitionInfo(
+        partition=partition,
+        start=settled[0][0] if settled else -1,
+        end=settled[-1][1] if settled else -1,
+        records=sum(entry.records for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        segments=len(entries),
+        times=_times(entries),
+        gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
+        holes=tuple((end, start) for (_, end), (start, _) in pairwise(settled)),
+    )
+
+
+def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[GroupInfo, ...]:
+    positions: dict[str, list[PositionInfo]] = {}
+    for group in state.groups:
+        if topics is None or topics(group.topic):
+            position = PositionInfo(
+                group.topic, group.topic_id, group.partition, group.offset, group.leader_epoch, group.metadata
+            )
+            positions.setdefault(group.group_id, []).append(position)
+    return tuple(
+        GroupInfo(group_id, tuple(sorted(found, key=lambda item: (item.topic, item.partition))))
+        for group_id, found in sorted(positions.items())
+    )
+
+
+def _times(entries: list[SegmentEntry]) -> TimeRange:
+    first = min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1)
+    last = max((entry.max_timestamp for entry in entries), default=-1)
+    return TimeRange(first, last, _time(first), _time(last))
+
+
+def _time(ms: int) -> str:
+    """ "" also for times no calendar has: producers may write any number."""
+    if ms < 0:
+        return ""
+    try:
+        return iso(ms)
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Json):
+        return value.to_json()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)

@@ -1,0 +1,119 @@
+"""Names of the archive's objects, relative to its URI. Numbers are padded, so that names sort as their numbers do.
+
+archive.json
+catalog/00000000000000000042.json                    a commit
+catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
+topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log  .index .timeindex .txnindex
+runs/<run id>/...
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ARCHIVE = "archive.json"
+CATALOG = "catalog/"
+TOPICS = "topics/"
+RUNS = "runs/"
+
+LOG = ".log"
+INDEX = ".index"
+TIMEINDEX = ".timeindex"
+TXNINDEX = ".txnindex"  # exists only if it has an entry
+SUFFIXES = (LOG, INDEX, TIMEINDEX, TXNINDEX)
+
+MAX_OFFSET = 2**63 - 1
+MAX_EPOCH = 10**10 - 1
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # a UUID in base64url without padding, Kafka's Uuid.toString
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
+_CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
+_SEGMENT = re.compile(
+    r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
+    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.index|\.timeindex|\.txnindex)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentName:
+    """What a segment object's name says. `attempt` 0 is a task's first and not in the name."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    base_offset: int
+    epoch: int
+    attempt: int
+    suffix: str
+
+
+def commit_path(number: int) -> str:
+    """The object of commit `number` (0 is the first)."""
+    return f"{CATALOG}{number:020d}.json"
+
+
+def parse_commit(path: str) -> int | None:
+    """The commit's number, or None for any other object."""
+    match = _COMMIT.fullmatch(path)
+    return int(match[1]) if match else None
+
+
+def checkpoint_path(number: int, epoch: int) -> str:
+    """The object of the fold of commits 0..`number`, written at `epoch`."""
+    return f"{CATALOG}{number:020d}-{epoch:010d}.checkpoint"
+
+
+def parse_checkpoint(path: str) -> tuple[int, int] | None:
+    """(last commit's number, epoch), or None for any other object."""
+    match = _CHECKPOINT.fullmatch(path)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, epoch: int, attempt: int) -> str:
+    """The path of a segment without its suffix. Raises ValueError for what is no topic, topic id or number."""
+    check_topic(topic)
+    check_topic_id(topic_id)
+    if partition < 0 or attempt < 0 or not 0 <= base_offset <= MAX_OFFSET or not 0 <= epoch <= MAX_EPOCH:
+        raise ValueError(
+            f"no segment name for partition {partition}, offset {base_offset}, epoch {epoch}, attempt {attempt}"
+        )
+    tries = f"-{attempt}" if attempt else ""
+    return f"{TOPICS}{topic}/{topic_id}/partition={partition}/{base_offset:020d}.{epoch:010d}{tries}"
+
+
+def parse_segment(path: str) -> SegmentName | None:
+    """The parts of a segment object's name, or None for any other object."""
+    match = _SEGMENT.fullmatch(path)
+    if match is None:
+        return None
+    topic, topic_id, partition, base_offset, epoch, attempt, suffix = match.groups()
+    return SegmentName(topic, topic_id, int(partition), int(base_offset), int(epoch), int(attempt or 0), suffix)
+
+
+def run_file(run_id: str, name: str) -> str:
+    """The path of a file of a run, `runs/<run id>/<name>`. Raises ValueError for what cannot be a path."""
+    check_run_id(run_id)
+    if not name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r} is not a file name")
+    return f"{RUNS}{run_id}/{name}"
+
+
+def check_topic(topic: str) -> None:
+    """Raises ValueError for a name that Kafka would refuse."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise ValueError(f"{topic!r} is not a topic name")
+
+
+def check_topic_id(topic_id: str) -> None:
+    """Raises ValueError for what is not a topic id."""
+    if not _TOPIC_ID.fullmatch(topic_id):
+        raise ValueError(f"{topic_id!r} is not a topic id (22 characters of base64url)")
+
+
+def check_run_id(run_id: str) -> None:
+    """Raises ValueError for a run id that cannot be a folder."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise ValueError(f"{run_id!r} is not a run id (letters, digits, '.', '_', '-', at most 128)")

@@ -1,0 +1,314 @@
+"""Is the archive whole? Reads every object that the catalog names and makes everything anew that can be made anew.
+
+    report = verify(Archive.open(storage))
+    for fault in report.faults: print(fault)
+
+Checked: archive.json, every commit and checkpoint (a checkpoint must equal the fold of the commits), that each
+partition's coverage has no hole but recorded gaps, that its segments neither overlap nor lie outside it; of each
+segment the size and SHA-256 of the log, every batch's CRC and offsets, every fact of the catalog entry, that offset and
+time index equal those made from the log, and that each aborted transaction ends with an abort marker of its producer.
+Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+from logkeep_engine.archive import names, wire
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CorruptBatch, LogkeepError, ObjectMissing
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
+from logkeep_engine.storage import Storage
+
+__all__ = [
+    "Fault",
+    "VerifyProgress",
+    "VerifyReport",
+    "aborted_transactions",
+    "read_segment",
+    "verify",
+    "verify_segment",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """Segments and bytes of `.log` objects that are checked, of all that will be; faults so far."""
+
+    segments: int
+    segments_total: int
+    bytes: int
+    bytes_total: int
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """`objects` counts those that were looked at; `bytes` and `records` are those of segments without fault.
+
+    `orphans`: objects under `topics/` that no commit names.
+    """
+
+    objects: int
+    segments: int
+    bytes: int
+    records: int
+    faults: list[Fault]
+    orphans: list[str]
+
+    @property
+    def whole(self) -> bool:
+        return not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        return {"whole": self.whole, **asdict(self)}
+
+
+def verify(
+    archive: Archive,
+    *,
+    topics: Callable[[str], bool] | None = None,
+    on_progress: Callable[[VerifyProgress], None] | None = None,
+    workers: int = 4,
+) -> VerifyReport:
+    """Check the archive, or its topics whose name `topics` says yes to (the catalog always).
+
+    Memory: about four read blocks a worker. Raises storage errors, since an archive that cannot be read is not known to
+    be damaged.
+    """
+    faults: list[Fault] = []
+    objects = 1  # archive.json, read by `open`
+    state, catalog_objects = _verify_catalog(archive, faults)
+    objects += catalog_objects
+    if state is None:
+        return VerifyReport(objects, 0, 0, 0, faults, [])
+    chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
+    entries = [
+        entry for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen for entry in segments
+    ]
+    faults.extend(_verify_continuity(archive.storage, state, chosen))
+    done_bytes = good_bytes = good_records = 0
+    bytes_total = sum(entry.bytes for entry in entries)
+    for done, (entry, found) in enumerate(_verified(archive.storage, chosen, entries, workers), start=1):
+        faults.extend(found)
+        done_bytes += entry.bytes
+        objects += len(entry.objects(chosen[entry.topic_id]))
+        if not found:
+            good_bytes += entry.bytes
+            good_records += entry.records
+        if on_progress is not None:
+            on_progress(VerifyProgress(done, len(entries), done_bytes, bytes_total, len(faults)))
+    orphans = _orphans(archive.storage, state, topics)
+    return VerifyReport(objects, len(entries), good_bytes, good_records, faults, orphans)
+
+
+def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
+    """The faults of one segment's objects; [] if it is whole. `topic` is the name. Bounded memory."""
+    faults: list[Fault] = []
+    # The log is read to its end whatever is found, so that one pass names all damage.
+    builder = SegmentBuilder(entry.base_offset, lambda _: None)
+    markers: set[tuple[int, int]] = set()
+    for run, headers in read_segment(storage, topic, entry, on_fault=lambda fault, _: faults.append(fault)):
+        try:
+            builder.append(run, headers)
+            _note_aborts(run, headers, markers)
+        except (CorruptBatch, ValueError) as error:
+            offset = headers[0][1].base_offset
+            faults.append(_fault(storage, topic, entry, names.LOG, offset, str(error)))
+    if not faults:
+        summary = builder.finish()
+        faults.extend(_verify_facts(storage, topic, entry, summary))
+        faults.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
+        faults.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
+        faults.extend(_verify_transactions(storage, topic, entry, markers))
+    else:
+        # Indexes cannot be held against a damaged log, but that they are there can be said.
+        for suffix, size in ((names.INDEX, entry.index_bytes), (names.TIMEINDEX, entry.timeindex_bytes)):
+            faults.extend(_verify_size(storage, topic, entry, suffix, size)[1])
+        faults.extend(_verify_transactions(storage, topic, entry, None))
+    return faults
+
+
+def _note_aborts(run: memoryview, headers: list[tuple[int, BatchHeader]], markers: set[tuple[int, int]]) -> None:
+    for position, header in headers:
+        if header.is_control and control_type(run, position) is ControlType.ABORT:
+            markers.add((header.producer_id, header.base_offset))
+
+
+def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Fault]:
+    found = SegmentEntry.of(
+        summary, topic_id=entry.topic_id, partition=entry.partition, epoch=entry.epoch, attempt=entry.attempt
+    )
+    found = replace(
+        found,
+        # Told by the index objects themselves, checked below.
+        index_bytes=entry.index_bytes,
+        timeindex_bytes=entry.timeindex_bytes,
+        txnindex_bytes=entry.txnindex_bytes,
+        txnindex_sha256=entry.txnindex_sha256,
+    )
+    for item in fields(SegmentEntry):
+        expected, actual = getattr(entry, item.name), getattr(found, item.name)
+        if expected != actual:
+            what = f"{item.name} is {actual}, the catalog says {expected}"
+            yield _fault(storage, topic, entry, names.LOG, entry.base_offset, what)
+
+
+def _verify_size(
+    storage: Storage, topic: str, entry: SegmentEntry, suffix: str, size: int
+) -> tuple[bytes | None, list[Fault]]:
+    """The object's content if it is there with the catalog's size, and what is wrong with it."""
+    try:
+        data = storage.read(entry.stem(topic) + suffix)
+    except ObjectMissing:
+        return None, [_fault(storage, topic, entry, suffix, entry.base_offset, "the object is missing")]
+    if len(data) != size:
+        what = f"{len(data)} bytes, the catalog says {size}"
+        return None, [_fault(storage, topic, entry, suffix, entry.base_offset, what)]
+    return data, []
+
+
+def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, made: bytes) -> list[Fault]:
+    size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
+    data, faults = _verify_size(storage, topic, entry, suffix, size)
+    if data is not None and data != made:
+        return [_fault(storage, topic, entry, suffix, entry.base_offset, "it is not the index of the log")]
+    return faults
+
+
+def _verify_transactions(
+    storage: Storage, topic: str, entry: SegmentEntry, markers: set[tuple[int, int]] | None
+) -> list[Fault]:
+    try:
+        transactions = read_transactions(storage, topic, entry)
+    except ArchiveDamaged as error:
+        path = f"{storage.uri}/{entry.stem(topic)}{names.TXNINDEX}"
+        what = error.message.partition("): ")[2].rstrip(".") or error.message
+        return [Fault(path, topic, entry.partition, None, what)]
+    return [
+        _fault(storage, topic, entry, names.TXNINDEX, item.last_offset, what)
+        for item in transactions
+        if (what := _wrong_transaction(item, markers))
+    ]
+
+
+def _wrong_transaction(item: AbortedTxn, markers: set[tuple[int, int]] | None) -> str:
+    if not 0 <= item.first_offset <= item.last_offset:
+        return f"a transaction of producer {item.producer_id} with offsets {item.first_offset} to {item.last_offset}"
+    if markers is not None and (item.producer_id, item.last_offset) not in markers:
+        return f"the log has no abort marker of producer {item.producer_id} there"
+    return ""
+
+
+def _verified(
+    storage: Storage, chosen: dict[str, str], entries: list[SegmentEntry], workers: int
+) -> Iterator[tuple[SegmentEntry, list[Fault]]]:
+    """Entries in order with their faults; a few ahead of the caller."""
+    waiting: deque[tuple[SegmentEntry, Future[list[Fault]]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="logkeep-verify") as pool:
+        try:
+            for entry in entries:
+                waiting.append((entry, pool.submit(verify_segment, storage, chosen[entry.topic_id], entry)))
+                if len(waiting) > 2 * workers:
+                    first, result = waiting.popleft()
+                    yield first, result.result()
+            while waiting:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState | None, int]:
+    """The state, or None if it cannot be known; the number of the catalog's objects."""
+    listing = archive.listing()
+    count = len(listing.commits) + len(listing.checkpoints)
+    checkpoints: dict[int, list[tuple[str, ArchiveState]]] = {}
+    for number, _, info in listing.checkpoints:
+        try:
+            checkpoints.setdefault(number, []).append((info.path, archive.read_checkpoint(info.path)))
+        except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+            faults.append(_catalog_fault(archive, info.path, error))
+    state = ArchiveState()
+    try:
+        for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
+            state.apply(commit)
+            for path, folded in checkpoints.get(commit.number, ()):
+                if wire.checkpoint_document(folded) != wire.checkpoint_document(state):
+                    name = f"{archive.storage.uri}/{path}"
+                    faults.append(Fault(name, "", -1, None, "it is not the fold of the commits"))
+        return state, count
+    except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
+        bad = state.commit + 1
+        faults.append(_catalog_fault(archive, names.commit_path(bad), error))
+    # A checkpoint may know what damaged commits do not say any more.
+    for number in range(bad + 1, max(listing.commits) + 1):
+        try:
+            archive.read_commit(number)
+        except (ArchiveDamaged, ArchiveMismatch) as error:
+            faults.append(_catalog_fault(archive, names.commit_path(number), error))
+    try:
+        return archive.load(), count
+    except (ArchiveDamaged, ArchiveMismatch):
+        return None, count
+
+
+def _catalog_fault(archive: Archive, path: str, error: Exception) -> Fault:
+    message = error.message if isinstance(error, LogkeepError) else str(error)
+    name = f"{archive.storage.uri}/{path}"
+    return Fault(name, "", -1, None, message.removeprefix(f"{name}: ").rstrip("."))
+
+
+def _verify_continuity(storage: Storage, state: ArchiveState, chosen: dict[str, str]) -> Iterator[Fault]:
+    for topic_id, partition in state.partitions():
+        if topic_id not in state.topics:
+            name = f"{storage.uri}/{names.CATALOG}"
+            yield Fault(name, "", -1, None, f"partition {partition} of topic id {topic_id}, which no commit names")
+            continue
+        if topic_id not in chosen:
+            continue
+        topic = chosen[topic_id]
+        folder = f"{storage.uri}/{names.TOPICS}{topic}/{topic_id}/partition={partition}"
+        settled = state.settled(topic_id, partition)
+        for (_, end), (start, _) in pairwise(settled):
+            what = f"offsets [{end}, {start}) are neither archived nor recorded as lost: a run did not finish"
+            yield Fault(folder, topic, partition, end, what)
+        coverage = state.coverage.get((topic_id, partition), [])
+        at = -1
+        for entry in state.segments.get((topic_id, partition), ()):
+            name = f"{storage.uri}/{entry.stem(topic)}{names.LOG}"
+            if entry.base_offset < at:
+                yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
+            at = max(at, entry.next_offset)
+            if not any(start <= entry.base_offset < end for start, end in coverage):
+                yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
+
+
+def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
+    known = {
+        path
+        for (topic_id, _), entries in state.segments.items()
+        if topic_id in state.topics
+        for entry in entries
+        for path in entry.objects(state.topics[topic_id].name)
+    }
+    found = []
+    for info in storage.list(names.TOPICS):
+        if info.path not in known:
+            topic = info.path.removeprefix(names.TOPICS).partition("/")[0]
+            if topics is None or topics(topic):
+                found.append(info.path)
+    return found
+
+
+def _fault(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, offset: int | None, what: str) -> Fault:
+    return Fault(f"{storage.uri}/{entry.stem(topic)}{suffix}", topic, entry.partition, offset, what)

@@ -1,0 +1,787 @@
+"""Where an archive lies: an S3 bucket or a folder, behind one small interface.
+
+    storage = open_storage(spec.storage)
+    storage.create("catalog/00000000000000000000.json", data)   # fails with ObjectExists if the name is taken
+
+Everything the archive relies on is here and nowhere else: an object is visible whole or not at all, `create` succeeds
+for one caller only (`If-None-Match: *` on S3, a hard link on files), and what a call returned from is durable.
+
+A crash leaves, on files, hidden files `.logkeep-*` that nothing reads or lists; on S3, an unfinished multipart upload
+that no listing shows (a lifecycle rule `AbortIncompleteMultipartUpload` removes it).
+
+Objects pickle without credentials: a worker process takes its own from its environment. They may cross a fork: the
+connections to S3 are made again in the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import random
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from logkeep_engine.contract import names
+from logkeep_engine.contract import spec as specs
+from logkeep_engine.errors import (
+    BucketMissing,
+    CredentialsMissing,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+    StorageRefused,
+    StorageUnavailable,
+)
+
+DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
+PATIENCE = 20.0  # seconds during which a request that failed for a reason that may pass is sent again
+_TEMPORARY = ".logkeep-"
+_DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Python 3.12
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """`path` is relative to the storage's URI; `size` in bytes."""
+
+    path: str
+    size: int
+
+
+class ObjectWriter(ABC):
+    """Writes one object as a stream. Nothing is visible before `commit`, everything after it; `abort` leaves nothing.
+
+    As a context manager it commits on a clean exit and aborts when an exception leaves the block. Not safe for several
+    threads.
+    """
+
+    @abstractmethod
+    def write(self, data: Buffer) -> int:
+        """Append; the data is copied before this returns."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make the object visible under its name, replacing what was there. Durable when this returns."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop what was written. Harmless after `commit` and when called twice; never raises for the storage's sake."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.commit()
+            except BaseException:
+                self.abort()
+                raise
+        else:
+            self.abort()
+
+
+class Storage(ABC):
+    """Objects below one URI. Paths are relative to it, with `/`. Safe for several threads.
+
+    Every method may raise StorageUnavailable (may pass), StorageRefused or CredentialsMissing, and BucketMissing.
+    """
+
+    uri: str
+
+    @abstractmethod
+    def check(self) -> None:
+        """Is the bucket or folder reachable with these credentials? Reads only, never writes."""
+
+    @abstractmethod
+    def create(self, path: str, data: bytes) -> None:
+        """Write a new object, whole and durable. Raises ObjectExists if the name is taken.
+
+        When the connection broke while the store answered, ObjectExists may mean that this very call wrote the object:
+        a caller to whom that matters puts something unique into `data` and reads the object.
+        """
+
+    @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Write or replace an object, whole and durable."""
+
+    @abstractmethod
+    def writer(self, path: str) -> ObjectWriter:
+        """Stream a new object with bounded memory (two blocks)."""
+
+    @abstractmethod
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        """Bytes [start, end) of an object, fewer where it is shorter; to its end if `end` is None. Raises
+        ObjectMissing."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        """All objects whose path starts with `prefix`, at any depth, sorted by path; [] if there are none."""
+
+    @abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+
+    def read(self, path: str) -> bytes:
+        """A whole object. Raises ObjectMissing."""
+        return self.read_range(path, 0, None)
+
+    def reader(self, path: str, *, block: int = DEFAULT_BLOCK) -> ObjectReader:
+        """A sequential stream; the next block is fetched while the caller works on one. Raises ObjectMissing on the
+        first read."""
+        return ObjectReader(self, path, block)
+
+
+class ObjectReader(io.RawIOBase):
+    """Sequential reads of one object by ranges of `block` bytes, one in flight ahead of the caller: two blocks of
+    memory."""
+
+    def __init__(self, storage: Storage, path: str, block: int) -> None:
+        self._storage = storage
+        self._path = path
+        self._block = block
+        self._current = memoryview(b"")
+        self._offset = 0
+        self._last = False
+        self._ahead: Future[bytes] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def read_block(self) -> bytes:
+        """The next up to `block` bytes without a copy; b"" at the end. Not to be mixed with the other reads."""
+        if self._last:
+            return b""
+        data = self._ahead.result() if self._ahead is not None else self._fetch(self._offset)
+        self._ahead = None
+        self._offset += len(data)
+        if len(data) < self._block:
+            self._last = True
+        else:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-read")
+            self._ahead = self._pool.submit(self._fetch, self._offset)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")
+        if not self._current:
+            self._current = memoryview(self.read_block())
+        count = min(len(target), len(self._current))
+        target[:count] = self._current[:count]
+        self._current = self._current[count:]
+        return count
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        super().close()
+
+    def _fetch(self, start: int) -> bytes:
+        return self._storage.read_range(self._path, start, start + self._block)
+
+
+def open_storage(spec: specs.Storage, environ: Mapping[str, str] = os.environ) -> Storage:
+    """The storage of a resource. Opens no connection.
+
+    Raises CredentialsMissing if the spec names a Secret and the environment does not hold what it should have brought.
+    """
+    if spec.credentials is not None and spec.credentials.secret_ref is not None:
+        missing = [name for name in (names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY) if not environ.get(name)]
+        if missing:
+            secret = spec.credentials.secret_ref.name
+            raise CredentialsMissing(
+                f"storage.credentials.secretRef names Secret {secret!r}, but {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
+                hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
+                "outside Kubernetes set the variables yourself.",
+            )
+    return open_uri(spec.uri, spec.endpoint, spec.region, environ)
+
+
+def open_uri(
+    uri: str, endpoint: str | None = None, region: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Storage:
+    """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: AWS_* of `environ`, else botocore's own
+    chain."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return LocalStorage(uri)
+    if parts.scheme == "s3" and parts.netloc:
+        return S3Storage(uri, endpoint, region, environ)
+    raise StorageRefused(f"{uri!r} is not a storage URI.", hint="Write s3://bucket/prefix or file:///path.")
+
+
+# ---- files
+
+
+class LocalStorage(Storage):
+    """A folder. Objects are files; folders are made when an object needs them."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self._root = Path(unquote(urlsplit(uri).path))
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self.uri!r})"
+
+    def check(self) -> None:
+        folder = self._root
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            raise BucketMissing(f"{self.uri}: {folder} is not a folder.", hint="Name a folder, or mount the volume.")
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise StorageRefused(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self._path(path)
+        with _os_errors(self, path):
+            temporary = self._write_temporary(target, data)
+            try:
+                os.link(temporary, target)
+            except FileExistsError as error:
+                raise ObjectExists(f"{self.uri}/{path} exists already.") from error
+            finally:
+                os.unlink(temporary)
+            _sync_folder(target.parent)
+
+    def put(self, path: str, data: bytes) -> None:
+        target = self._path(path)
+        with _os_errors(self, path):
+            temporary = self._write_temporary(target, data)
+            try:
+                os.replace(temporary, target)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+            _sync_folder(target.parent)
+
+    def writer(self, path: str) -> ObjectWriter:
+        return _LocalWriter(self, path, self._path(path))
+
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        with _os_errors(self, path), open(self._path(path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            wanted = max(0, (size if end is None else min(end, size)) - start)
+            data = bytearray(wanted)
+            filled = 0
+            file.seek(start)
+            while filled < wanted:
+                count = file.readinto(memoryview(data)[filled:])
+                if not count:
+                    break
+                filled += count
+            return bytes(memoryview(data)[:filled])
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        folder, _, _ = prefix.rpartition("/")
+        found: list[ObjectInfo] = []
+        with _os_errors(self, prefix):
+            for parent, _, files in os.walk(self._root / folder):
+                relative = os.path.relpath(parent, self._root)
+                base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
+                for name in files:
+                    path = base + name
+                    if path.startswith(prefix) and not name.startswith(_TEMPORARY):
+                        try:
+                            found.append(ObjectInfo(path, os.stat(os.path.join(parent, name)).st_size))
+                        except FileNotFoundError:  # deleted since the folder was read
+                            continue
+        return sorted(found, key=lambda info: info.path)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        folders = set()
+        for path in paths:
+            target = self._path(path)
+            with _os_errors(self, path):
+                target.unlink(missing_ok=True)
+            folders.add(target.parent)
+        for folder in folders:
+            if folder.exists():
+                with _os_errors(self, str(folder)):
+                    _sync_folder(folder)
+
+    def _path(self, path: str) -> Path:
+        parts = path.split("/")
+        if not path or any(part in ("", ".", "..") or part.startswith(_TEMPORARY) for part in parts):
+            raise ValueError(f"{path!r} is not an object path")
+        return self._root / path
+
+    def _write_temporary(self, target: Path, data: bytes) -> Path:
+        _make_folder(target.parent)
+        temporary = target.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            with open(temporary, "xb", buffering=0) as file:
+                _write_all(file, data)
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+
+class _LocalWriter(ObjectWriter):
+    def __init__(self, storage: LocalStorage, path: str, target: Path) -> None:
+        self._storage = storage
+        self._path = path
+        self._target = target
+        self._temporary = target.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        with _os_errors(storage, path):
+            _make_folder(target.parent)
+            self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
+
+    def write(self, data: Buffer) -> int:
+        if self._file is None:
+            raise ValueError(f"{self._path}: write after commit or abort")
+        with _os_errors(self._storage, self._path):
+            return _write_all(self._file, data)
+
+    def commit(self) -> None:
+        if self._file is None:
+            raise ValueError(f"{self._path}: commit after commit or abort")
+        with _os_errors(self._storage, self._path):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._temporary, self._target)
+            self._file = None
+            _sync_folder(self._target.parent)
+
+    def abort(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._temporary.unlink(missing_ok=True)
+
+
+def _write_all(file: io.FileIO, data: Buffer) -> int:
+    rest = memoryview(data).cast("B")
+    total = len(rest)
+    while rest:
+        rest = rest[file.write(rest) :]
+    return total
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and its parents durable: a synced file in a folder that a crash forgets is lost."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _os_errors:  # noqa: N801 - reads as the statement it is
+    """Turns OSError into ours, with the object's name."""
+
+    def __init__(self, storage: LocalStorage, path: str) -> None:
+        self._name = f"{storage.uri}/{path}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+        what = error.strerror or type(error).__name__
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+            raise ObjectMissing(f"{self._name} does not exist.") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EOPNOTSUPP, errno.EMLINK):
+            raise StorageRefused(
+                f"{self._name}: {what}.",
+                hint="The folder must be writable by this user, on a file system that has hard links.",
+            ) from error
+        raise StorageUnavailable(f"{self._name}: {what}.", hint="Check the disk.") from error
+
+
+# ---- S3
+
+_MISSING_BUCKET = {"NoSuchBucket"}
+_MISSING_OBJECT = {"NoSuchKey", "404"}
+_EXISTS = {"PreconditionFailed", "412"}
+_CONFLICT = {"ConditionalRequestConflict", "OperationAborted", "409"}
+_UPLOAD_GONE = {"NoSuchUpload"}
+_CREDENTIALS = {
+    "InvalidAccessKeyId",
+    "XAdminUserNotFound",  # versitygw's InvalidAccessKeyId
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "AuthorizationHeaderMalformed",
+    "RequestTimeTooSkewed",
+}
+_MAY_PASS = {
+    "SlowDown",
+    "ServiceUnavailable",
+    "InternalError",
+    "RequestTimeout",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "BandwidthLimitExceeded",
+}
+
+
+class S3Storage(Storage):
+    """A prefix of a bucket, through s3fs. `endpoint` and `region` as in the resource; None: botocore's own."""
+
+    def __init__(
+        self, uri: str, endpoint: str | None, region: str | None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        parts = urlsplit(uri)
+        self.uri = uri.rstrip("/")
+        self.bucket = parts.netloc
+        self._prefix = f"{parts.path.strip('/')}/" if parts.path.strip("/") else ""
+        self._endpoint = endpoint
+        self._region = region
+        self._environ = environ
+        self._connected: tuple[int, Any] | None = None
+        # Kept so that a child process does not close connections that its parent still uses.
+        self._of_parent: list[Any] = []
+
+    def __repr__(self) -> str:
+        return f"S3Storage({self.uri!r}, endpoint={self._where!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (S3Storage, (self.uri, self._endpoint, self._region))
+
+    def check(self) -> None:
+        self._call("list_objects_v2", "", MaxKeys=1, Prefix=self._prefix)
+
+    def create(self, path: str, data: bytes) -> None:
+        self._call("put_object", path, Key=self._key(path), Body=data, IfNoneMatch="*")
+
+    def put(self, path: str, data: bytes) -> None:
+        self._call("put_object", path, Key=self._key(path), Body=data)
+
+    def writer(self, path: str) -> ObjectWriter:
+        return _S3Writer(self, path, self._key(path))
+
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        if end is not None and end <= start:
+            return b""
+        wanted: dict[str, str] = {}
+        if start or end is not None:
+            wanted["Range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
+
+        def get() -> bytes:
+            from fsspec.asyn import sync
+
+            filesystem = self._filesystem()
+            answer = filesystem.call_s3("get_object", Bucket=self.bucket, Key=self._key(path), **wanted)
+            body = answer["Body"]
+            try:
+                data: bytes = sync(filesystem.loop, body.read)
+            finally:
+                body.close()
+            if len(data) != answer["ContentLength"]:
+                raise TimeoutError(f"{len(data)} of {answer['ContentLength']} bytes arrived")
+            return data
+
+        try:
+            return self._retry(get, path)
+        except _BehindEnd:
+            return b""
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        page: dict[str, str] = {}
+        while True:
+            answer = self._call("list_objects_v2", prefix, Prefix=self._prefix + prefix, **page)
+            for item in answer.get("Contents", ()):
+                path = item["Key"][len(self._prefix) :]
+                if path and not path.endswith("/"):  # a "folder" object that some tools make
+                    found.append(ObjectInfo(path, item["Size"]))
+            if not answer.get("IsTruncated"):
+                return sorted(found, key=lambda info: info.path)
+            page = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def delete(self, paths: Iterable[str]) -> None:
+        keys = [self._key(path) for path in paths]
+        for start in range(0, len(keys), _DELETE_AT_ONCE):
+            batch = keys[start : start + _DELETE_AT_ONCE]
+            answer = self._call(
+                "delete_objects", batch[0], Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+            )
+            for failed in answer.get("Errors", ()):
+                name = f"s3://{self.bucket}/{failed.get('Key')}"
+                if failed.get("Code") in _MAY_PASS:
+                    raise StorageUnavailable(f"{name} was not deleted: {failed.get('Code')}.", hint="Try again.")
+                raise StorageRefused(
+                    f"{name} was not deleted: {failed.get('Code')}.", hint="The credentials need s3:DeleteObject."
+                )
+
+    def _key(self, path: str) -> str:
+        if not path or any(part in ("", ".", "..") for part in path.split("/")):
+            raise ValueError(f"{path!r} is not an object path")
+        return self._prefix + path
+
+    @property
+    def _where(self) -> str:
+        """The endpoint without user info, for messages."""
+        if self._endpoint is None:
+            return "AWS"
+        parts = urlsplit(self._endpoint)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def _filesystem(self) -> Any:
+        process = os.getpid()
+        if self._connected is not None:
+            owner, filesystem = self._connected
+            if owner == process:
+                return filesystem
+            self._of_parent.append(filesystem)
+        import s3fs  # slow to import; a driver that archives to files does without
+
+        environ = self._environ
+        region = self._region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+        if region is None and self._endpoint is not None:
+            region = "us-east-1"  # any name will do for a store of one's own, but the signature needs one
+        filesystem = s3fs.S3FileSystem(
+            key=environ.get(names.ENV_S3_ACCESS_KEY) or None,
+            secret=environ.get(names.ENV_S3_SECRET_KEY) or None,
+            token=environ.get(names.ENV_S3_SESSION_TOKEN) or None,
+            endpoint_url=self._endpoint,
+            client_kwargs={} if region is None else {"region_name": region},
+            # One attempt: `_retry` repeats. botocore and s3fs would each multiply the time until a dead endpoint is
+            # reported.
+            config_kwargs={
+                "connect_timeout": 5,
+                "read_timeout": 30,
+                "max_pool_connections": 64,
+                "retries": {"total_max_attempts": 1, "mode": "standard"},
+            },
+            skip_instance_cache=True,
+            use_listings_cache=False,
+        )
+        filesystem.retries = 1
+        self._connected = (process, filesystem)
+        return filesystem
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        return self._retry(lambda: self._filesystem().call_s3(method, Bucket=self.bucket, **arguments), path)
+
+    def _retry(self, action: Callable[[], T], path: str) -> T:
+        deadline = time.monotonic() + PATIENCE
+        pause = 0.2
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                ours = self._translate(error, path)
+                wait = pause * (0.5 + random.random())
+                if not isinstance(ours, StorageUnavailable) or time.monotonic() + wait > deadline:
+                    raise ours from error
+            time.sleep(wait)
+            pause = min(pause * 2, 4.0)
+
+    def _translate(self, error: Exception, path: str) -> LogkeepError:
+        """What went wrong, from the code the store sent. Its message is left out: it may quote what was signed."""
+        from botocore.exceptions import (
+            ClientError,
+            HTTPClientError,
+            NoCredentialsError,
+            ParamValidationError,
+            PartialCredentialsError,
+            ProfileNotFound,
+        )
+
+        name = f"s3://{self.bucket}/{self._prefix}{path}" if path else self.uri
+        if isinstance(error, LogkeepError):
+            return error
+        client_error = error if isinstance(error, ClientError) else error.__cause__
+        if isinstance(client_error, ClientError):
+            return self._translate_answer(client_error, name)
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
+            return CredentialsMissing(
+                f"{self.uri}: no credentials for {self._where}.",
+                hint=f"Set {names.ENV_S3_ACCESS_KEY} and {names.ENV_S3_SECRET_KEY} "
+                "(storage.credentials.secretRef does), or give the pod a workload identity.",
+            )
+        if isinstance(error, (ParamValidationError, ValueError, TypeError)):
+            return StorageRefused(f"{name}: {error}", hint="Check storage.uri, storage.endpoint and storage.region.")
+        kind = type(error).__name__
+        if isinstance(error, HTTPClientError) and "SSL" in kind.upper():
+            return StorageRefused(f"{self._where}: TLS failed ({kind}).", hint="Check the endpoint's certificate.")
+        return StorageUnavailable(
+            f"{name}: no answer from {self._where} ({kind}).",
+            hint="Check that storage.endpoint is right and reachable.",
+        )
+
+    def _translate_answer(self, error: Any, name: str) -> LogkeepError:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        where = self._where
+        if code in _MISSING_BUCKET:
+            return BucketMissing(
+                f"Bucket {self.bucket!r} does not exist at {where}.", hint="Create it, or correct storage.uri."
+            )
+        if code in _MISSING_OBJECT:
+            return ObjectMissing(f"{name} does not exist.")
+        if code in _EXISTS or status == 412:
+            return ObjectExists(f"{name} exists already.")
+        if code == "InvalidRange" or status == 416:
+            return _BehindEnd(name)
+        if code in _CREDENTIALS:
+            return StorageRefused(
+                f"{where} refused the credentials for {name}: {code}.",
+                hint=f"Check {names.ENV_S3_ACCESS_KEY}, {names.ENV_S3_SECRET_KEY}, storage.region and the clock.",
+            )
+        if status in (401, 403) or code == "AccessDenied":
+            return StorageRefused(
+                f"{where} denied access to {name}: {code or status}.",
+                hint="The credentials need s3:GetObject, s3:PutObject, s3:ListBucket and s3:AbortMultipartUpload.",
+            )
+        if code in _MAY_PASS or code in _CONFLICT or (status >= 500 and status != 501) or status in (408, 409, 429):
+            return StorageUnavailable(f"{name}: {where} answered {code or status}.", hint="It may pass; try again.")
+        if code == "NotImplemented" or status == 501:
+            return StorageRefused(
+                f"{name}: {where} cannot do what was asked ({code or status}).",
+                hint="The object store must support conditional writes (If-None-Match) and multipart uploads.",
+            )
+        if code in _UPLOAD_GONE:
+            return _UploadGone(name)
+        return StorageRefused(
+            f"{name}: {where} answered {code or status}.", hint="Check storage.endpoint and storage.region."
+        )
+
+
+class _BehindEnd(LogkeepError):
+    """A range that starts at or behind an object's end."""
+
+
+class _UploadGone(StorageRefused):
+    """The multipart upload is not known: aborted by somebody, or completed by a request whose answer was lost."""
+
+
+class _S3Writer(ObjectWriter):
+    """One PUT for a small object, else a multipart upload whose parts go out one behind the caller."""
+
+    def __init__(self, storage: S3Storage, path: str, key: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._key = key
+        self._buffer = bytearray()
+        self._upload: str | None = None
+        self._checksums = False  # parts may name their checksums only in an upload that was made with an algorithm
+        self._parts: list[Future[dict[str, Any]]] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
+        self._open = True
+
+    def write(self, data: Buffer) -> int:
+        if not self._open:
+            raise ValueError(f"{self._path}: write after commit or abort")
+        rest = memoryview(data).cast("B")
+        total = len(rest)
+        self._size += total
+        while rest:
+            room = DEFAULT_BLOCK - len(self._buffer)
+            self._buffer += rest[:room]
+            rest = rest[room:]
+            if len(self._buffer) == DEFAULT_BLOCK:
+                self._send_part()
+        return total
+
+    def commit(self) -> None:
+        if not self._open:
+            raise ValueError(f"{self._path}: commit after commit or abort")
+        if self._upload is None:
+            self._storage._call("put_object", self._path, Key=self._key, Body=bytes(self._buffer))
+        else:
+            if self._buffer:
+                self._send_part()
+            parts = [part.result() for part in self._parts]
+            try:
+                self._storage._call(
+                    "complete_multipart_upload",
+                    self._path,
+                    Key=self._key,
+                    UploadId=self._upload,
+                    MultipartUpload={"Parts": parts},
+                )
+            except _UploadGone:
+                # The answer to a first request may have been lost after the store had done it.
+                if not self._is_there():
+                    raise
+            self._upload = None
+        self._close()
+
+    def abort(self) -> None:
+        if not self._open:
+            return
+        for part in self._parts:
+            part.cancel()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)  # a part that arrives after the abort would be kept
+        if self._upload is not None:
+            # The error that led here matters more, and an unfinished upload is invisible.
+            with contextlib.suppress(LogkeepError):
+                self._storage._call("abort_multipart_upload", self._path, Key=self._key, UploadId=self._upload)
+            self._upload = None
+        self._close()
+
+    def _close(self) -> None:
+        self._open = False
+        self._buffer = bytearray()
+        self._parts = []
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+    def _send_part(self) -> None:
+        if self._upload is None:
+            answer = self._storage._call("create_multipart_upload", self._path, Key=self._key)
+            self._upload = answer["UploadId"]
+            self._checksums = bool(answer.get("ChecksumAlgorithm"))
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-write")
+        if self._parts:
+            self._parts[-1].result()
+        body, self._buffer = self._buffer, bytearray()
+        self._parts.append(self._pool.submit(self._upload_part, len(self._parts) + 1, body))
+
+    def _upload_part(self, number: int, body: bytearray) -> dict[str, Any]:
+        answer = self._storage._call(
+            "upload_part", self._path, Key=self._key, UploadId=self._upload, PartNumber=number, Body=body
+        )
+        part: dict[str, Any] = {"PartNumber": number, "ETag": answer["ETag"]}
+        if self._checksums:
+            part |= {name: answer[name] for name in answer if name.startswith("Checksum") and name != "ChecksumType"}
+        return part
+
+    def _is_there(self) -> bool:
+        try:
+            answer = self._storage._call("head_object", self._path, Key=self._key)
+        except ObjectMissing:
+            return False
+        return bool(answer["ContentLength"] == self._size)

@@ -1,0 +1,126 @@
+"""The archive on a real S3 server: one writer, nothing lost when it or the server dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive, CheckpointPolicy
+from logkeep_engine.archive.model import Outcome
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
+from logkeep_engine.storage import Storage
+from tests.cluster.s3 import S3Server
+from tests.kafka.test_storage_s3 import open_s3
+from tests.unit.archive.build import CLUSTER, ORDERS, begin, chunk
+
+ID = ORDERS.topic_id
+
+
+@pytest.fixture
+def storage(s3: S3Server, bucket: str) -> Storage:
+    return open_s3(s3, bucket)
+
+
+def test_a_run_its_reader_and_its_check(storage: Storage) -> None:
+    with pytest.raises(ArchiveMissing):
+        Archive.open(storage)
+    with begin(storage, checkpoints=CheckpointPolicy(commits=3)) as writer:
+        writer.commit(topics=[ORDERS])
+        for start in range(0, 80, 10):
+            writer.commit(receipts=[chunk(storage, start, start + 10)])
+        writer.end(Outcome.SUCCEEDED)
+    archive = Archive.open(storage)
+    assert len(archive.listing().checkpoints) == 3
+    report = verify(archive)
+    assert report.faults == []
+    assert (report.records, report.segments, report.orphans) == (80, 8, [])
+    state = archive.load()
+    path = state.segments[ID, 0][3].stem("orders") + names.LOG
+    storage.put(path, storage.read(path)[:-1])
+    (fault,) = verify(archive).faults
+    assert (fault.object, fault.topic, fault.partition, fault.offset) == (f"{storage.uri}/{path}", "orders", 0, 30)
+
+
+def test_a_missing_bucket_is_not_a_missing_archive(s3: S3Server) -> None:
+    with pytest.raises(BucketMissing):
+        Archive.open(open_s3(s3, "no-such-bucket-at-all"))
+
+
+def test_of_many_runs_that_begin_at_once_one_begins(storage: Storage) -> None:
+    Archive.create_or_open(storage, CLUSTER)
+    started = []
+    refused = []
+    barrier = threading.Barrier(4)
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            started.append(begin(storage, f"run-{number}"))
+        except ArchiveBusy as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(started), len(refused)) == (1, 3)
+    started[0].close()
+
+
+def test_a_writer_that_lost_its_archive_stops_without_harm(storage: Storage) -> None:
+    first = begin(storage, "same")
+    first.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 10)])
+    with begin(storage, "same") as second:
+        with pytest.raises(ArchiveFenced):
+            first.commit(receipts=[chunk(storage, 10, 20)])
+        second.commit(receipts=[chunk(storage, 10, 20, epoch=2)])
+        second.end(Outcome.SUCCEEDED)
+    first.close()
+    assert verify(Archive.open(storage)).faults == []
+
+
+_RUN_FOREVER = """
+import sys
+from logkeep_engine.archive.catalog import CheckpointPolicy
+from logkeep_engine.storage import open_uri
+from tests.unit.archive.build import ORDERS, begin, chunk
+storage = open_uri(*sys.argv[1:4])
+writer = begin(storage, "killed", checkpoints=CheckpointPolicy(commits=3))
+print("begun", flush=True)
+at = writer.state.next_offset(ORDERS.topic_id, 0) or 0
+while True:
+    writer.commit(topics=[ORDERS], receipts=[chunk(storage, at, at + 10, epoch=writer.epoch)])
+    at += 10
+    print(at, flush=True)
+"""
+
+
+def test_a_killed_writer_loses_nothing_it_has_committed(s3: S3Server, storage: Storage) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RUN_FOREVER, storage.uri, s3.endpoint, s3.region],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **keys, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(8)]
+    process.send_signal(signal.SIGKILL)
+    said += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    archive = Archive.open(storage)
+    report = verify(archive)
+    assert report.faults == []
+    assert report.records >= int(said[-1])
+    assert archive.load().next_offset(ID, 0) == report.records
+    with begin(storage, "killed") as writer:
+        at = writer.state.next_offset(ID, 0) or 0
+        writer.commit(receipts=[chunk(storage, at, at + 10, epoch=writer.epoch)])
+        writer.end(Outcome.SUCCEEDED)
+    assert verify(archive).records == at + 10

@@ -1,0 +1,344 @@
+"""Storage on a real S3 server: conditional creates, multipart uploads, and what each failure is called."""
+
+import os
+import pickle
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing import get_context
+
+import pytest
+
+from logkeep_engine import storage as storage_module
+from logkeep_engine.errors import (
+    BucketMissing,
+    CredentialsMissing,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+    StorageRefused,
+    StorageUnavailable,
+)
+from logkeep_engine.storage import DEFAULT_BLOCK, ObjectInfo, Storage, open_uri
+from tests.cluster.s3 import S3Server
+
+
+def open_s3(server: S3Server, bucket: str, *, endpoint: str | None = None, **environ: str) -> Storage:
+    keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key, **environ}
+    return open_uri(f"s3://{bucket}/an/archive", endpoint or server.endpoint, server.region, keys)
+
+
+@pytest.fixture
+def storage(s3: S3Server, bucket: str) -> Storage:
+    return open_s3(s3, bucket)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_module, "PATIENCE", 1.0)
+
+
+def test_objects_are_put_created_read_listed_and_deleted(storage: Storage) -> None:
+    storage.check()
+    storage.put("a/b", b"one")
+    storage.put("a/b", b"two")
+    storage.create("a/c", b"")
+    with pytest.raises(ObjectExists, match=r"an/archive/a/c exists already"):
+        storage.create("a/c", b"three")
+    assert (storage.read("a/b"), storage.read("a/c")) == (b"two", b"")
+    assert storage.list() == [ObjectInfo("a/b", 3), ObjectInfo("a/c", 0)]
+    assert storage.list("a/b") == [ObjectInfo("a/b", 3)]
+    storage.delete(["a/b", "a/b", "never/there"])
+    assert storage.list("a") == [ObjectInfo("a/c", 0)]
+    with pytest.raises(ObjectMissing) as caught:
+        storage.read("a/b")
+    assert str(caught.value) == f"{storage.uri}/a/b does not exist."
+
+
+def test_of_many_creates_at_once_one_succeeds(storage: Storage) -> None:
+    won: list[int] = []
+    barrier = threading.Barrier(6)
+
+    def create(number: int) -> None:
+        barrier.wait()
+        try:
+            storage.create("object", b"%d" % number)
+        except ObjectExists:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert storage.read("object") == b"%d" % won[0]
+
+
+def test_a_list_of_many_pages_is_complete_and_sorted(storage: Storage) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = [f"many/{number}" for number in range(1100)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda path: storage.put(path, b"x"), paths))
+    assert [info.path for info in storage.list("many/")] == sorted(paths)
+    storage.delete(paths)
+    assert storage.list() == []
+
+
+@pytest.mark.parametrize("size", [0, 1, DEFAULT_BLOCK - 1, DEFAULT_BLOCK, DEFAULT_BLOCK + 1, 3 * DEFAULT_BLOCK + 12345])
+def test_a_writer_streams_any_size_and_shows_it_at_its_commit(storage: Storage, size: int) -> None:
+    data = os.urandom(1 << 20) * (size // (1 << 20) + 1)
+    data = data[:size]
+    writer = storage.writer("stream")
+    for start in range(0, size, 3_000_000):
+        writer.write(memoryview(data)[start : start + 3_000_000])
+    assert storage.list() == []
+    writer.commit()
+    assert storage.list() == [ObjectInfo("stream", size)]
+    assert storage.read("stream") == data
+    with storage.reader("stream", block=1_000_000) as stream:
+        assert b"".join(iter(stream.read_block, b"")) == data
+    assert storage.read_range("stream", max(0, size - 5), size + 5) == data[-5:]
+    assert storage.read_range("stream", size, size + 5) == b""
+
+
+@pytest.mark.parametrize("size", [10, 2 * DEFAULT_BLOCK + 1])
+def test_an_aborted_writer_leaves_nothing(s3: S3Server, bucket: str, storage: Storage, size: int) -> None:
+    writer = storage.writer("stream")
+    writer.write(bytes(size))
+    writer.abort()
+    writer.abort()
+    assert storage.list() == []
+    assert [path for path in (s3.data_dir / bucket).rglob("*") if path.is_file()] == []
+
+
+def test_a_missing_bucket_is_named(s3: S3Server) -> None:
+    storage = open_s3(s3, "no-such-bucket-here")
+    for action in (storage.check, lambda: storage.put("a", b""), lambda: storage.read("a"), storage.list):
+        with pytest.raises(BucketMissing) as caught:
+            action()
+        assert str(caught.value) == (
+            f"Bucket 'no-such-bucket-here' does not exist at {s3.endpoint}. Create it, or correct storage.uri."
+        )
+
+
+def test_wrong_credentials_are_refused_without_being_shown(s3: S3Server, bucket: str) -> None:
+    for wrong, code in (
+        ({"AWS_SECRET_ACCESS_KEY": "a-wrong-secret-key"}, "SignatureDoesNotMatch"),
+        ({"AWS_ACCESS_KEY_ID": "nobody-known"}, "refused the credentials"),
+    ):
+        storage = open_s3(s3, bucket, **wrong)
+        for action in (storage.check, lambda at=storage: at.read("a"), lambda at=storage: at.create("a", b"")):
+            with pytest.raises(StorageRefused) as caught:
+                action()
+            assert code in caught.value.message
+            assert s3.endpoint in caught.value.message
+            for secret in ("a-wrong-secret-key", "nobody-known", s3.access_key, s3.secret_key):
+                assert secret not in str(caught.value)
+
+
+def test_no_credentials_at_all_are_said_by_variable(s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    with pytest.raises(CredentialsMissing, match="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+        open_uri(f"s3://{bucket}", s3.endpoint, s3.region, {}).check()
+
+
+def test_an_endpoint_where_nobody_listens_is_named_in_bounded_time(s3: S3Server, bucket: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(StorageUnavailable) as caught:
+            open_s3(s3, bucket, endpoint=endpoint).check()
+        assert time.monotonic() - began < 25
+    assert endpoint in caught.value.message
+    assert caught.value.hint == "Check that storage.endpoint is right and reachable."
+
+
+def test_a_server_that_comes_back_is_waited_for(bucket: str) -> None:
+    with S3Server() as server:
+        storage = open_s3(server, server.create_bucket(bucket))
+        storage.put("a", b"1")
+        server.kill()
+        back = threading.Timer(2.0, server.start)
+        back.start()
+        storage.put("b", b"2")
+        back.join()
+        assert [info.path for info in storage.list()] == ["a", "b"]
+
+
+def _in_child(storage: Storage, answers: object) -> None:
+    storage.put("child", b"2")
+    answers.send(storage.read("parent"))  # type: ignore[attr-defined]
+
+
+def test_a_storage_crosses_a_fork_and_a_pickle(s3: S3Server, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put("parent", b"1")
+    context = get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_in_child, args=(storage, there))
+    child.start()
+    assert here.poll(30)
+    assert here.recv() == b"1"
+    child.join(10)
+    assert child.exitcode == 0
+    assert storage.read("child") == b"2"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    assert pickle.loads(pickle.dumps(storage)).read("child") == b"2"
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """Between client and server, one connection a request: loses the answer, or answers itself, as often as told."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, server: S3Server) -> None:
+        super().__init__(("127.0.0.1", 0), _Relay)
+        self.target = (server.host, server.port)
+        self.lose_answers = 0
+        self.answer: bytes | None = None
+        self.answers_left = 0
+        self.requests: list[bytes] = []
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Relay(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        proxy = self.server
+        assert isinstance(proxy, Proxy)
+        request = self._message(self.request)
+        proxy.requests.append(request.partition(b"\r\n")[0])
+        if proxy.answers_left and proxy.answer is not None:
+            proxy.answers_left -= 1
+            self.request.sendall(proxy.answer)
+            return
+        with socket.create_connection(proxy.target) as upstream:
+            upstream.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+            answer = b"".join(iter(lambda: upstream.recv(65536), b""))
+        if proxy.lose_answers:
+            proxy.lose_answers -= 1
+            return
+        self.request.sendall(answer)
+
+    @staticmethod
+    def _message(connection: socket.socket) -> bytes:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += connection.recv(65536)
+        head, _, body = data.partition(b"\r\n\r\n")
+        lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        if any(line.lower().startswith(b"expect:") for line in head.split(b"\r\n")):
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        wanted = int(lengths[0]) if lengths else 0
+        while len(body) < wanted:
+            body += connection.recv(1 << 20)
+        head = b"\r\n".join(line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:"))
+        return head + b"\r\n\r\n" + body
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[Proxy]:
+    with Proxy(s3) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+
+
+def test_a_lost_answer_to_a_put_or_read_is_asked_again(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    storage.put("a", b"1")
+    proxy.lose_answers = 2
+    storage.put("a", b"2")
+    proxy.lose_answers = 1
+    assert storage.read("a") == b"2"
+    assert len(proxy.requests) == 6
+
+
+def test_a_lost_answer_to_a_create_finds_its_own_object(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    proxy.lose_answers = 1
+    with pytest.raises(ObjectExists):
+        storage.create("a", b"mine")
+    assert storage.read("a") == b"mine"
+
+
+def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    data = os.urandom(DEFAULT_BLOCK + 10)
+    writer = storage.writer("a")
+    writer.write(data)
+    writer._send_part()  # type: ignore[attr-defined]  # so that the next request is the last one
+    for part in writer._parts:  # type: ignore[attr-defined]
+        part.result()
+    proxy.lose_answers = 1
+    writer.commit()
+    assert storage.read("a") == data
+
+
+def _answer(status: str, code: str, message: str = "") -> bytes:
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "says"),
+    [
+        ("503 Slow Down", "SlowDown", StorageUnavailable, "answered SlowDown"),
+        ("500 Internal Server Error", "InternalError", StorageUnavailable, "answered InternalError"),
+        ("409 Conflict", "ConditionalRequestConflict", StorageUnavailable, "answered ConditionalRequestConflict"),
+        ("403 Forbidden", "AccessDenied", StorageRefused, "denied access"),
+        ("403 Forbidden", "ExpiredToken", StorageRefused, "refused the credentials"),
+        ("501 Not Implemented", "NotImplemented", StorageRefused, "cannot do what was asked"),
+        ("412 Precondition Failed", "PreconditionFailed", ObjectExists, "exists already"),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+def test_each_refusal_has_its_name(
+    s3: S3Server, bucket: str, proxy: Proxy, status: str, code: str, error: type[LogkeepError], says: str
+) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    proxy.answer = _answer(status, code, "signed with hush-hush")
+    proxy.answers_left = 1000
+    with pytest.raises(error, match=says) as caught:
+        storage.create("a", b"1")
+    assert "hush" not in str(caught.value)
+    assert (len(proxy.requests) > 1) == (error is StorageUnavailable)
+
+
+def test_a_server_that_asks_to_slow_down_is_asked_again(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    proxy.answer, proxy.answers_left = _answer("503 Slow Down", "SlowDown"), 3
+    storage.create("a", b"1")
+    assert storage.read("a") == b"1"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    writer = storage.writer("a")
+    writer.write(bytes(DEFAULT_BLOCK))
+    proxy.answer, proxy.answers_left = _answer("503 Slow Down", "SlowDown"), 1000
+    with pytest.raises(StorageUnavailable):
+        _write_all(writer)
+    proxy.answers_left = 0
+    assert storage.list() == []
+
+
+def _write_all(writer: storage_module.ObjectWriter) -> None:
+    with writer:
+        for _ in range(3):
+            writer.write(bytes(DEFAULT_BLOCK))

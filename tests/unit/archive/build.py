@@ -1,0 +1,91 @@
+"""Small archives for tests, written as a backup writes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive, Timing, Writer
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.log.batch import walk
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder
+from logkeep_engine.storage import Storage
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+ORDERS = TopicEntry("orders", "aaaaaaaaaaaaaaaaaaaaa_", 2, 3, {"cleanup.policy": "delete"})
+FAST = Timing(heartbeat=0.05, watch=0.4, poll=0.05)
+TIME = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`count` records from `offset` on, one millisecond apart."""
+
+    offset: int
+    count: int = 10
+    codec: Codec = Codec.NONE
+
+    def encode(self) -> bytes:
+        records = [
+            Record(self.offset + at, TIME + self.offset + at, b"key", b"value %d" % (self.offset + at), ())
+            for at in range(self.count)
+        ]
+        return encode(records, codec=self.codec, base_offset=self.offset)
+
+
+def write_segment(
+    storage: Storage,
+    batches: Sequence[bytes],
+    *,
+    topic: TopicEntry = ORDERS,
+    partition: int = 0,
+    epoch: int = 1,
+    attempt: int = 0,
+    aborted: Sequence[AbortedTxn] = (),
+) -> SegmentEntry:
+    """A segment of these batches with its indexes, named by nothing yet."""
+    data = b"".join(batches)
+    headers = list(walk(data))
+    base = headers[0][1].base_offset
+    stem = names.segment_stem(topic.name, topic.topic_id, partition, base, epoch, attempt)
+    with storage.writer(stem + names.LOG) as out:
+        builder = SegmentBuilder(base, out.write, index_interval_bytes=4096)
+        builder.append(memoryview(data), headers)
+        for transaction in aborted:
+            builder.add_aborted(transaction)
+    summary = builder.finish()
+    storage.put(stem + names.INDEX, summary.index)
+    storage.put(stem + names.TIMEINDEX, summary.timeindex)
+    if summary.txnindex:
+        storage.put(stem + names.TXNINDEX, summary.txnindex)
+    return SegmentEntry.of(summary, topic_id=topic.topic_id, partition=partition, epoch=epoch, attempt=attempt)
+
+
+def chunk(
+    storage: Storage,
+    start: int,
+    end: int,
+    *,
+    partition: int = 0,
+    epoch: int = 1,
+    attempt: int = 0,
+    topic: TopicEntry = ORDERS,
+) -> Receipt:
+    """What the task of [start, end) hands in: one segment of batches of ten records."""
+    batches = [Batch(offset, min(10, end - offset)).encode() for offset in range(start, end, 10)]
+    entry = write_segment(storage, batches, topic=topic, partition=partition, epoch=epoch, attempt=attempt)
+    return Receipt((Coverage(topic.topic_id, partition, start, end),), (entry,))
+
+
+def begin(storage: Storage, run_id: str = "run-1", **options: object) -> Writer:
+    """A writer whose heartbeat is fast."""
+    return Archive.create_or_open(storage, CLUSTER).begin_run(run_id, **{"wait": FAST, **options})  # type: ignore[arg-type]
+
+
+def archive_of(storage: Storage, *receipts: Receipt) -> Archive:
+    """An archive with one finished run of these receipts."""
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=receipts)
+        writer.end(Outcome.SUCCEEDED)
+    return Archive.open(storage)

@@ -1,0 +1,216 @@
+"""Storage in a folder: visible whole or not at all, created once, listed without leftovers."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.errors import (
+    BucketMissing,
+    CredentialsMissing,
+    ObjectExists,
+    ObjectMissing,
+    StorageRefused,
+    StorageUnavailable,
+)
+from logkeep_engine.storage import LocalStorage, ObjectInfo, ObjectWriter, S3Storage, Storage, open_storage, open_uri
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def test_a_put_replaces_and_a_create_does_not(storage: Storage) -> None:
+    storage.put("a/b", b"one")
+    storage.put("a/b", b"two")
+    with pytest.raises(ObjectExists, match=r"archive/a/b exists already"):
+        storage.create("a/b", b"three")
+    storage.create("a/c", b"four")
+    assert (storage.read("a/b"), storage.read("a/c")) == (b"two", b"four")
+
+
+def test_of_many_creates_at_once_one_succeeds(storage: Storage) -> None:
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def create(number: int) -> None:
+        start.wait()
+        try:
+            storage.create("object", b"%d" % number * 1000)
+        except ObjectExists:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert storage.read("object") == b"%d" % won[0] * 1000
+    assert storage.list() == [ObjectInfo("object", 1000)]
+
+
+def test_a_writer_shows_nothing_before_its_commit_and_nothing_after_an_abort(storage: Storage) -> None:
+    writer = storage.writer("segments/1.log")
+    writer.write(b"abc")
+    writer.write(bytearray(b"def"))
+    writer.write(memoryview(b"-ghi-")[1:4])
+    assert storage.list() == []
+    writer.commit()
+    writer.abort()
+    assert storage.read("segments/1.log") == b"abcdefghi"
+    failing = storage.writer("segments/2.log")
+    with pytest.raises(RuntimeError, match="stop"):
+        _fail_after_writing(failing)
+    assert storage.list() == [ObjectInfo("segments/1.log", 9)]
+    with pytest.raises(ValueError, match="after commit or abort"):
+        failing.write(b"more")
+
+
+def _fail_after_writing(writer: ObjectWriter) -> None:
+    with writer:
+        writer.write(b"abc")
+        raise RuntimeError("stop")
+
+
+def test_ranges_and_streams_end_where_the_object_ends(storage: Storage) -> None:
+    data = os.urandom(1000)
+    storage.put("object", data)
+    assert storage.read_range("object", 990, 2000) == data[990:]
+    assert storage.read_range("object", 1000, 2000) == b""
+    assert storage.read_range("object", 10, 20) == data[10:20]
+    for block in (7, 500, 1000, 4096):
+        with storage.reader("object", block=block) as stream:
+            assert stream.read() == data
+        with storage.reader("object", block=block) as stream:
+            buffer = bytearray(300)
+            assert stream.readinto(buffer) == min(300, block)
+            assert buffer[: min(300, block)] == data[: min(300, block)]
+        with storage.reader("object", block=block) as stream:
+            assert b"".join(iter(stream.read_block, b"")) == data
+
+
+def test_a_list_is_sorted_recursive_and_by_prefix_of_the_path(storage: Storage) -> None:
+    for path in ("b/2", "b/10", "a", "b/x/y", "bc", "c/1"):
+        storage.put(path, path.encode())
+    assert [info.path for info in storage.list()] == ["a", "b/10", "b/2", "b/x/y", "bc", "c/1"]
+    assert [info.path for info in storage.list("b")] == ["b/10", "b/2", "b/x/y", "bc"]
+    assert storage.list("b/1") == [ObjectInfo("b/10", 4)]
+    assert storage.list("nothing/here") == []
+
+
+def test_a_delete_of_nothing_is_no_error(storage: Storage) -> None:
+    storage.put("a/1", b"1")
+    storage.delete(["a/1", "a/2", "b/3"])
+    assert storage.list() == []
+
+
+def test_a_missing_object_is_named(storage: Storage) -> None:
+    with pytest.raises(ObjectMissing) as caught:
+        storage.read("catalog/7.json")
+    assert str(caught.value) == f"{storage.uri}/catalog/7.json does not exist."
+    with pytest.raises(ObjectMissing), storage.reader("catalog/7.json") as stream:
+        stream.read()
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", ".logkeep-x"])
+def test_a_path_cannot_leave_the_archive(storage: Storage, path: str) -> None:
+    with pytest.raises(ValueError, match="is not an object path"):
+        storage.put(path, b"")
+
+
+def test_check_reads_only_and_names_what_is_wrong(tmp_path: Path) -> None:
+    open_uri(f"file://{tmp_path}/not/yet").check()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BucketMissing, match="file is not a folder"):
+        open_uri(f"file://{tmp_path}/file").check()
+
+
+def test_a_full_disk_may_pass_and_leaves_nothing() -> None:
+    full = LocalStorage("file:///dev")
+    with pytest.raises(StorageUnavailable, match=r"file:///dev/full: No space left on device\. Check the disk\."):
+        _write_to_device(full)
+
+
+def _write_to_device(storage: LocalStorage) -> None:
+    # /dev/full answers ENOSPC to every write, as a full disk does.
+    from logkeep_engine.storage import _os_errors
+
+    with _os_errors(storage, "full"), open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"x")
+
+
+_WRITE_FOREVER = """
+import sys
+from logkeep_engine.storage import open_uri
+storage = open_uri(sys.argv[1])
+print("started", flush=True)
+number = 0
+while True:
+    with storage.writer(f"w/{number}") as writer:
+        for _ in range(20):
+            writer.write(b"x" * 50000)
+    storage.create(f"c/{number}", b"y" * 100000)
+    storage.put("p", b"%010d" % number * 10000)
+    number += 1
+"""
+
+
+@pytest.mark.parametrize("milliseconds", [60, 83, 121, 150, 197])
+def test_a_killed_process_leaves_only_whole_objects(storage: Storage, milliseconds: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITE_FOREVER, storage.uri],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(milliseconds / 1000)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    sizes = {"w": 1_000_000, "c": 100_000, "p": 100_000}
+    found = storage.list()
+    assert {info.size - sizes[info.path[0]] for info in found} <= {0}
+    put = [storage.read(info.path) for info in found if info.path == "p"]
+    assert all(data == data[:10] * 10000 for data in put)
+
+
+def test_uris_decide_what_is_opened() -> None:
+    assert isinstance(open_uri("file:///a/b/"), LocalStorage)
+    s3 = open_uri("s3://bucket/pre/fix/", endpoint="http://user:secret@host:9000")
+    assert isinstance(s3, S3Storage)
+    assert repr(s3) == "S3Storage('s3://bucket/pre/fix', endpoint='http://host:9000')"
+    for uri in ("gs://bucket", "file://host/path", "/path", "s3:///prefix"):
+        with pytest.raises(StorageRefused, match="is not a storage URI"):
+            open_uri(uri)
+
+
+def test_a_secret_that_did_not_arrive_is_said_by_variable_and_key() -> None:
+    spec = StorageSpec.model_validate({"uri": "s3://bucket", "credentials": {"secretRef": {"name": "keys"}}})
+    with pytest.raises(CredentialsMissing) as caught:
+        open_storage(spec, {"AWS_ACCESS_KEY_ID": "id"})
+    assert str(caught.value) == (
+        "storage.credentials.secretRef names Secret 'keys', but AWS_SECRET_ACCESS_KEY is not in the environment. "
+        "The Secret must have the keys accessKeyId and secretAccessKey; outside Kubernetes set the variables yourself."
+    )
+    assert isinstance(open_storage(spec, {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), S3Storage)
+
+
+def test_a_pickle_holds_no_credentials(storage: Storage) -> None:
+    storage.put("a", b"1")
+    assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
+    s3 = open_uri("s3://bucket", environ={"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "hush-hush"})
+    pickled = pickle.dumps(s3)
+    assert b"hush" not in pickled
+    assert b"AKID" not in pickled
