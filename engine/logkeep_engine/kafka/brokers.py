@@ -1,0 +1,430 @@
+"""Connections to brokers, and who leads which partition.
+
+`BrokerPool` keeps a few connections a broker (a broker serves the requests of one connection one after another, so a
+fetch that waits for data would hold up a produce) and the metadata of the topics that were asked for. It knows three
+outcomes of a request: an answer, `Trouble` (may pass: the caller asks again, `Patience` says for how long), and an
+error of `errors`.
+
+aiokafka's connections do TLS, SASL and framing. Its client is not used: it asks for topics in a way that creates them,
+and for the metadata of the whole cluster when a connection breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+import struct
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from aiokafka.conn import CloseReason, create_conn
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
+from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.protocol import Call, Code
+
+R = TypeVar("R")
+
+# At DEBUG aiokafka.conn writes requests out in full, the SASL password among them.
+logging.getLogger("aiokafka.conn").setLevel(logging.ERROR)
+_log = logging.getLogger(__name__)
+
+LANES = 4
+_CLIENT_ID = "logkeep"
+_IDLE_MS = 540_000  # below the broker's connections.max.idle.ms of 10 minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to wait, in seconds.
+
+    `connect`: one connection with its TLS and SASL. `request`: one answer, its bytes included. `outage`: how long a
+    partition may be out of reach before BrokerUnavailable. `unknown`: how long a topic may be unknown before TopicGone
+    (brokers learn of a new topic one after another). `truncated`: how long the last stable offset may lie below the end
+    of a stream (a new leader starts with the high watermark it last heard of).
+    """
+
+    connect: float = 10.0
+    request: float = 40.0
+    outage: float = 120.0
+    unknown: float = 10.0
+    truncated: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    node: int
+    epoch: int
+
+
+class Trouble(Exception):
+    """Something that may pass. `gone`: the broker does not know the topic or partition."""
+
+    def __init__(self, reason: str, *, gone: bool = False, timed_out: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.gone = gone
+        self.timed_out = timed_out
+
+
+class Patience:
+    """Waits between attempts, longer each time, with jitter; raises when the limits are used up.
+
+    One attempt that succeeds is a new Patience: limits count from the first trouble.
+    """
+
+    def __init__(self, limits: Limits, what: str) -> None:
+        self._limits = limits
+        self._what = what
+        self._since: float | None = None
+        self._gone_since: float | None = None
+        self._pause = 0.05
+
+    async def wait(self, trouble: Trouble) -> float:
+        """Sleep, or raise TopicGone or BrokerUnavailable.
+
+        Returns the loop time of the trouble, to ask for newer metadata.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+            _log.info("cannot %s: %s; trying again", self._what, trouble.reason)
+        if not trouble.gone:
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        if self._gone_since is not None and now - self._gone_since >= self._limits.unknown:
+            raise TopicGone(
+                f"Cannot {self._what}: {trouble.reason}, for {self._limits.unknown:.0f} s.",
+                hint="The topic was deleted, or deleted and created again; a new run finds what is there now.",
+            ) from trouble
+        if now - self._since >= self._limits.outage:
+            raise BrokerUnavailable(
+                f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.",
+                hint="Check that the partition has a leader and that the brokers can be reached from here.",
+            ) from trouble
+        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(self._pause * 2, 2.0)
+        return now
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    asked: float
+    metadata: protocol.TopicMetadata | None
+
+
+class BrokerPool:
+    """An async context manager; entering it connects. All of it belongs to the event loop that entered it.
+
+    Entering raises BrokerUnavailable if no bootstrap address answers (all are tried at once, within `limits.connect`),
+    BrokerRefused if the credentials or certificates are not accepted.
+    """
+
+    def __init__(self, connection: Connection, limits: Limits) -> None:
+        self.limits = limits
+        self._connection = connection
+        self._config = connection.aiokafka_config()
+        # Brokers by id; bootstrap addresses have the ids -1, -2 and so on.
+        self._bootstrap = {-1 - i: _host_port(address) for i, address in enumerate(connection.bootstrap)}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._open: dict[tuple[int, int], Any] = {}
+        self._opening: dict[tuple[int, int], asyncio.Lock] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._muted_until: dict[int, float] = {}
+
+    async def __aenter__(self) -> Self:
+        attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
+        failures: list[BaseException] = []
+        try:
+            for done in asyncio.as_completed(attempts.values()):
+                try:
+                    await done
+                    break
+                except (Trouble, LogkeepError) as failure:
+                    failures.append(failure)
+            else:
+                for refusal in failures:
+                    if isinstance(refusal, LogkeepError):
+                        raise refusal
+                reasons = "; ".join(str(reason) for reason in failures)
+                raise BrokerUnavailable(
+                    f"No Kafka broker of {', '.join(self._connection.bootstrap)} can be reached: {reasons}.",
+                    hint="Check spec.cluster.bootstrapServers, security.protocol and the network path from this pod.",
+                )
+            await self._refresh([])
+        except Trouble as trouble:
+            await self._close()
+            raise BrokerUnavailable(f"{trouble.reason}.", hint="Check that the brokers are healthy.") from trouble
+        except BaseException:
+            await self._close()
+            raise
+        finally:
+            for task in attempts.values():
+                task.cancel()
+            await asyncio.gather(*attempts.values(), return_exceptions=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._open.values()]
+        self._open.clear()
+        if closing:
+            # A peer that vanished never confirms the end of a TLS session.
+            await asyncio.wait(closing, timeout=1)
+
+    # ---- requests
+
+    async def send(self, node: int, lane: int, call: Call[R]) -> R:
+        """Ask a broker; waits first if it throttles this client. Raises Trouble, BrokerRefused."""
+        return await (await self.post(node, lane, call))
+
+    async def post(self, node: int, lane: int, call: Call[R]) -> Awaitable[R]:
+        """Write the request now, in the order of calls, and hand back what waits for the answer.
+
+        Requests posted to one node and lane are served in this order unless the connection breaks in between.
+        """
+        pause = self._muted_until.get(node, 0.0) - asyncio.get_running_loop().time()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        connection = await self._connect(node, lane)
+        try:
+            answer = connection.send(call)
+        except protocol.VersionMissing as error:
+            raise self._too_old(node, error) from error
+        except (KafkaError, OSError) as error:
+            raise Trouble(f"{self.name(node)}: {error}") from error
+        return self._answer(node, connection, answer)
+
+    async def _answer(self, node: int, connection: Any, answer: Awaitable[R]) -> R:
+        try:
+            result = await answer
+        except TimeoutError as error:
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            raise Trouble(
+                f"{self.name(node)} did not answer within {self.limits.request:.0f} s", timed_out=True
+            ) from error
+        except (KafkaError, OSError, struct.error, IndexError) as error:
+            raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
+        throttle_ms = cast(int, getattr(result, "throttle_ms", 0))
+        if throttle_ms > 0:
+            # Since KIP-219 the broker answers at once and stops reading from the connection for this long.
+            until = asyncio.get_running_loop().time() + throttle_ms / 1000
+            self._muted_until[node] = max(until, self._muted_until.get(node, 0.0))
+        return result
+
+    async def connected(self, node: int, lane: int) -> None:
+        """Have the connection open, so that the next `post` writes without delay. Raises Trouble, BrokerRefused."""
+        await self._connect(node, lane)
+
+    async def _connect(self, node: int, lane: int) -> Any:
+        key = (node, lane)
+        connection = self._open.get(key)
+        if connection is not None and connection.connected():
+            return connection
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            connection = self._open.get(key)
+            if connection is not None and connection.connected():
+                return connection
+            if connection is not None:
+                connection.close()
+                del self._open[key]
+            address = self._brokers.get(node) or self._bootstrap.get(node)
+            if address is None:
+                raise Trouble(f"broker {node} is not in the cluster's metadata")
+            try:
+                async with asyncio.timeout(self.limits.connect):
+                    connection = await create_conn(
+                        *address,
+                        client_id=_CLIENT_ID,
+                        request_timeout_ms=int(self.limits.request * 1000),
+                        max_idle_ms=_IDLE_MS,
+                        **self._config,
+                    )
+            except TimeoutError as error:
+                raise Trouble(f"{self.name(node)} did not answer within {self.limits.connect:.0f} s") from error
+            except (KafkaError, OSError, ValueError, AssertionError) as error:
+                self._raise_if_refused(node, error)
+                raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
+            self._open[key] = connection
+            return connection
+
+    def name(self, node: int) -> str:
+        """For messages: `broker 3 (host:9092)`."""
+        address = self._brokers.get(node) or self._bootstrap.get(node)
+        where = f"{address[0]}:{address[1]}" if address else "address unknown"
+        return where if node < 0 else f"broker {node} ({where})"
+
+    def _raise_if_refused(self, node: int, error: BaseException) -> None:
+        for cause in _causes(error):
+            if isinstance(cause, SaslAuthenticationFailed):
+                raise BrokerRefused(
+                    f"{self.name(node)} refused user {self._connection.username!r}: {_reason(cause)}.",
+                    hint="Check the username and password in the Secret of spec.cluster.security.sasl.secretRef.",
+                ) from error
+            if isinstance(cause, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
+                raise BrokerRefused(
+                    f"{self.name(node)} does not take this login: {_reason(cause)}.",
+                    hint="Check spec.cluster.security.protocol and sasl.mechanism against the broker's listener.",
+                ) from error
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise BrokerRefused(
+                    f"{self.name(node)} has a certificate that is not trusted: {cause.verify_message}.",
+                    hint="Check the ca.crt in the Secret of spec.cluster.security.tls.caSecretRef, and the host name.",
+                ) from error
+            if isinstance(cause, ssl.SSLError) and cause.reason:
+                raise BrokerRefused(
+                    f"{self.name(node)} failed the TLS handshake: {cause.reason}.",
+                    hint="Check spec.cluster.security.protocol, and whether the broker wants a client certificate.",
+                ) from error
+        if isinstance(error, ValueError):
+            raise BrokerRefused(
+                f"{self.name(node)} answered the SCRAM login wrongly: {error}.",
+                hint="The broker does not know this user's password; check that the address is the right one.",
+            ) from error
+
+    def _too_old(self, node: int, error: protocol.VersionMissing) -> BrokerRefused:
+        return BrokerRefused(
+            f"{self.name(node)} does not fit this engine: {error}.", hint="Kafka 2.4 or newer is needed."
+        )
+
+    # ---- metadata
+
+    async def leader(self, topic: str, partition: int, *, newer_than: float = -1.0) -> Leader:
+        """The partition's leader from metadata asked for after the loop time `newer_than`.
+
+        Raises Trouble, BrokerRefused.
+        """
+        known = self._topics.get(topic)
+        if known is None or known.asked <= newer_than:
+            async with self._asking.setdefault(topic, asyncio.Lock()):
+                known = self._topics.get(topic)
+                if known is None or known.asked <= newer_than:
+                    await self._refresh([topic])
+                    known = self._topics[topic]
+        return self._leader_in(known.metadata, topic, partition)
+
+    def _leader_in(self, metadata: protocol.TopicMetadata | None, topic: str, partition: int) -> Leader:
+        code = metadata.code if metadata else Code.UNKNOWN_TOPIC_OR_PARTITION
+        found = metadata.partitions.get(partition) if metadata else None
+        if code == Code.NONE and found is None:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        if code != Code.NONE:
+            self.forget(topic)
+            raise_for(code, topic, partition, "find the leader of", "DESCRIBE", "")
+        assert found is not None
+        if found.leader < 0:
+            self.forget(topic)
+            raise Trouble("it has no leader")
+        return Leader(found.leader, found.leader_epoch)
+
+    def forget(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+
+    async def _refresh(self, topics: list[str]) -> None:
+        asked = asyncio.get_running_loop().time()
+        call = protocol.metadata(topics)
+        failures: list[str] = []
+        for node in self._nodes():
+            try:
+                answer = await self.send(node, 0, call)
+            except Trouble as trouble:
+                failures.append(trouble.reason)
+                continue
+            if answer.brokers:
+                self._brokers = answer.brokers
+            for topic in topics:
+                self._topics[topic] = _Topic(asked, answer.topics.get(topic))
+            return
+        raise Trouble("no broker answers: " + "; ".join(dict.fromkeys(failures)))
+
+    def _nodes(self) -> Iterator[int]:
+        """Connected brokers first, then the others, then the bootstrap addresses (all brokers may have new ones)."""
+        connected = {node for (node, _), connection in self._open.items() if connection.connected()}
+        brokers = list(self._brokers)
+        random.shuffle(brokers)
+        order = sorted([*brokers, *self._bootstrap], key=lambda node: (node not in connected, node < 0))
+        return iter(order)
+
+    def any_node(self) -> int:
+        """A broker for requests that any broker serves."""
+        return next(self._nodes())
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return tuple(sorted(self._brokers))
+
+
+def raise_for(code: int, topic: str, partition: int, what: str, operation: str, broker: str) -> None:
+    """Raise what an error code means for every kind of request: Trouble, BrokerRefused.
+
+    Returns for codes with a meaning of their own.
+    """
+    said = f"{broker} says {Code.name_of(code)}" if broker else Code.name_of(code)
+    if code in protocol.GONE:
+        raise Trouble(said, gone=True)
+    if code in protocol.RETRIABLE:
+        raise Trouble(said)
+    if code == Code.TOPIC_AUTHORIZATION_FAILED:
+        raise BrokerRefused(
+            f"Cannot {what} topic {topic!r} partition {partition}: {said}.",
+            hint=f"Give the user the ACL {operation} on topic {topic!r}.",
+        )
+    if code == Code.CLUSTER_AUTHORIZATION_FAILED:
+        raise BrokerRefused(
+            f"Cannot {what} topic {topic!r} partition {partition}: {said}.",
+            hint=f"Give the user the ACL {operation} on the cluster.",
+        )
+
+
+def refused(code: int, topic: str, partition: int, what: str, broker: str) -> BrokerRefused:
+    """For codes that should not come at all."""
+    return BrokerRefused(
+        f"Cannot {what} topic {topic!r} partition {partition}: {broker} says {Code.name_of(code)}.",
+        hint="The broker's log says more.",
+    )
+
+
+def _host_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KafkaConnectionError):
+        with contextlib.suppress(StopIteration):
+            inner = next(cause for cause in _causes(error) if isinstance(cause, (OSError, EOFError)))
+            return "the connection was closed" if isinstance(inner, EOFError) else _reason(inner)
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "the connection was closed"
+    text = str(error.args[0]) if isinstance(error, KafkaError) and error.args else str(error)
+    return text or type(error).__name__

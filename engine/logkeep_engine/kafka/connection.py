@@ -1,0 +1,152 @@
+"""How to reach a Kafka cluster: addresses from the resource's spec, secrets from this process's environment.
+
+A `Connection` never shows a secret (repr, errors) and never carries one: pickling it sends addresses, protocol and
+mechanism only, and the process that unpickles it reads its own environment (`contract.names.ENV_KAFKA_*`), as executors
+do.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logkeep_engine.contract import names
+from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
+from logkeep_engine.errors import CredentialsMissing
+
+_SECURITY = "spec.cluster.security"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Made by `connection_from`.
+
+    Files are paths on this machine; `ca_file` None means the system's certificate authorities.
+    """
+
+    bootstrap: tuple[str, ...]
+    protocol: Protocol = Protocol.PLAINTEXT
+    mechanism: SaslMechanism | None = None
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        needs = (self.ca_file is not None, self.cert_file is not None)
+        return (_from_environment, (self.bootstrap, self.protocol, self.mechanism, *needs))
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in (Protocol.SSL, Protocol.SASL_SSL)
+
+    def librdkafka_config(self) -> dict[str, str]:
+        """Properties for confluent-kafka clients. Holds the password: never log it."""
+        config = {"bootstrap.servers": ",".join(self.bootstrap), "security.protocol": self.protocol.value}
+        optional = {
+            "sasl.mechanism": self.mechanism.value if self.mechanism else None,
+            "sasl.username": self.username,
+            "sasl.password": self.password,
+            "ssl.ca.location": self.ca_file,
+            "ssl.certificate.location": self.cert_file,
+            "ssl.key.location": self.key_file,
+        }
+        return config | {key: value for key, value in optional.items() if value is not None}
+
+    def aiokafka_config(self) -> dict[str, object]:
+        """Keyword arguments for aiokafka's connections. Holds the password: never log it.
+
+        Raises CredentialsMissing if a certificate file cannot be used.
+        """
+        config: dict[str, object] = {"security_protocol": self.protocol.value}
+        if self.uses_tls:
+            config["ssl_context"] = self._ssl_context()
+        if self.mechanism is not None:
+            config |= {
+                "sasl_mechanism": self.mechanism.value,
+                "sasl_plain_username": self.username,
+                "sasl_plain_password": self.password,
+            }
+        return config
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise CredentialsMissing(
+                f"{_SECURITY}.tls: the certificate files cannot be used: {error}.",
+                hint="They must be PEM: ca.crt with certificates, tls.crt and its tls.key without a passphrase.",
+            ) from error
+        return context
+
+
+def connection_from(spec: Cluster, environ: Mapping[str, str] = os.environ) -> Connection:
+    """The connection that `spec.cluster` describes.
+
+    Raises CredentialsMissing naming the variable and the field if the spec needs a secret that `environ` does not have.
+    Certificate files in the environment are used with TLS also where the spec names no Secret (the command line on a
+    laptop).
+    """
+    tls = spec.security.tls
+    return _build(
+        spec.bootstrap_servers,
+        spec.security.protocol,
+        spec.security.sasl.mechanism if spec.security.sasl else None,
+        tls is not None and tls.ca_secret_ref is not None,
+        tls is not None and tls.client_cert_secret_ref is not None,
+        environ,
+    )
+
+
+def _from_environment(
+    bootstrap: tuple[str, ...], protocol: Protocol, mechanism: SaslMechanism | None, needs_ca: bool, needs_cert: bool
+) -> Connection:
+    return _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ)
+
+
+def _build(
+    bootstrap: tuple[str, ...],
+    protocol: Protocol,
+    mechanism: SaslMechanism | None,
+    needs_ca: bool,
+    needs_cert: bool,
+    environ: Mapping[str, str],
+) -> Connection:
+    username = password = ca_file = cert_file = key_file = None
+    if mechanism is not None:
+        username = _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
+        password = _variable(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
+    if protocol in (Protocol.SSL, Protocol.SASL_SSL):
+        ca_field, cert_field = f"{_SECURITY}.tls.caSecretRef", f"{_SECURITY}.tls.clientCertSecretRef"
+        if needs_ca or environ.get(names.ENV_KAFKA_CA_FILE):
+            ca_file = _file(environ, names.ENV_KAFKA_CA_FILE, ca_field)
+        if needs_cert or environ.get(names.ENV_KAFKA_CERT_FILE):
+            cert_file = _file(environ, names.ENV_KAFKA_CERT_FILE, cert_field)
+            key_file = _file(environ, names.ENV_KAFKA_KEY_FILE, cert_field)
+    return Connection(bootstrap, protocol, mechanism, username, password, ca_file, cert_file, key_file)
+
+
+def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
+    value = environ.get(name)
+    if not value:
+        raise CredentialsMissing(
+            f"{where}: the environment variable {name} is not set.",
+            hint="In Kubernetes the operator sets it from the Secret; on the command line set it yourself.",
+        )
+    return value
+
+
+def _file(environ: Mapping[str, str], name: str, where: str) -> str:
+    path = _variable(environ, name, where)
+    if not Path(path).is_file():
+        raise CredentialsMissing(
+            f"{where}: {name} names {path}, which is not a file.",
+            hint="Check that the Secret has the key and is mounted there.",
+        )
+    return path

@@ -1,0 +1,614 @@
+"""Topics, configurations, offsets and groups: the control plane, on librdkafka's admin client.
+
+    with ControlPlane(connection) as control:
+        for topic in control.topics(): ...
+
+Synchronous. Requests for thousands of topics are cut into pieces. What vanishes while it is asked about is absent from
+the answer: a caller that needs it compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from logkeep_engine.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    LogkeepError,
+    Refused,
+    TargetUnsuitable,
+    TopicExists,
+    TopicGone,
+)
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import Connection
+
+T = TypeVar("T")
+
+_TOPICS_A_REQUEST = 500
+_PARTITIONS_A_REQUEST = 5_000
+_GROUPS_AT_ONCE = 50
+_RETRY_PAUSE = 0.3
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+# librdkafka repeats a failed connection several times a second; what matters reaches the caller as an error.
+_librdkafka_log = logging.getLogger("logkeep_engine.kafka.librdkafka")
+_librdkafka_log.setLevel(logging.CRITICAL)
+
+_AUTHORIZATION = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """`leader` and `replicas` are broker ids; leader -1 if there is none now."""
+
+    id: int
+    leader: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionInfo, ...]
+    replication_factor: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """A committed position: `offset` is the next record to read. `leader_epoch` is -1 if the group did not say."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """`notes` says which groups vanished or had no positions."""
+
+    offsets: tuple[GroupOffset, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopicPlan:
+    """`replication_factor` -1 takes the broker's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class ControlPlane:
+    """A context manager; nothing is sent before the first question.
+
+    Every method raises BrokerUnavailable when brokers cannot be reached or do not answer within `timeout` seconds (with
+    the addresses and the last reason), and BrokerRefused at once when login, certificates or ACLs are not accepted.
+    """
+
+    def __init__(self, connection: Connection, *, timeout: float = 30.0, connect_timeout: float = 15.0) -> None:
+        connection.aiokafka_config()  # certificate files that cannot be used: our error, not librdkafka's
+        self._connection = connection
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._problem: KafkaError | None = None
+        self._connected = False
+        config: dict[str, Any] = {
+            **connection.librdkafka_config(),
+            "client.id": "logkeep",
+            "error_cb": self._on_error,
+            "logger": _librdkafka_log,
+            "log.connection.close": False,
+            "socket.timeout.ms": int(timeout * 1000),
+            "socket.connection.setup.timeout.ms": 10_000,
+        }
+        try:
+            self._admin = AdminClient(config)
+        except KafkaException as error:
+            raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.poll(0)
+
+    # ---- the cluster
+
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return str(self._cluster().cluster_id)
+
+    def broker_count(self) -> int:
+        """How many brokers are alive."""
+        return len(self._cluster().nodes)
+
+    def _cluster(self) -> Any:
+        return self._retry(
+            lambda: self._admin.describe_cluster(request_timeout=self._request_timeout()), "describe the cluster"
+        )
+
+    # ---- topics
+
+    def topics(self, include_internal: bool = True) -> list[TopicInfo]:
+        """All topics this user may describe, by name."""
+        self._connect()
+        try:
+            names = sorted(self._admin.list_topics(timeout=self._timeout).topics)
+        except KafkaException as error:
+            raise self._error(error, "list topics") from error
+        found = self._describe(names)
+        return [topic for name in names if (topic := found.get(name)) and (include_internal or not topic.internal)]
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Topic ids by name; names without a topic are absent."""
+        return {name: topic.topic_id for name, topic in self._describe(sorted(set(names))).items()}
+
+    def _describe(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        self._connect()
+        found: dict[str, TopicInfo] = {}
+        for part in _parts(names, _TOPICS_A_REQUEST):
+            answers = self._each(
+                lambda wanted: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout),
+                part,
+                lambda name: f"describe topic {name!r}",
+            )
+            found |= {name: _topic_info(answer) for name, answer in answers.items()}
+        return found
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What was set on each topic itself; defaults of the brokers are left out.
+
+        Needs the ACL DESCRIBE_CONFIGS on the topics.
+        """
+        self._connect()
+        configs: dict[str, dict[str, str]] = {}
+        for part in _parts(sorted(set(names)), _TOPICS_A_REQUEST):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in part]
+            answers = self._each(
+                lambda wanted: self._admin.describe_configs(wanted, request_timeout=self._timeout),
+                resources,
+                lambda resource: f"read the configuration of topic {resource.name!r} (ACL DESCRIBE_CONFIGS)",
+            )
+            for resource, entries in answers.items():
+                configs[resource.name] = {
+                    name: entry.value
+                    for name, entry in sorted(entries.items())
+                    if _source(entry) is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
+                }
+        return configs
+
+    def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
+        """Create the topics, wait until every partition has a leader, and return their ids.
+
+        Raises TopicExists, TargetUnsuitable (more replicas than brokers), Refused (a configuration or a name is not
+        accepted); the topics that were not refused are created all the same.
+        """
+        self._connect()
+        for part in _parts(plans, _TOPICS_A_REQUEST):
+            asked = [
+                NewTopic(
+                    plan.name,
+                    num_partitions=plan.partitions,
+                    replication_factor=plan.replication_factor,
+                    config=dict(plan.configs),
+                )
+                for plan in part
+            ]
+            futures = self._admin.create_topics(asked, operation_timeout=self._timeout, request_timeout=self._timeout)
+            problems = [
+                (plan, problem) for plan in part if (problem := self._outcome(futures[plan.name])[1]) is not None
+            ]
+            if problems:
+                raise self._not_created(*problems[0]) from problems[0][1]
+        return self._wait_for_leaders({plan.name: plan.partitions for plan in plans})
+
+    def _not_created(self, plan: NewTopicPlan, problem: KafkaException) -> LogkeepError:
+        error: KafkaError = problem.args[0]
+        match error.code():
+            case KafkaError.TOPIC_ALREADY_EXISTS:
+                return TopicExists(
+                    f"Topic {plan.name!r} exists already.", hint="Rename it in the restore, delete it, or append to it."
+                )
+            case KafkaError.INVALID_REPLICATION_FACTOR:
+                return TargetUnsuitable(
+                    f"Topic {plan.name!r} cannot have {plan.replication_factor} replicas: {error.str()}",
+                    hint=f"The cluster has {self.broker_count()} brokers.",
+                )
+            case KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION | KafkaError.TOPIC_EXCEPTION:
+                settings = ", ".join(f"{name}={value}" for name, value in sorted(plan.configs.items())) or "none"
+                return Refused(
+                    f"Topic {plan.name!r} was refused: {error.str()}.", hint=f"Its configuration was: {settings}."
+                )
+            case KafkaError.INVALID_PARTITIONS:
+                return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
+            case _:
+                return self._error(problem, f"create topic {plan.name!r}")
+
+    def _wait_for_leaders(self, wanted: Mapping[str, int]) -> dict[str, str]:
+        deadline = time.monotonic() + self._timeout
+        ids: dict[str, str] = {}
+        while True:
+            for name, topic in self._describe([name for name in wanted if name not in ids]).items():
+                if len(topic.partitions) == wanted[name] and all(part.leader >= 0 for part in topic.partitions):
+                    ids[name] = topic.topic_id
+            missing = sorted(set(wanted) - set(ids))
+            if not missing:
+                return ids
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(
+                    f"Topic {missing[0]!r} was created, but not all of its partitions have a leader "
+                    f"after {self._timeout:.0f} s.",
+                    hint="Check that the brokers are healthy.",
+                )
+            time.sleep(_RETRY_PAUSE)
+
+    def alter_topic_configs(self, name: str, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
+        """Set some configurations of a topic and take others back to the default; the rest stays.
+
+        Raises TopicGone, Refused (a configuration is not accepted; none is changed then).
+        """
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in set.items()]
+        entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in delete]
+        if not entries:
+            return
+        self._connect()
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        what = f"change the configuration of topic {name!r}"
+        futures = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout)
+        _, problem = self._outcome(futures[resource])
+        if problem is None:
+            return
+        error: KafkaError = problem.args[0]
+        if error.code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST, KafkaError.POLICY_VIOLATION):
+            raise Refused(
+                f"Cannot {what}: {error.str()}.",
+                hint="Tried to set " + ", ".join(f"{entry.name}={entry.value}" for entry in entries) + ".",
+            ) from problem
+        raise self._error(problem, what) from problem
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics and wait until they are gone; names without a topic are fine."""
+        self._connect()
+        for part in _parts(names, _TOPICS_A_REQUEST):
+            self._each(
+                lambda wanted: self._admin.delete_topics(
+                    wanted, operation_timeout=self._timeout, request_timeout=self._timeout
+                ),
+                part,
+                lambda name: f"delete topic {name!r}",
+            )
+        deadline = time.monotonic() + self._timeout
+        while self._describe(names) and time.monotonic() < deadline:
+            time.sleep(_RETRY_PAUSE)
+
+    # ---- offsets and sizes
+
+    def earliest_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Log start offsets; partitions that are gone are absent."""
+        return self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def latest_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """High watermarks; partitions that are gone are absent."""
+        return self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def last_stable_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """All transactions below these offsets are decided; partitions that are gone are absent."""
+        return self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def _offsets(
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        self._connect()
+        found: dict[tuple[str, int], int] = {}
+        for part in _parts(sorted(set(partitions)), _PARTITIONS_A_REQUEST):
+            answers = self._each(
+                lambda wanted: self._admin.list_offsets(
+                    dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=self._timeout
+                ),
+                [TopicPartition(topic, partition) for topic, partition in part],
+                lambda where: f"list offsets of topic {where.topic!r} partition {where.partition} (ACL DESCRIBE)",
+            )
+            found |= {(where.topic, where.partition): answer.offset for where, answer in answers.items()}
+        return found
+
+    def partition_bytes(self, topics: Iterable[TopicInfo]) -> dict[tuple[str, int], int]:
+        """Bytes on disk of each partition's leader replica; partitions without a leader are absent.
+
+        Raises BrokerRefused without the ACL DESCRIBE on the cluster.
+        """
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for topic in topics:
+            for part in topic.partitions:
+                if part.leader >= 0:
+                    by_leader.setdefault(part.leader, {}).setdefault(topic.name, []).append(part.id)
+
+        async def ask() -> dict[tuple[str, int], int]:
+            async with RawClient(self._connection) as client:
+                answers = await asyncio.gather(*(client.replica_bytes(*item) for item in by_leader.items()))
+            return {where: size for answer in answers for where, size in answer.items()}
+
+        # librdkafka has no DescribeLogDirs. A thread of its own, since the caller may be inside an event loop.
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(asyncio.run, ask()).result()
+
+    # ---- groups
+
+    def groups(self) -> list[str]:
+        """Ids of all consumer groups, classic and new (KIP-848), that this user may describe."""
+        what = "list consumer groups"
+        deadline = time.monotonic() + self._timeout
+        while True:
+            answer = self._retry(
+                lambda: self._admin.list_consumer_groups(request_timeout=self._request_timeout()), what
+            )
+            if not answer.errors:
+                break
+            # Some coordinator did not answer: its groups would be missing.
+            problem = answer.errors[0]
+            problem = problem if isinstance(problem, KafkaException) else KafkaException(problem)
+            if problem.args[0].code() not in _UNREACHABLE or time.monotonic() > deadline:
+                raise self._error(problem, what) from problem
+            time.sleep(_RETRY_PAUSE)
+        kinds = (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER, ConsumerGroupType.UNKNOWN)
+        return sorted(group.group_id for group in answer.valid if getattr(group, "type", kinds[0]) in kinds)
+
+    def group_offsets(self, group_ids: Iterable[str]) -> GroupOffsets:
+        """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
+        self._connect()
+        offsets: list[GroupOffset] = []
+        notes: list[str] = []
+        for part in _parts(sorted(set(group_ids)), _GROUPS_AT_ONCE):
+            answers = self._each(
+                self._ask_group_offsets,
+                part,
+                lambda group: (
+                    f"read the offsets of consumer group {group!r} (ACL DESCRIBE on the group and its topics)"
+                ),
+                absent=_NO_SUCH_GROUP,
+            )
+            for group in part:
+                found = _group_offsets(group, answers[group].topic_partitions) if group in answers else []
+                if not found:
+                    notes.append(f"Consumer group {group!r} vanished or has no committed offsets.")
+                offsets += found
+        return GroupOffsets(tuple(offsets), tuple(notes))
+
+    def _ask_group_offsets(self, groups: Sequence[str]) -> dict[str, Future[Any]]:
+        futures: dict[str, Future[Any]] = {}
+        for group in groups:  # librdkafka takes one group a call
+            request = [ConsumerGroupTopicPartitions(group)]
+            futures |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
+        return futures
+
+    # ---- asking
+
+    def _on_error(self, error: KafkaError) -> None:
+        # Called from poll(). One that is fatal for a login stays; others are kept to explain a timeout.
+        if self._problem is None or not _is_refusal(self._problem):
+            self._problem = error
+
+    def _connect(self) -> None:
+        """Reach a broker once before questions that cannot be interrupted."""
+        if not self._connected:
+            self._cluster()
+
+    def _request_timeout(self) -> float:
+        return self._timeout if self._connected else self._connect_timeout
+
+    def _outcome(self, future: Future[Any]) -> tuple[Any, KafkaException | None]:
+        """The result or the broker's error.
+
+        Raises BrokerRefused as soon as librdkafka learns that it may not log in.
+        """
+        while not wait([future], timeout=0.05).done:
+            self._admin.poll(0)
+            if self._problem is not None and _is_refusal(self._problem) and not self._connected:
+                raise self._refusal(self._problem)
+        try:
+            result = future.result()
+        except KafkaException as error:
+            self._admin.poll(0)
+            return None, error
+        self._connected = True
+        self._problem = None
+        return result, None
+
+    def _retry(self, ask: Any, what: str) -> Any:
+        """One question, asked again while the broker says that it may pass."""
+        deadline = time.monotonic() + self._request_timeout()
+        while True:
+            result, problem = self._outcome(ask())
+            if problem is None:
+                return result
+            if problem.args[0].code() not in _UNREACHABLE or time.monotonic() > deadline:
+                raise self._error(problem, what) from problem
+            time.sleep(_RETRY_PAUSE)
+
+    def _each(self, ask: Any, wanted: Sequence[T], what: Any, *, absent: frozenset[int] = _GONE) -> dict[T, Any]:
+        """One question with an answer for each of `wanted`; those that may pass are asked again, those that are gone
+        left out.
+        """
+        deadline = time.monotonic() + self._timeout
+        answers: dict[T, Any] = {}
+        left = list(wanted)
+        while left:
+            futures: dict[T, Future[Any]] = ask(left)
+            again: list[T] = []
+            for item in left:
+                result, problem = self._outcome(futures[item])
+                if problem is None:
+                    answers[item] = result
+                    continue
+                code = problem.args[0].code()
+                if code in absent:
+                    continue
+                if code not in _UNREACHABLE or time.monotonic() > deadline:
+                    raise self._error(problem, what(item)) from problem
+                again.append(item)
+            left = again
+            if left:
+                time.sleep(_RETRY_PAUSE)
+        return answers
+
+    # ---- errors
+
+    def _error(self, problem: KafkaException, what: str) -> LogkeepError:
+        error: KafkaError = problem.args[0]
+        if _is_refusal(error):
+            return self._refusal(error)
+        if self._problem is not None and _is_refusal(self._problem):
+            return self._refusal(self._problem)
+        if error.code() in _AUTHORIZATION:
+            return BrokerRefused(
+                f"The broker does not let this user {what}: {error.name()}.", hint="Give the user the ACL."
+            )
+        if error.code() in _GONE:
+            return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted meanwhile.")
+        if error.code() in _UNREACHABLE or error.retriable():
+            servers = ", ".join(self._connection.bootstrap)
+            last = f"; last problem: {self._problem.str()}" if self._problem is not None else ""
+            return BrokerUnavailable(
+                f"Cannot {what}: no answer from {servers}: {error.str()}{last}.",
+                hint="Check spec.cluster.bootstrapServers, security.protocol, the network path and the brokers.",
+            )
+        return BrokerRefused(f"Cannot {what}: {error.name()}: {error.str()}.")
+
+    def _refusal(self, error: KafkaError) -> BrokerRefused:
+        servers = ", ".join(self._connection.bootstrap)
+        if error.code() == KafkaError._SSL:
+            return BrokerRefused(
+                f"The TLS handshake with {servers} failed: {error.str()}.",
+                hint="Check the ca.crt in the Secret of spec.cluster.security.tls.caSecretRef, the client certificate, "
+                "and spec.cluster.security.protocol.",
+            )
+        return BrokerRefused(
+            f"{servers} refused user {self._connection.username!r}: {error.str()}.",
+            hint="Check the username and password in the Secret of spec.cluster.security.sasl.secretRef, and its "
+            "mechanism.",
+        )
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    if error.code() == KafkaError._SSL:
+        # `routines::` comes from OpenSSL itself; without it a connection broke during the handshake.
+        return "routines::" in error.str()
+    return bool(
+        error.code()
+        in (
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            KafkaError.ILLEGAL_SASL_STATE,
+        )
+    )
+
+
+def _topic_info(answer: Any) -> TopicInfo:
+    partitions = tuple(
+        PartitionInfo(part.id, -1 if part.leader is None else part.leader.id, tuple(node.id for node in part.replicas))
+        for part in sorted(answer.partitions, key=lambda part: int(part.id))
+    )
+    # librdkafka prints ids in plain base64, Kafka in the URL-safe one.
+    topic_id = str(answer.topic_id).replace("+", "-").replace("/", "_")
+    replicas = max((len(part.replicas) for part in partitions), default=0)
+    return TopicInfo(str(answer.name), topic_id, partitions, replicas, bool(answer.is_internal))
+
+
+def _source(entry: ConfigEntry) -> ConfigSource:
+    return ConfigSource(entry.source)
+
+
+def _group_offsets(group: str, positions: Iterable[Any]) -> list[GroupOffset]:
+    found = [
+        GroupOffset(
+            group,
+            position.topic,
+            position.partition,
+            position.offset,
+            -1 if position.leader_epoch is None else position.leader_epoch,
+            position.metadata or "",
+        )
+        for position in positions
+        if position.offset >= 0 and position.error is None
+    ]
+    return sorted(found, key=lambda item: (item.topic, item.partition))
+
+
+def _parts(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while part := list(islice(iterator, most)):
+        yield part

@@ -1,0 +1,307 @@
+"""Raw record batches from a partition's leader, as they lie in its log."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange
+from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
+
+DEFAULT_MAX_BYTES = 16 << 20
+_LEAST_BYTES = 1 << 20
+_EMPTY_ANSWERS = 3
+
+_OFFSET_LENGTH = struct.Struct(">qi")
+_PREFIX = 17  # offset, length, leader epoch (or CRC), magic: enough to tell the formats apart
+_LEAST_LENGTH = 14  # an empty message of magic 0, without offset and length
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What lies at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
+    last may be cut off.
+
+    `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
+    is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`.
+    """
+
+    data: memoryview
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """A batch in the log that a producer id wrote. `next_offset` is one past its last record."""
+
+    base_offset: int
+    next_offset: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+class Fetcher:
+    """Reads through a `BrokerPool`. Many partitions at once are fine."""
+
+    def __init__(self, pool: BrokerPool) -> None:
+        self._pool = pool
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        topic_id: str | None = None,
+        committed: bool = True,
+    ) -> Fetched:
+        """Up to `max_bytes` of batches from `offset` on; a single batch larger than that comes alone and whole.
+
+        With `committed` the answer ends at the last stable offset and names aborted transactions (their batches are in
+        `data` all the same), else it ends at the high watermark. Waits up to `max_wait_ms` for `min_bytes`; `data` may
+        be empty. With `topic_id` another incarnation of the topic is never read.
+
+        Leader changes, restarts and lost connections are waited out (`Limits.outage`). Raises OffsetOutOfRange,
+        TopicGone, BrokerUnavailable, BrokerRefused, CorruptBatch.
+        """
+        patience = Patience(self._pool.limits, f"fetch topic {topic!r} partition {partition}")
+        newer_than = -1.0
+        size = max_bytes
+        while True:
+            try:
+                leader = await self._pool.leader(topic, partition, newer_than=newer_than)
+                call = protocol.fetch(
+                    topic,
+                    topic_id,
+                    partition,
+                    leader.epoch,
+                    offset,
+                    max_bytes=size,
+                    max_wait_ms=max_wait_ms,
+                    min_bytes=min_bytes,
+                    committed=committed,
+                )
+                answer = await self._pool.send(leader.node, partition % LANES + 1, call)
+                await self._check(answer.code, topic, partition, offset, leader)
+            except Trouble as trouble:
+                if trouble.timed_out:
+                    size = max(size // 2, _LEAST_BYTES)  # the link may be too slow for this much in one answer
+                newer_than = await patience.wait(trouble)
+                continue
+            if not answer.answered:
+                continue  # over its quota the broker answers without the partition; `send` waits out the throttle time
+            if answer.preferred_read_replica >= 0 and not answer.records:
+                topic_id = None  # a replica selector wants a follower to be read; by name (version 10) it is not asked
+                continue
+            return Fetched(
+                answer.records,
+                _next_offset(answer.records, topic, partition, offset),
+                answer.high_watermark,
+                answer.last_stable_offset,
+                answer.log_start_offset,
+                answer.aborted,
+            )
+
+    async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:
+        broker = self._pool.name(leader.node)
+        raise_for(code, topic, partition, "fetch", "READ", broker)
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            start = await self.list_offset(topic, partition, EARLIEST)
+            end = await self.list_offset(topic, partition, LATEST)
+            if start <= offset <= end:
+                raise Trouble(f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})")
+            lost = f"below the log start {start}" if offset < start else f"above the log end {end}"
+            why = (
+                "Retention or DeleteRecords removed what was to be read: run more often, or keep records longer."
+                if offset < start
+                else "The log was cut off (unclean leader election), or the topic was deleted and created again."
+            )
+            raise OffsetOutOfRange(
+                f"Topic {topic!r} partition {partition}: offset {offset} lies {lost}.",
+                hint=why,
+                log_start=start,
+                log_end=end,
+            )
+        if code == Code.CORRUPT_MESSAGE:
+            raise CorruptBatch(
+                f"Topic {topic!r} partition {partition}: {broker} cannot read its own log at offset {offset}.",
+                hint="Its disk holds damaged batches; move the leadership to a replica that is whole.",
+            )
+        if code != Code.NONE:
+            raise refused(code, topic, partition, "fetch", broker)
+
+    async def stream(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_wait_ms: int = 500,
+        topic_id: str | None = None,
+    ) -> AsyncGenerator[Fetched, None]:
+        """All committed batches that touch [start, end), in order; one fetch is in flight while the caller works on the
+        last.
+
+        `end` is a last stable offset seen earlier. What the first answer holds below `start` and the last at or above
+        `end` is the caller's to skip. Ends when everything below `end` was handed out; if compaction left nothing up to
+        `end`, with an answer without data. Raises what `fetch` raises, and OffsetOutOfRange if the last stable offset
+        stays below `end`: the log was cut off.
+        """
+        if start >= end:
+            return
+        loop = asyncio.get_running_loop()
+
+        def ask(offset: int) -> asyncio.Task[Fetched]:
+            fetch = self.fetch(
+                topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, topic_id=topic_id
+            )
+            return loop.create_task(fetch)
+
+        position = start
+        empty = 0
+        short_since: float | None = None
+        pending = ask(position)
+        try:
+            while position < end:
+                fetched = await pending
+                if fetched.next_offset > position:
+                    empty, short_since = 0, None
+                    position = fetched.next_offset
+                    if position < end:
+                        pending = ask(position)
+                    yield fetched
+                    continue
+                if fetched.last_stable_offset >= end:
+                    # All is committed up to `end` and the broker has nothing: removed by compaction. Ask more than
+                    # once, it is final.
+                    empty += 1
+                    if empty == _EMPTY_ANSWERS:
+                        position = end
+                        yield Fetched(
+                            fetched.data,
+                            end,
+                            fetched.high_watermark,
+                            fetched.last_stable_offset,
+                            fetched.log_start_offset,
+                        )
+                        continue
+                else:
+                    empty = 0
+                    short_since = short_since or loop.time()
+                    if loop.time() - short_since >= self._pool.limits.truncated:
+                        raise _cut_off(topic, partition, end, fetched)
+                pending = ask(position)
+        finally:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
+
+    async def list_offset(self, topic: str, partition: int, timestamp: int, *, committed: bool = False) -> int:
+        """The offset of the first record at or after `timestamp` (ms), -1 if there is none; or at EARLIEST or LATEST.
+
+        LATEST is the high watermark, with `committed` the last stable offset. Raises TopicGone, BrokerUnavailable,
+        BrokerRefused.
+        """
+        patience = Patience(self._pool.limits, f"list offsets of topic {topic!r} partition {partition}")
+        newer_than = -1.0
+        while True:
+            try:
+                leader = await self._pool.leader(topic, partition, newer_than=newer_than)
+                call = protocol.list_offset(topic, partition, leader.epoch, timestamp, committed=committed)
+                answer = await self._pool.send(leader.node, 0, call)
+                broker = self._pool.name(leader.node)
+                raise_for(answer.code, topic, partition, "list offsets of", "DESCRIBE", broker)
+            except Trouble as trouble:
+                newer_than = await patience.wait(trouble)
+                continue
+            if answer.code != Code.NONE:
+                raise refused(answer.code, topic, partition, "list offsets of", broker)
+            return answer.offset
+
+    async def written_by(
+        self, topic: str, partition: int, producer_id: int, *, start: int, end: int | None = None
+    ) -> list[WrittenBatch]:
+        """The batches of a producer id in [start, end), in order; `end` None means all that is there now.
+
+        Reads the partition's bytes. `start` below the log start begins at the log start. Raises what `fetch` raises.
+        """
+        start = max(start, await self.list_offset(topic, partition, EARLIEST))
+        if end is None:
+            end = await self.list_offset(topic, partition, LATEST)
+        found: list[WrittenBatch] = []
+        position = start
+        empty = 0
+        while position < end and empty < _EMPTY_ANSWERS:
+            fetched = await self.fetch(topic, partition, position, committed=False)
+            empty = 0 if fetched.next_offset > position else empty + 1
+            for at, next_offset in _walk(fetched.data, topic, partition):
+                base_offset = _OFFSET_LENGTH.unpack_from(fetched.data, at)[0]
+                if fetched.data[at + 16] < 2 or not position <= base_offset < end:
+                    continue
+                writer, epoch, sequence = _PRODUCER.unpack_from(fetched.data, at + 43)
+                if writer == producer_id:
+                    (records,) = _LAST_OFFSET_DELTA.unpack_from(fetched.data, at + 57)
+                    found.append(WrittenBatch(base_offset, next_offset, epoch, sequence, records))
+            position = fetched.next_offset
+        return found
+
+
+def _cut_off(topic: str, partition: int, end: int, fetched: Fetched) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"Topic {topic!r} partition {partition}: the last stable offset is {fetched.last_stable_offset}, "
+        f"but it had been {end} or more before.",
+        hint="The log was cut off (unclean leader election), or the topic was deleted and created again.",
+        log_start=fetched.log_start_offset,
+        log_end=fetched.last_stable_offset,
+    )
+
+
+def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]:
+    """(position, next offset) of the whole batches in `data`.
+
+    Looks at as little as it can: the caller reads the headers once more.
+    """
+    batches: list[tuple[int, int]] = []
+    at, size = 0, len(data)
+    while size - at >= _PREFIX:
+        offset, length = _OFFSET_LENGTH.unpack_from(data, at)
+        if length < _LEAST_LENGTH:
+            raise CorruptBatch(
+                f"Topic {topic!r} partition {partition}: the batch at offset {offset} says it is {length} bytes long.",
+                hint="The leader's log is damaged; move the leadership to a replica that is whole.",
+            )
+        if at + 12 + length > size:
+            break
+        if data[at + 16] >= 2:
+            offset += _LAST_OFFSET_DELTA.unpack_from(data, at + 23)[0]
+        # Before magic 2 the offset in front of a compressed set is that of its last message.
+        batches.append((at, offset + 1))
+        at += 12 + length
+    return batches
+
+
+def _next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int:
+    if not data:
+        return asked
+    batches = _walk(data, topic, partition)
+    if not batches or batches[-1][1] <= asked:
+        raise CorruptBatch(
+            f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",
+            hint="The leader's log is damaged; move the leadership to a replica that is whole.",
+        )
+    return batches[-1][1]

@@ -1,0 +1,257 @@
+"""The control plane on a real broker."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    Refused,
+    TargetUnsuitable,
+    TopicExists,
+    TopicGone,
+)
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NewTopicPlan
+from logkeep_engine.kafka.protocol import parse_topic_id
+from tests.cluster.kafka import KafkaBroker
+from tests.kafka.raw import batch, eventually, plain, run
+
+
+@pytest.fixture
+def control(kafka: KafkaBroker) -> ControlPlane:
+    return ControlPlane(plain(kafka.bootstrap))
+
+
+def secure(broker: KafkaBroker, protocol: str, mechanism: str | None, password: str | None = None) -> Connection:
+    addresses = {
+        "SSL": broker.ssl_bootstrap,
+        "SASL_PLAINTEXT": broker.sasl_bootstrap,
+        "SASL_SSL": broker.sasl_ssl_bootstrap,
+    }
+    security: dict[str, object] = {"protocol": protocol}
+    if mechanism:
+        security["sasl"] = {"mechanism": mechanism, "secretRef": {"name": "login"}}
+    environ = {"LOGKEEP_KAFKA_USERNAME": broker.username, "LOGKEEP_KAFKA_PASSWORD": password or broker.password}
+    if protocol != "SASL_PLAINTEXT":
+        environ["LOGKEEP_KAFKA_CA_FILE"] = str(broker.ca_pem)
+    if protocol == "SSL":
+        environ["LOGKEEP_KAFKA_CERT_FILE"] = str(broker.client_certificate.cert)
+        environ["LOGKEEP_KAFKA_KEY_FILE"] = str(broker.client_certificate.key)
+    spec = Cluster.model_validate({"bootstrapServers": [addresses[protocol]], "security": security})
+    return connection_from(spec, environ)
+
+
+WAYS = [
+    ("SSL", None),
+    ("SASL_PLAINTEXT", "PLAIN"),
+    ("SASL_PLAINTEXT", "SCRAM-SHA-512"),
+    ("SASL_SSL", "PLAIN"),
+    ("SASL_SSL", "SCRAM-SHA-512"),
+]
+
+
+def test_topics_have_ids_partitions_and_their_own_configuration(
+    kafka: KafkaBroker, control: ControlPlane, unique: str
+) -> None:
+    ids = control.create_topics([NewTopicPlan(unique, 3, 1, {"retention.ms": "-1", "compression.type": "producer"})])
+    topic = next(topic for topic in control.topics() if topic.name == unique)
+    assert control.cluster_id() == kafka.cluster_id
+    assert control.broker_count() == 1
+    assert (topic.topic_id, topic.replication_factor, topic.internal) == (ids[unique], 1, False)
+    assert [(part.id, part.leader, part.replicas) for part in topic.partitions] == [(n, 1, (1,)) for n in range(3)]
+    on_disk = kafka.data_dir / f"{unique}-0" / "partition.metadata"
+    eventually(on_disk.exists)
+    assert f"topic_id: {ids[unique]}" in on_disk.read_text()
+    assert len(parse_topic_id(topic.topic_id).bytes) == 16
+    assert control.topic_configs([unique, "no-such"]) == {
+        unique: {"compression.type": "producer", "retention.ms": "-1"}
+    }
+    assert control.topic_ids([unique, "no-such"]) == ids
+
+
+def test_topic_of_the_same_name_gets_another_id(control: ControlPlane, unique: str) -> None:
+    first = control.create_topics([NewTopicPlan(unique, 1, 1)])
+    control.delete_topics([unique])
+    assert control.topic_ids([unique]) == {}
+    assert control.create_topics([NewTopicPlan(unique, 1, 1)]) != first
+
+
+def test_many_topics_are_described_in_pieces(
+    control: ControlPlane, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logkeep_engine.kafka.control._TOPICS_A_REQUEST", 3)
+    monkeypatch.setattr("logkeep_engine.kafka.control._PARTITIONS_A_REQUEST", 4)
+    names = [f"{unique}-{number}" for number in range(10)]
+    ids = control.create_topics([NewTopicPlan(name, 2, 1) for name in names])
+    assert control.topic_ids(names) == ids
+    assert sorted(control.topic_configs(names)) == names
+    assert control.latest_offsets((name, part) for name in names for part in (0, 1)) == {
+        (name, part): 0 for name in names for part in (0, 1)
+    }
+    control.delete_topics(names)
+
+
+def test_refused_topics_say_why(control: ControlPlane, unique: str) -> None:
+    control.create_topics([NewTopicPlan(unique, 1, 1)])
+    with pytest.raises(TopicExists, match=unique):
+        control.create_topics([NewTopicPlan(unique, 1, 1)])
+    with pytest.raises(TargetUnsuitable, match=r"cannot have 3 replicas.*The cluster has 1 brokers"):
+        control.create_topics([NewTopicPlan(f"{unique}-x", 1, 3)])
+    with pytest.raises(Refused, match=r"cleanup\.policy=perhaps"):
+        control.create_topics([NewTopicPlan(f"{unique}-y", 1, 1, {"cleanup.policy": "perhaps"})])
+    with pytest.raises(Refused, match="was refused"):
+        control.create_topics([NewTopicPlan("no spaces", 1, 1)])
+
+
+def test_configuration_is_changed_in_parts(control: ControlPlane, unique: str) -> None:
+    control.create_topics([NewTopicPlan(unique, 1, 1, {"retention.ms": "5000", "segment.ms": "7000"})])
+    control.alter_topic_configs(unique, {"max.message.bytes": "4000"}, ["retention.ms"])
+    assert control.topic_configs([unique])[unique] == {"max.message.bytes": "4000", "segment.ms": "7000"}
+    with pytest.raises(Refused, match=r"max\.message\.bytes"):
+        control.alter_topic_configs(unique, {"max.message.bytes": "many", "segment.ms": "9"})
+    assert control.topic_configs([unique])[unique] == {"max.message.bytes": "4000", "segment.ms": "7000"}
+    with pytest.raises(TopicGone, match=f"{unique}-z"):
+        control.alter_topic_configs(f"{unique}-z", {"segment.ms": "9000"})
+
+
+def test_last_stable_offset_stays_below_an_open_transaction(
+    kafka: KafkaBroker, control: ControlPlane, unique: str
+) -> None:
+    control.create_topics([NewTopicPlan(unique, 1, 1)])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(unique, b"a")
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    producer.produce(unique, b"b")
+    producer.flush(30)
+    where = [(unique, 0)]
+    assert control.earliest_offsets(where) == {(unique, 0): 0}
+    assert control.latest_offsets(where) == {(unique, 0): 3}
+    assert control.last_stable_offsets([*where, (unique, 5), ("no-such", 0)]) == {(unique, 0): 2}
+    producer.abort_transaction(30)
+    eventually(lambda: control.last_stable_offsets(where) == {(unique, 0): 4})
+
+
+def test_partition_bytes_are_those_on_disk(kafka: KafkaBroker, control: ControlPlane, unique: str) -> None:
+    control.create_topics([NewTopicPlan(unique, 2, 1)])
+
+    async def write() -> None:
+        async with RawClient(plain(kafka.bootstrap)) as client:
+            await client.produce(unique, 1, batch([b"x" * 5000]))
+
+    run(write())
+    log = kafka.data_dir / f"{unique}-1" / "00000000000000000000.log"
+    topics = [topic for topic in control.topics() if topic.name == unique]
+    sizes = control.partition_bytes(topics)
+    assert sizes == {(unique, 0): 0, (unique, 1): log.stat().st_size}
+    assert log.stat().st_size > 5000
+
+
+def test_group_positions_with_metadata_and_vanished_groups(
+    kafka: KafkaBroker, control: ControlPlane, unique: str
+) -> None:
+    control.create_topics([NewTopicPlan(unique, 2, 1)])
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": unique, "enable.auto.commit": False})
+    positions = [TopicPartition(unique, 0, 7, metadata="note", leader_epoch=0), TopicPartition(unique, 1, 0)]
+    consumer.commit(offsets=positions, asynchronous=False)
+    consumer.close()
+    assert unique in control.groups()
+    found = control.group_offsets([unique, "no-such"])
+    assert found.offsets == (GroupOffset(unique, unique, 0, 7, 0, "note"), GroupOffset(unique, unique, 1, 0, -1, ""))
+    assert found.notes == ("Consumer group 'no-such' vanished or has no committed offsets.",)
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+def test_both_planes_over_tls_and_login(
+    secure_kafka: KafkaBroker, unique: str, protocol: str, mechanism: str | None
+) -> None:
+    connection = secure(secure_kafka, protocol, mechanism)
+    control = ControlPlane(connection)
+    control.create_topics([NewTopicPlan(unique, 1, 1)])
+
+    async def both_ways() -> bytes:
+        async with RawClient(connection) as client:
+            await client.produce(unique, 0, batch([b"hello"]))
+            return bytes((await client.fetch(unique, 0, 0)).data)
+
+    assert b"hello" in run(both_ways())
+    assert control.partition_bytes(control.topics())[unique, 0] > 60
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), [way for way in WAYS if way[1]])
+def test_wrong_password_is_refused_at_once(secure_kafka: KafkaBroker, protocol: str, mechanism: str) -> None:
+    connection = secure(secure_kafka, protocol, mechanism, password="not-the-password")
+
+    async def enter() -> None:
+        async with RawClient(connection):
+            pass
+
+    for attempt in (lambda: run(enter()), lambda: ControlPlane(connection).topics()):
+        begin = time.monotonic()
+        with pytest.raises(BrokerRefused, match=r"refused user 'logkeep'.*sasl\.secretRef") as caught:
+            attempt()
+        assert time.monotonic() - begin < 5
+        assert "not-the-password" not in str(caught.value)
+
+
+def test_certificate_of_an_unknown_authority_is_refused_at_once(secure_kafka: KafkaBroker) -> None:
+    connection = replace(secure(secure_kafka, "SSL", None), ca_file=str(secure_kafka.client_certificate.cert))
+
+    async def enter() -> None:
+        async with RawClient(connection):
+            pass
+
+    with pytest.raises(BrokerRefused, match="not trusted"):
+        run(enter())
+    with pytest.raises(BrokerRefused, match="TLS handshake"):
+        ControlPlane(connection).topics()
+
+
+def test_nobody_at_the_address_names_it_in_time() -> None:
+    connection = plain("127.0.0.1:1")
+    begin = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1"):
+        ControlPlane(connection, connect_timeout=3).topics()
+
+    async def enter() -> None:
+        async with RawClient(connection):
+            pass
+
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1.*connection refused"):
+        run(enter())
+    assert time.monotonic() - begin < 10
+
+
+def test_acl_that_is_missing_is_named(unique: str) -> None:
+    overrides = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaBroker(overrides=overrides, secure=True) as broker:
+        ControlPlane(plain(broker.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
+        connection = secure(broker, "SASL_PLAINTEXT", "PLAIN")
+        control = ControlPlane(connection)
+        assert control.topics() == []
+        with pytest.raises(BrokerRefused, match="DESCRIBE_CONFIGS"):
+            control.topic_configs([unique])
+
+        async def attempt(what: str) -> None:
+            async with RawClient(connection) as client:
+                if what == "fetch":
+                    await client.fetch(unique, 0, 0)
+                else:
+                    await client.produce(unique, 0, batch([b"x"]))
+
+        for what in ("fetch", "produce"):
+            with pytest.raises(BrokerRefused, match=rf"{unique}.*TOPIC_AUTHORIZATION_FAILED.*Give the user the ACL"):
+                run(attempt(what))
+        with pytest.raises(BrokerRefused, match="ACL DESCRIBE on the cluster"):
+            control.partition_bytes(ControlPlane(plain(broker.bootstrap)).topics())

@@ -1,0 +1,274 @@
+"""Raw fetch on a real broker: the bytes of its log, through restarts, and what it says when they are gone."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from logkeep_engine.errors import BrokerUnavailable, OffsetOutOfRange, TopicGone
+from logkeep_engine.kafka.client import Fetched, Limits, RawClient
+from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from tests.cluster.kafka import KafkaBroker
+from tests.kafka.raw import batch, batches, each, eventually, numbered, plain, read_all, records, run, value
+
+
+def create(broker: KafkaBroker, topic: str, partitions: int = 1, **configs: str) -> str:
+    settings = {name.replace("_", "."): setting for name, setting in configs.items()}
+    return ControlPlane(plain(broker.bootstrap)).create_topics([NewTopicPlan(topic, partitions, 1, settings)])[topic]
+
+
+@asynccontextmanager
+async def filled(broker: KafkaBroker, topic: str, count: int = 50, size: int = 100) -> AsyncIterator[RawClient]:
+    """A client, and a topic with `count` batches of 20 records in partition 0."""
+    async with RawClient(plain(broker.bootstrap)) as client:
+        producer_id, _ = await client.init_producer_id()
+        written = [
+            offset async for offset in client.produce_many(topic, 0, each(numbered(producer_id, count, 20, size=size)))
+        ]
+        assert written == list(range(0, count * 20, 20))
+        yield client
+
+
+@pytest.mark.parametrize("max_bytes", [1, 5_000, 1 << 20])
+def test_stream_is_the_brokers_log_byte_for_byte(kafka: KafkaBroker, unique: str, max_bytes: int) -> None:
+    topic_id = create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique) as client:
+            log = (kafka.data_dir / f"{unique}-0" / "00000000000000000000.log").read_bytes()
+            for wanted in (None, topic_id):
+                stream = client.stream(unique, 0, 0, 1000, max_bytes=max_bytes, topic_id=wanted)
+                parts = [part async for part in stream]
+                assert b"".join(one for part in parts for one in batches(part.data)) == log
+                assert parts[-1].next_offset == 1000
+                assert (len(parts) == 50) == (max_bytes == 1)  # a batch larger than the limit comes alone and whole
+
+    run(work())
+
+
+def test_start_inside_a_batch_gets_the_whole_batch(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique, 3) as client:
+            fetched = await client.fetch(unique, 0, 33, max_bytes=100)
+            assert [offset for offset, _ in records([fetched], 0, 60)] == list(range(20, 40))
+            assert fetched.next_offset == 40
+            parts = [part async for part in client.stream(unique, 0, 33, 45, max_bytes=100)]
+            assert [part.next_offset for part in parts] == [40, 60]
+            assert [part async for part in client.stream(unique, 0, 33, 33)] == []
+
+    run(work())
+
+
+def test_aborted_transactions_are_named_and_open_ones_left_out(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique, "linger.ms": 0})
+    producer.init_transactions(30)
+    for end in (producer.abort_transaction, producer.commit_transaction, lambda _: producer.flush(30)):
+        producer.begin_transaction()
+        producer.produce(unique, b"x")
+        producer.flush(30)
+        end(30)
+
+    async def work() -> None:
+        async with RawClient(plain(kafka.bootstrap)) as client:
+            control = ControlPlane(plain(kafka.bootstrap))
+            eventually(lambda: control.last_stable_offsets([(unique, 0)]) == {(unique, 0): 4})
+            assert await client.end_offset(unique, 0, committed=True) == 4
+            assert await client.end_offset(unique, 0) == 5
+            fetched = await client.fetch(unique, 0, 0)
+            assert (fetched.last_stable_offset, fetched.high_watermark, fetched.next_offset) == (4, 5, 4)
+            ((_, first_offset),) = fetched.aborted
+            assert first_offset == 0
+            uncommitted = await client.fetch(unique, 0, 0, committed=False)
+            assert (uncommitted.next_offset, uncommitted.aborted) == (5, ())
+            parts = [part async for part in client.stream(unique, 0, 0, 4)]
+            assert parts[-1].next_offset == 4  # the last is a marker
+
+    run(work())
+    producer.abort_transaction(30)
+
+
+def test_offset_below_the_log_start_carries_the_bounds(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique, 5) as client:
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+            where = TopicPartition(unique, 0, 40)
+            await asyncio.to_thread(admin.delete_records([where])[where].result, 30)
+            with pytest.raises(
+                OffsetOutOfRange, match=f"'{unique}' partition 0: offset 10 lies below the log start 40"
+            ) as caught:
+                await client.fetch(unique, 0, 10)
+            assert (caught.value.log_start, caught.value.log_end) == (40, 100)
+            with pytest.raises(OffsetOutOfRange, match="above the log end 100"):
+                await client.fetch(unique, 0, 101)
+            assert await client.start_offset(unique, 0) == 40
+            assert (await client.fetch(unique, 0, 40)).log_start_offset == 40
+
+    run(work())
+
+
+def test_end_above_the_last_stable_offset_is_an_error_after_a_while(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique, 2), RawClient(plain(kafka.bootstrap), limits=Limits(truncated=1)) as client:
+            stream = client.stream(unique, 0, 0, 70)
+            assert len(records([await anext(stream)], 0, 70)) == 40
+            with pytest.raises(OffsetOutOfRange, match="last stable offset is 40, but it had been 70 or more"):
+                await anext(stream)
+
+    run(work())
+
+
+def test_tail_that_compaction_removed_ends_the_stream(unique: str) -> None:
+    overrides = {"log.roll.ms": "86400000", "log.cleaner.min.cleanable.ratio": "0.01"}
+    with KafkaBroker(overrides=overrides) as broker:
+        create(broker, unique, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_bytes="1048576")
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+        for number in range(3000):
+            producer.produce(unique, value(number, 1000), key=b"one key")
+        producer.flush(30)
+        log = broker.data_dir / f"{unique}-0" / "00000000000000000000.log"
+        eventually(lambda: log.stat().st_size < 500_000, 60)
+
+        async def work() -> None:
+            async with RawClient(plain(broker.bootstrap)) as client:
+                end = await client.end_offset(unique, 0)
+                begin = time.monotonic()
+                for stop in (1, 500, end):
+                    parts = [part async for part in client.stream(unique, 0, 0, stop)]
+                    assert parts[-1].next_offset >= stop
+                assert records(parts, 0, end)[-1] == (end - 1, value(2999, 1000))
+                assert len(records(parts, 0, end)) < 3000
+                assert time.monotonic() - begin < 10
+
+        run(work())
+
+
+def test_topic_nobody_knows_is_gone_and_not_created(unique: str) -> None:
+    with KafkaBroker(overrides={"auto.create.topics.enable": "true"}) as broker:
+
+        async def work() -> None:
+            async with RawClient(plain(broker.bootstrap), limits=Limits(unknown=1)) as client:
+                with pytest.raises(TopicGone, match=f"'{unique}' partition 2: UNKNOWN_TOPIC_OR_PARTITION"):
+                    await client.fetch(unique, 2, 0)
+                with pytest.raises(TopicGone, match=unique):
+                    await client.produce(unique, 2, batch([b"x"]))
+
+        run(work())
+        assert ControlPlane(plain(broker.bootstrap)).topic_ids([unique]) == {}
+
+
+def test_other_incarnation_is_never_read(kafka: KafkaBroker, unique: str) -> None:
+    first = create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique, 1), RawClient(plain(kafka.bootstrap), limits=Limits(unknown=1)) as client:
+            assert (await client.fetch(unique, 0, 0, topic_id=first)).next_offset == 20
+            control = ControlPlane(plain(kafka.bootstrap))
+            await asyncio.to_thread(control.delete_topics, [unique])
+            second = await asyncio.to_thread(create, kafka, unique)
+            async with filled(kafka, unique, 1):
+                with pytest.raises(TopicGone, match="UNKNOWN_TOPIC_ID"):
+                    await client.fetch(unique, 0, 0, topic_id=first)
+                assert (await client.fetch(unique, 0, 0, topic_id=second)).next_offset == 20
+
+    run(work())
+
+
+def test_stream_goes_on_when_the_broker_is_killed_and_comes_back(unique: str) -> None:
+    with KafkaBroker() as broker:
+        create(broker, unique)
+
+        async def restart() -> None:
+            await asyncio.to_thread(broker.kill)
+            await asyncio.sleep(1)
+            await asyncio.to_thread(broker.start)
+
+        async def work() -> None:
+            async with filled(broker, unique, 300) as client:
+                parts: list[Fetched] = []
+                again: asyncio.Task[None] | None = None
+                async for part in client.stream(unique, 0, 0, 6000, max_bytes=5_000):
+                    parts.append(part)
+                    if len(parts) == 20:
+                        again = asyncio.create_task(restart())
+                    await asyncio.sleep(0.01)
+                assert again is not None
+                await again
+                assert records(parts, 0, 6000) == [(number, value(number)) for number in range(6000)]
+
+        run(work())
+
+
+def test_broker_that_stays_away_is_named(unique: str) -> None:
+    with KafkaBroker() as broker:
+        create(broker, unique)
+
+        async def work() -> None:
+            async with RawClient(plain(broker.bootstrap), limits=Limits(outage=2)) as client:
+                await client.fetch(unique, 0, 0, max_wait_ms=0)
+                await asyncio.to_thread(broker.kill)
+                with pytest.raises(BrokerUnavailable, match=f"'{unique}' partition 0.*{broker.bootstrap}.*refused"):
+                    await client.fetch(unique, 0, 0)
+
+        run(work())
+
+
+def test_quota_slows_the_stream_and_loses_nothing(unique: str) -> None:
+    with KafkaBroker(overrides={"quota.window.num": "3"}) as broker:
+        create(broker, unique)
+        broker.tool(
+            "kafka.admin.ConfigCommand",
+            *("--bootstrap-server", broker.bootstrap, "--alter", "--add-config", "consumer_byte_rate=60000"),
+            *("--entity-type", "clients", "--entity-default"),
+        )
+
+        async def work() -> None:
+            async with filled(broker, unique, 100) as client:
+                begin = time.monotonic()
+                assert [number for number, _ in await read_all(client, unique, max_bytes=30_000)] == list(range(2000))
+                assert time.monotonic() - begin > 1
+
+        run(work())
+
+
+def test_many_partitions_are_read_and_written_at_once(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique, 20)
+
+    async def work() -> None:
+        async with RawClient(plain(kafka.bootstrap)) as client:
+
+            async def one(partition: int) -> None:
+                producer_id, _ = await client.init_producer_id()
+                written = client.produce_many(unique, partition, each(numbered(producer_id, 30, 10)))
+                assert [offset async for offset in written] == list(range(0, 300, 10))
+                assert [found for _, found in await read_all(client, unique, partition)] == [
+                    value(n) for n in range(300)
+                ]
+
+            await asyncio.gather(*(one(partition) for partition in range(20)))
+
+    run(work())
+
+
+def test_stream_left_early_leaves_nothing_running(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique) as client:
+            before = asyncio.all_tasks()
+            stream = client.stream(unique, 0, 0, 1000, max_bytes=1000)
+            assert (await anext(stream)).next_offset == 20
+            await stream.aclose()
+            assert {task for task in asyncio.all_tasks() - before if "fetch" in str(task.get_coro())} == set()
+
+    run(work())

@@ -1,0 +1,88 @@
+"""Connections: what is asked of the environment, and that secrets stay hidden."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.errors import CredentialsMissing
+from logkeep_engine.kafka.connection import Connection, connection_from
+
+LOGIN = {"LOGKEEP_KAFKA_USERNAME": "ann", "LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
+
+
+def cluster(protocol: str, mechanism: str | None = None, *, ca: bool = False, cert: bool = False) -> Cluster:
+    security: dict[str, object] = {"protocol": protocol}
+    if mechanism:
+        security["sasl"] = {"mechanism": mechanism, "secretRef": {"name": "login"}}
+    if ca or cert:
+        tls = {"caSecretRef": {"name": "ca"}} if ca else {}
+        security["tls"] = tls | ({"clientCertSecretRef": {"name": "cert"}} if cert else {})
+    return Cluster.model_validate({"bootstrapServers": ["k1:9092", "[::1]:9093"], "security": security})
+
+
+def test_plaintext_needs_nothing_of_the_environment() -> None:
+    connection = connection_from(cluster("PLAINTEXT"), {})
+    assert connection.librdkafka_config() == {
+        "bootstrap.servers": "k1:9092,[::1]:9093",
+        "security.protocol": "PLAINTEXT",
+    }
+    assert connection.aiokafka_config() == {"security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize("name", LOGIN)
+def test_missing_login_names_variable_and_field(name: str) -> None:
+    environ = {key: value for key, value in LOGIN.items() if key != name}
+    with pytest.raises(CredentialsMissing, match=rf"spec\.cluster\.security\.sasl\.secretRef.*{name}"):
+        connection_from(cluster("SASL_PLAINTEXT", "PLAIN"), environ)
+
+
+def test_missing_ca_names_variable_and_field() -> None:
+    with pytest.raises(CredentialsMissing, match=r"tls\.caSecretRef.*LOGKEEP_KAFKA_CA_FILE is not set"):
+        connection_from(cluster("SSL", ca=True), {})
+
+
+def test_missing_key_names_variable_and_field(tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").write_text("x")
+    environ = {"LOGKEEP_KAFKA_CERT_FILE": str(tmp_path / "tls.crt")}
+    with pytest.raises(CredentialsMissing, match=r"tls\.clientCertSecretRef.*LOGKEEP_KAFKA_KEY_FILE"):
+        connection_from(cluster("SSL", cert=True), environ)
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CredentialsMissing, match=r"nowhere\.crt, which is not a file"):
+        connection_from(cluster("SSL", ca=True), {"LOGKEEP_KAFKA_CA_FILE": str(tmp_path / "nowhere.crt")})
+
+
+def test_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("hello")
+    connection = connection_from(cluster("SSL"), {"LOGKEEP_KAFKA_CA_FILE": str(tmp_path / "ca.crt")})
+    with pytest.raises(CredentialsMissing, match="certificate files cannot be used"):
+        connection.aiokafka_config()
+
+
+def test_password_is_in_the_configurations_but_never_shown() -> None:
+    connection = connection_from(cluster("SASL_PLAINTEXT", "SCRAM-SHA-512"), LOGIN)
+    assert connection.librdkafka_config()["sasl.password"] == "s3cret-pw"
+    assert connection.aiokafka_config()["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert "s3cret-pw" not in f"{connection!r} {connection}"
+    assert "ann" not in repr(connection)
+
+
+def test_pickle_carries_no_secret_and_reads_the_environment_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pickle.dumps(connection_from(cluster("SASL_PLAINTEXT", "PLAIN"), LOGIN))
+    assert b"s3cret-pw" not in data
+    monkeypatch.setenv("LOGKEEP_KAFKA_USERNAME", "bob")
+    monkeypatch.setenv("LOGKEEP_KAFKA_PASSWORD", "other")
+    there = pickle.loads(data)
+    assert isinstance(there, Connection)
+    assert (there.username, there.password, there.bootstrap) == ("bob", "other", ("k1:9092", "[::1]:9093"))
+
+
+def test_pickle_without_the_environment_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LOGIN:
+        monkeypatch.delenv(name, raising=False)
+    data = pickle.dumps(connection_from(cluster("SASL_PLAINTEXT", "PLAIN"), LOGIN))
+    with pytest.raises(CredentialsMissing, match="LOGKEEP_KAFKA_USERNAME"):
+        pickle.loads(data)
