@@ -1,7 +1,7 @@
 """Every error a user of the engine can reach.
 
-Each error says what happened, to which topic, partition, offset, object or field, and what to do. The class decides the exit
-code of the process, and with it whether the Kubernetes Job tries again (see `contract.names.ExitCode`).
+Each error says what happened, to which topic, partition, offset, object or field, and what to do. The class decides
+the exit code of the process, and with it whether the Kubernetes Job tries again (see `contract.names.ExitCode`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from logkeep_engine.contract.names import ExitCode
 class LogkeepError(Exception):
     """Base of all errors that are reported to the user without a traceback.
 
-    `message` says what happened and to what; `hint` says what to do about it. `code` is a stable CamelCase word used as the
-    reason in conditions and events.
+    `message` says what happened and to what; `hint` says what to do about it. `code` is a stable CamelCase word used
+    as the reason in conditions and events.
     """
 
     code = "RunFailed"
@@ -80,7 +80,9 @@ class Interrupted(LogkeepError):
 
 
 class SparkFailed(LogkeepError):
-    """Spark could not start, or lost a task in a way that the task itself could not report (out of memory, lost node)."""
+    """Spark could not start, or lost a task in a way that the task itself could not report (out of memory, lost
+    node).
+    """
 
     code = "SparkFailed"
 
@@ -204,7 +206,9 @@ class ArchiveMismatch(Refused):
 
 
 class ArchiveDamaged(Refused):
-    """Objects of the archive are missing, cut short or altered. The message names the first, `faults` holds all as text."""
+    """Objects of the archive are missing, cut short or altered. The message names the first, `faults` holds all as
+    text.
+    """
 
     code = "ArchiveDamaged"
 
@@ -231,7 +235,9 @@ class ArchiveFenced(LogkeepError):
 
 
 class ReceiptRefused(LogkeepError):
-    """A task's receipt contradicts what the archive holds; nothing of it was committed. A bug, never the user's doing."""
+    """A task's receipt contradicts what the archive holds; nothing of it was committed. A bug, never the user's
+    doing.
+    """
 
     code = "ReceiptRefused"
 

@@ -1,4 +1,6 @@
-"""Names that the operator and the engine both use: exit codes, environment variables, ConfigMap keys, paths in the pod."""
+"""Names that the operator and the engine both use: exit codes, environment variables, ConfigMap keys, paths in the
+pod.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ PATH_KAFKA_CA_DIR = "/etc/logkeep/kafka-ca"
 PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
 PATH_TERMINATION_LOG = "/dev/termination-log"
 
-# Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the driver).
+# Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the
+# driver).
 KEY_REQUEST = "request.json"
 KEY_EXECUTOR_TEMPLATE = "executor-pod.yaml"
 KEY_PROGRESS = "progress.json"

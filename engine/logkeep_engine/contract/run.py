@@ -1,17 +1,20 @@
 """What the operator hands to a run, and what the run reports back: three JSON documents.
 
-`RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on, `RunResult` is
-written there once at its end and, shortened, as the pod's termination message. All are small whatever the number of partitions.
+`RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on,
+`RunResult` is
+written there once at its end and, shortened, as the pod's termination message. All are small whatever the number of
+partitions.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 FORMAT = 1
+Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
 
@@ -51,7 +54,7 @@ class _Document:
         return value
 
     @classmethod
-    def _body(cls, text: str | bytes) -> dict[str, Any]:
+    def _body(cls, text: Text) -> dict[str, Any]:
         try:
             document = json.loads(text)
         except ValueError as error:
@@ -67,7 +70,7 @@ class _Document:
         return {names[key]: value for key, value in body.items()}
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: Text) -> Self:
         try:
             return cls(**cls._body(text))
         except TypeError as error:
@@ -81,9 +84,11 @@ def _record(kind: type[Any], value: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class RunRequest(_Document):
-    """One run. `spec` is the resource's spec as written; for a restore `source.backupRef` is already resolved to `source.storage`.
+    """One run. `spec` is the resource's spec as written; for a restore `source.backupRef` is already resolved to
+    `source.storage`.
 
-    `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's `spark.conf` included.
+    `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's
+    `spark.conf` included.
     """
 
     kind: str
@@ -137,7 +142,7 @@ class Progress(_Document):
         return min(100, self.offsets_done * 100 // self.offsets_total)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: Text) -> Self:
         body = cls._body(text)
         body["partitions_shown"] = tuple(_record(PartitionProgress, item) for item in body.get("partitions_shown", ()))
         return cls(**body)
@@ -156,7 +161,9 @@ class LossFact:
 
 @dataclass(frozen=True)
 class RunResult(_Document):
-    """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of their lengths."""
+    """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
+    their lengths.
+    """
 
     run_id: str
     kind: str
@@ -183,7 +190,7 @@ class RunResult(_Document):
     offset_map: str = ""  # URI of the folder with a restore's offset maps
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: Text) -> Self:
         body = cls._body(text)
         body["loss"] = tuple(_record(LossFact, item) for item in body.get("loss", ()))
         body["warnings"] = tuple(body.get("warnings", ()))
@@ -191,8 +198,6 @@ class RunResult(_Document):
 
     def to_termination_message(self, limit: int) -> str:
         """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
-        from dataclasses import replace
-
         short = replace(self, loss=(), warnings=())
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])

@@ -1,7 +1,7 @@
 """Typed specs of `KafkaBackup` and `KafkaRestore`, as written in YAML.
 
-The CRDs in `crds/` are the single source of what a resource may say; a test keeps these models equal to them. Unknown fields are
-refused. Field names are camelCase in YAML and snake_case in Python.
+The CRDs in `crds/` are the single source of what a resource may say; a test keeps these models equal to them. Unknown
+fields are refused. Field names are camelCase in YAML and snake_case in Python.
 """
 
 from __future__ import annotations
@@ -239,7 +239,9 @@ class Source(Model):
 
 
 class Rename(Model):
-    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that matches is used."""
+    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that
+    matches is used.
+    """
 
     from_: Annotated[Regex, Field(alias="from")]
     to: Annotated[str, Field(min_length=1)]
@@ -265,7 +267,9 @@ class IfTopicExists(StrEnum):
 
 
 class OnDamagedArchive(StrEnum):
-    """`Refuse`: every object is read and checked before the first record is written. `Skip`: what is whole is restored."""
+    """`Refuse`: every object is read and checked before the first record is written. `Skip`: what is whole is
+    restored.
+    """
 
     REFUSE = "Refuse"
     SKIP = "Skip"
