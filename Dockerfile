@@ -1,0 +1,76 @@
+# Two images from one file: `operator` (Python only) and `engine` (Python, Java, Spark). Both run as uid 185 with a read-only
+# root file system; what they write goes to /tmp and to mounted volumes.
+#   docker build --target operator -t logkeep-operator .
+#   docker build --target engine -t logkeep-engine .
+# Dependencies are installed before the code is copied, so a change of the code rebuilds one small layer. Optional build arguments
+# for machines with wheels or a certificate bundle of their own (mounted into the build): PIP_FIND_LINKS, PIP_CERT.
+ARG BASE=debian:bookworm-slim
+# Where the code is put; the test bed names images it has kept, so that it need not look at the stages before.
+ARG OPERATOR_BASE=operator-base
+ARG ENGINE_BASE=engine-base
+
+# The requirements of each image, taken from pyproject.toml: only their change reinstalls packages.
+FROM ${BASE} AS requirements
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*
+COPY pyproject.toml docker/requirements.py /build/
+RUN python3 /build/requirements.py /build/pyproject.toml operator > /build/operator.txt \
+    && python3 /build/requirements.py /build/pyproject.toml engine > /build/engine.txt
+
+FROM ${BASE} AS packages
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip python3-venv && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv --without-pip /opt/logkeep
+
+FROM packages AS operator-packages
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+COPY requirements.lock /build/
+COPY --from=requirements /build/operator.txt /build/
+RUN python3 -m pip --python /opt/logkeep/bin/python install -c /build/requirements.lock -r /build/operator.txt
+
+FROM packages AS engine-packages
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+COPY requirements.lock /build/
+COPY --from=requirements /build/engine.txt /build/
+COPY docker/trim.sh /build/
+RUN python3 -m pip --python /opt/logkeep/bin/python install -c /build/requirements.lock -r /build/engine.txt \
+    && sh /build/trim.sh /opt/logkeep/lib/python3.11/site-packages/pyspark
+
+FROM ${BASE} AS python
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 tini && rm -rf /var/lib/apt/lists/* \
+    && groupadd --gid 185 logkeep && useradd --uid 185 --gid 185 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin logkeep
+ENV PATH=/opt/logkeep/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+FROM python AS operator-base
+COPY --from=operator-packages /opt/logkeep /opt/logkeep
+
+FROM python AS engine-base
+RUN mkdir -p /usr/share/man/man1 && apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/* && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java
+COPY --from=engine-packages /opt/logkeep /opt/logkeep
+ENV JAVA_HOME=/opt/java \
+    SPARK_HOME=/opt/logkeep/lib/python3.11/site-packages/pyspark \
+    PYSPARK_PYTHON=/opt/logkeep/bin/python3 \
+    PYSPARK_DRIVER_PYTHON=/opt/logkeep/bin/python3
+
+# The code, as the two source roots on the path: nothing is compiled or resolved any more.
+FROM ${OPERATOR_BASE} AS operator
+COPY engine/logkeep_engine /opt/code/logkeep_engine
+COPY operator/logkeep_operator /opt/code/logkeep_operator
+COPY docker/logkeep-operator /usr/local/bin/
+RUN python3 -m compileall -q /opt/code
+ENV PYTHONPATH=/opt/code
+USER 185
+WORKDIR /tmp
+ENTRYPOINT ["tini", "-s", "--", "logkeep-operator"]
+
+FROM ${ENGINE_BASE} AS engine
+COPY docker/entrypoint.sh docker/logkeep /usr/local/bin/
+COPY engine/logkeep_engine /opt/code/logkeep_engine
+RUN python3 -m compileall -q /opt/code
+ENV PYTHONPATH=/opt/code
+USER 185
+WORKDIR /tmp
+ENTRYPOINT ["entrypoint.sh"]

@@ -1,0 +1,55 @@
+# Targets for people and for CI. Everything a target needs is built on first use into ~/.cache/logkeep (see tests/cluster).
+#   make test            set up, lint, every test                 make demo [KEEP=1]   a backup and a restore to watch
+#   make test-unit       seconds                                  make test-kafka      with a real broker and S3 server
+#   make test-apiserver  with a real Kubernetes API               make test-e2e        on a real node (root)
+# ARGS goes to pytest: make test-kafka ARGS='-k fence -x'
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+export PYTHONPATH := operator:engine:.
+export KEEP
+
+venv = $(shell tests/cluster/bootstrap.sh)
+python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
+ARGS ?=
+
+.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e demo demo-stop clean
+
+setup:
+	$(python) -m tests.cluster.prepare
+
+lint:
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+	PATH=$$(dirname $(python)):$$PATH lint-imports
+
+format:
+	$(python) -m ruff check --fix .
+	$(python) -m ruff format .
+
+test: setup lint
+	$(python) -m pytest $(ARGS)
+
+test-unit:
+	$(python) -m pytest tests/unit $(ARGS)
+
+test-kafka:
+	$(python) -m pytest tests/kafka $(ARGS)
+
+test-apiserver:
+	$(python) -m pytest tests/apiserver $(ARGS)
+
+test-e2e:
+	$(python) -m pytest tests/e2e $(ARGS)
+
+demo: setup
+	$(python) -m tests.demo
+
+# Takes down what `make demo KEEP=1` left up.
+demo-stop:
+	$(python) -m tests.demo stop
+
+# Ends what killed runs left behind and forgets everything that was built.
+clean:
+	$(python) -m tests.cluster.prepare --clean

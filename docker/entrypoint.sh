@@ -1,0 +1,27 @@
+#!/bin/bash
+# What a container of the engine image runs, by its first argument:
+#   executor      a Spark executor; Spark sets the SPARK_* variables and passes no other argument
+#   driver ...    the driver of a Logkeep run
+#   anything else is a command: `logkeep --help`, `python3`, `bash`
+set -euo pipefail
+
+case "${1:-}" in
+executor)
+  # SPARK_JAVA_OPT_<n>, in the order of n: the driver's spark.* settings and the extra Java options.
+  mapfile -d '' -t options < <(env -0 | grep -z '^SPARK_JAVA_OPT_[0-9]*=' | sort -z -t_ -k4n | sed -z 's/^[^=]*=//')
+  exec tini -s -- "$JAVA_HOME/bin/java" "${options[@]}" \
+    -Xms"${SPARK_EXECUTOR_MEMORY}" -Xmx"${SPARK_EXECUTOR_MEMORY}" \
+    -cp "${SPARK_CONF_DIR:+$SPARK_CONF_DIR:}${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*" \
+    org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+    --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+    --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+    --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+  ;;
+driver)
+  shift
+  exec tini -s -- python3 -m logkeep_engine.spark.driver "$@"
+  ;;
+*)
+  exec "$@"
+  ;;
+esac

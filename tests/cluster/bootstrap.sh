@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Makes a fresh Debian 12 machine able to run `make test`: system packages (as root), the locked Python packages in a virtual
+# environment under the cache. Prints the environment's path as its only line on standard output. Does nothing that is done already.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/logkeep
+mkdir -p "$cache/locks"
+exec 9>"$cache/locks/bootstrap.lock"
+flock 9
+
+say() { echo "logkeep bootstrap: $*" >&2; }
+
+# What the test bed calls, by package. openjdk-17-jre-headless stands for any Java 17 or newer, python3-venv for any Python 3.11+.
+packages=(
+  buildah busybox-static ca-certificates conntrack containerd containernetworking-plugins debootstrap git iproute2
+  iptables kmod make openssl procps python3-venv runc socat util-linux
+)
+command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
+command -v mvn >/dev/null || packages+=(maven openjdk-17-jre-headless)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  if ((EUID == 0)); then
+    say "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    # A service started by a package would be a second container runtime on the machine: ours is started by the tests.
+    policy=/usr/sbin/policy-rc.d
+    if [[ ! -e $policy ]]; then
+      printf '#!/bin/sh\nexit 101\n' >"$policy"
+      chmod +x "$policy"
+      trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    fi
+    log=$cache/apt.log
+    if ! { apt-get -q update && apt-get -q install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+      tail -n 30 "$log" >&2
+      say "apt-get failed; all of its output is in $log"
+      exit 1
+    fi
+  else
+    say "not root, so these stay missing: ${missing[*]}"
+  fi
+fi
+
+python=
+for candidate in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
+  if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[[ $python ]] || { say "no Python 3.11, 3.12 or 3.13 with venv found"; exit 1; }
+
+# The key: the lock and the interpreter. The project itself is not installed: PYTHONPATH names its source roots (Makefile), so
+# every clone of the repository can use the same environment.
+key=$({ cat requirements.lock; "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; } | sha256sum | cut -c1-16)
+venv=$cache/venv/$key
+wheels=$cache/wheels/$key
+if [[ ! -e $venv/complete ]]; then
+  started=$SECONDS
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  if [[ ! -e $wheels ]]; then
+    say "building wheels of the locked packages (once; pyspark alone is 450 MB)"
+    rm -rf "$wheels.partial"
+    mkdir -p "$cache/wheels"
+    "$venv/bin/python" -m pip --quiet --disable-pip-version-check wheel --wheel-dir "$wheels.partial" -r requirements.lock >&2
+    mv "$wheels.partial" "$wheels"
+  fi
+  "$venv/bin/python" -m pip --quiet --disable-pip-version-check install --no-index --no-deps --find-links "$wheels" \
+    -r requirements.lock >&2
+  touch "$venv/complete"
+  say "installed the locked Python packages in $((SECONDS - started)) s"
+fi
+touch "$venv"
+ln -sfn "$key" "$cache/wheels/current"
+# Old environments are a gigabyte each: keep the two last used.
+for kind in venv wheels; do
+  find "$cache/$kind" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n' | sort -rn | tail -n +3 | cut -d' ' -f2- | xargs -r rm -rf
+done
+echo "$venv"

@@ -1,0 +1,235 @@
+"""The images a test node runs: Logkeep's two, built by buildah from the Dockerfile, and the pause image of pods.
+
+Everything stays in the cache. What only the dependencies decide (`operator-base`, `engine-base`, `pause`) is built
+once and kept in an OCI layout whose layers are not compressed; a change of the code adds one small layer to that
+layout. A node starts from a copy of a containerd root into which the base images are unpacked already
+(`containerd.py`), so only the small layer is imported.
+"""
+
+import json
+import os
+import shutil
+import tarfile
+import tomllib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+from tests.cluster import cache, system
+
+ROOT = Path(__file__).parents[2]
+DEBIAN = "bookworm"
+BASE = f"localhost/debian:{DEBIAN}-slim"
+PAUSE = "localhost/pause:1"
+TARGETS = ("operator", "engine")
+_NOT_IN_SLIM = (
+    "usr/share/doc",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/man",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image in an OCI layout: the name pods use, the layout's folder, and the name of the image in it."""
+
+    name: str
+    layout: Path
+    tag: str
+
+    @property
+    def descriptor(self) -> dict[str, Any]:
+        """The entry of the layout's index: media type, digest and size of the manifest."""
+        index: dict[str, Any] = json.loads((self.layout / "index.json").read_text())
+        for entry in index["manifests"]:
+            if entry["annotations"]["org.opencontainers.image.ref.name"] == self.tag:
+                return {key: entry[key] for key in ("mediaType", "digest", "size")}
+        raise KeyError(f"{self.tag} is not in {self.layout}")
+
+    @property
+    def digests(self) -> list[str]:
+        """The blobs the image consists of: manifest, configuration, layers."""
+        top = self.descriptor["digest"]
+        manifest: dict[str, Any] = json.loads(_blob(self.layout, top).read_text())
+        return [top, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+
+    def write_archive(self, out: IO[bytes], without: Collection[str] = ()) -> None:
+        """Write an OCI archive as `ctr images import` reads it, leaving out blobs the reader has."""
+        entry = {**self.descriptor, "annotations": {"io.containerd.image.name": self.name}}
+        index = {"schemaVersion": 2, "manifests": [entry]}
+        with tarfile.open(fileobj=out, mode="w|") as archive:
+            for name, content in (("oci-layout", {"imageLayoutVersion": "1.0.0"}), ("index.json", index)):
+                raw = json.dumps(content).encode()
+                member = tarfile.TarInfo(name)
+                member.size = len(raw)
+                archive.addfile(member, BytesIO(raw))
+            for digest in self.digests:
+                if digest not in without:
+                    archive.add(_blob(self.layout, digest), f"blobs/{digest.replace(':', '/')}")
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / digest.replace(":", "/")
+
+
+def base_images() -> list[Image]:
+    """The images that only dependencies decide, built if they are missing."""
+    layout = _base_layout()
+    names = {"pause": PAUSE, **{f"{target}-base": _base_name(target, layout.name) for target in TARGETS}}
+    return [Image(name, layout, tag) for tag, name in names.items()]
+
+
+def logkeep_images() -> dict[str, Image]:
+    """Logkeep's images of the code as it is now: `operator` and `engine`, named `localhost/logkeep-<target>:dev`."""
+    layout = _base_layout()
+    code = [ROOT / "engine" / "logkeep_engine", ROOT / "operator" / "logkeep_operator", ROOT / "docker"]
+    key = cache.digest(*code)
+    images = {target: Image(f"localhost/logkeep-{target}:dev", layout, f"{target}-{key}") for target in TARGETS}
+    with cache.locked("buildah"):
+        known = {entry["annotations"]["org.opencontainers.image.ref.name"] for entry in _index(layout)}
+        for target, image in images.items():
+            if image.tag not in known:
+                _build(target, image.name, _kept_bases(layout.name))
+                _push(image.name, layout, image.tag)
+    return images
+
+
+def _index(layout: Path) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads((layout / "index.json").read_text())["manifests"]
+    return entries
+
+
+def _base_layout() -> Path:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = json.dumps([project["dependencies"], project["optional-dependencies"]])
+    files = [
+        ROOT / "Dockerfile",
+        ROOT / "requirements.lock",
+        *(ROOT / "docker" / f for f in ("requirements.py", "trim.sh")),
+    ]
+
+    key = cache.digest(requirements, *files)
+
+    def produce(folder: Path) -> None:
+        with cache.locked("buildah"):
+            _build_pause()
+            _push_uncompressed(PAUSE, folder, "pause")
+            for target in TARGETS:
+                name = _base_name(target, key)
+                _build(f"{target}-base", name)
+                _push_uncompressed(name, folder, f"{target}-base")
+
+    return cache.build("images", key, produce, keep=2)
+
+
+def _base_name(target: str, key: str) -> str:
+    return f"localhost/logkeep-{target}-base:{key}"
+
+
+def _kept_bases(key: str) -> list[str]:
+    """Build arguments that start the code's stages from kept images: buildah then skips the stages before."""
+    kept = {target: _base_name(target, key) for target in TARGETS}
+    names = _names()
+    return [f"{target.upper()}_BASE={name}" for target, name in kept.items() if name in names]
+
+
+def storage_options() -> list[str]:
+    """buildah's storage, apart from the user's own."""
+    storage = cache.root() / "buildah"
+    return ["--root", str(storage / "root"), "--runroot", str(storage / "run")]
+
+
+def _buildah(*arguments: str | Path) -> str:
+    environment = {"STORAGE_DRIVER": "overlay", "BUILDAH_ISOLATION": "chroot", "BUILDAH_FORMAT": "oci"}
+    return system.run(["buildah", *storage_options(), *arguments], env=environment, timeout=3600).stdout
+
+
+def _build(target: str, name: str, arguments: Collection[str] = ()) -> None:
+    if BASE not in _names():
+        _build_base()
+    options: list[str | Path] = [word for argument in arguments for word in ("--build-arg", argument)]
+    wheels = cache.root() / "wheels" / "current"
+    if wheels.exists():
+        options += ["--build-arg", "PIP_FIND_LINKS=/wheels", "-v", f"{wheels.resolve()}:/wheels:ro"]
+    bundle = os.environ.get("PIP_CERT")
+    if bundle:
+        options += ["--build-arg", "PIP_CERT=/certificates.pem", "-v", f"{Path(bundle).resolve()}:/certificates.pem:ro"]
+    common = ["--layers", "--network", "host", "--build-arg", f"BASE={BASE}", "--target", target, "--tag", name]
+    try:
+        _buildah("bud", *common, *options, ROOT)
+    finally:
+        _buildah("rm", "--all")  # containers of a build that failed or was killed
+
+
+def _push(name: str, layout: Path, tag: str) -> None:
+    """Add an image to the layout. Layers that are there uncompressed are found by digest and not written again."""
+    _buildah("push", "--quiet", name, f"oci:{layout}:{tag}")
+
+
+def _push_uncompressed(name: str, layout: Path, tag: str) -> None:
+    """Add an image to the layout with its layers as they are: an `oci:` destination would compress them."""
+    folder = layout / "incoming"
+    _buildah("push", "--quiet", "--disable-compression", name, f"dir:{folder}")
+    (folder / "version").unlink()
+    raw = (folder / "manifest.json").read_bytes()
+    digest = sha256(raw).hexdigest()
+    (folder / "manifest.json").rename(folder / digest)
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True, exist_ok=True)
+    for blob in folder.iterdir():
+        blob.rename(blobs / blob.name)
+    folder.rmdir()
+    (layout / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
+    entry = {
+        "mediaType": json.loads(raw)["mediaType"],
+        "digest": f"sha256:{digest}",
+        "size": len(raw),
+        "annotations": {"org.opencontainers.image.ref.name": tag},
+    }
+    known = _index(layout) if (layout / "index.json").exists() else []
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [*known, entry]}))
+
+
+def _names() -> list[str]:
+    return _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+
+
+def _build_base() -> None:
+    """`debian:bookworm-slim` without an image registry: what debootstrap installs, less documentation and lists."""
+    with _context() as context:
+        system.run(
+            ["debootstrap", "--variant=minbase", "--include=ca-certificates", DEBIAN, context / "base"], timeout=1800
+        )
+        for part in _NOT_IN_SLIM:
+            shutil.rmtree(context / "base" / part, ignore_errors=True)
+        (context / "Dockerfile").write_text('FROM scratch\nCOPY base/ /\nCMD ["bash"]\n')
+        _buildah("bud", "--tag", BASE, context)
+
+
+def _build_pause() -> None:
+    """What holds a pod's namespaces: a static busybox that sleeps."""
+    with _context() as context:
+        busybox = shutil.which("busybox")
+        if busybox is None:
+            raise FileNotFoundError("busybox (package busybox-static) is needed for the pause image")
+        shutil.copy(busybox, context / "busybox")
+        (context / "Dockerfile").write_text(
+            'FROM scratch\nCOPY busybox /busybox\nENTRYPOINT ["/busybox", "sleep", "2147483647"]\n'
+        )
+        _buildah("bud", "--tag", PAUSE, context)
+
+
+@contextmanager
+def _context() -> Iterator[Path]:
+    context = cache.root() / "buildah" / "context"
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir(parents=True)
+    yield context
+    shutil.rmtree(context, ignore_errors=True)

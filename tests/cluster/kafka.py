@@ -1,0 +1,216 @@
+"""A real Kafka broker: one KRaft node that is broker and controller, from the jars of the Java registry."""
+
+import secrets
+import shutil
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.cluster import system, tools
+from tests.cluster.pki import Authority, Certificate
+from tests.cluster.process import Process
+from tests.cluster.state import State
+
+JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""A broker that is ready soon and stays small. A benchmark gives its own options."""
+
+_DEFAULTS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": ",".join(
+        ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SSL:SSL", "SASL_SSL:SASL_SSL")
+    ),
+    "auto.create.topics.enable": "false",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",  # a killed broker may register again only after this
+    "controlled.shutdown.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "500",
+    "log.segment.delete.delay.ms": "500",
+}
+
+
+class KafkaBroker:
+    """Starts on entering the context, on free ports that stay the same over `stop`, `kill` and `start`.
+
+    `host` is the address to listen on and to advertise; with `netns` the broker runs inside that network namespace (a
+    `Node`'s, on the node's address, so that pods and host reach it). `overrides` are server properties on top of
+    small test defaults. `secure=True` adds three listeners: `sasl_bootstrap` (SASL_PLAINTEXT), `ssl_bootstrap` (SSL,
+    client certificates accepted) and `sasl_ssl_bootstrap` (SASL_SSL); SASL is PLAIN and SCRAM-SHA-512 with `username`
+    and `password`, TLS is trusted by `ca_pem`. `cluster_id` keeps the same id for a second broker that plays a
+    restored cluster.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        netns: str | None = None,
+        overrides: Mapping[str, str] | None = None,
+        secure: bool = False,
+        jvm: Sequence[str] = JVM,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.host = host
+        self.netns = netns
+        self.secure = secure
+        self.username = "logkeep"
+        self.password = secrets.token_urlsafe(16)
+        self.cluster_id = cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._overrides = dict(overrides or {})
+        self._jvm = list(jvm)
+        self._running: Process | None = None
+
+    def __enter__(self) -> Self:
+        self._state = State.create("kafka")
+        try:
+            names = ["PLAINTEXT", "CONTROLLER"] + (["SASL_PLAINTEXT", "SSL", "SASL_SSL"] if self.secure else [])
+            self._ports = dict(zip(names, system.free_ports(len(names), self.host, self.netns), strict=True))
+            if self.secure:
+                self._issue_certificates()
+            self._properties = self._state.path / "server.properties"
+            settings = {**_DEFAULTS, **self._listeners(), **self._overrides}
+            self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            self._format()
+            command: list[str | Path] = [*self._java(), "kafka.Kafka", self._properties]
+            self._running = Process(self._state, "kafka", command, netns=self.netns)
+            self.start()
+        except BaseException:
+            self._state.destroy(grace=0)
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.kill()
+        self._state.destroy(grace=0)
+
+    @property
+    def bootstrap(self) -> str:
+        """The PLAINTEXT address, `host:port`."""
+        return self._address("PLAINTEXT")
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """The SASL_PLAINTEXT address of a secure broker."""
+        return self._address("SASL_PLAINTEXT")
+
+    @property
+    def ssl_bootstrap(self) -> str:
+        """The SSL address of a secure broker."""
+        return self._address("SSL")
+
+    @property
+    def sasl_ssl_bootstrap(self) -> str:
+        """The SASL_SSL address of a secure broker."""
+        return self._address("SASL_SSL")
+
+    def _address(self, listener: str) -> str:
+        return f"{self.host}:{self._ports[listener]}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The broker's log folder: `<topic>-<partition>/00000000000000000000.log` and so on."""
+        return self._state.path / "data"
+
+    @property
+    def log(self) -> Path:
+        """What the broker wrote about itself."""
+        return self.process.log
+
+    @property
+    def process(self) -> Process:
+        """The broker's process, for signals."""
+        if self._running is None:
+            raise RuntimeError("the broker is started by entering its context")
+        return self._running
+
+    def start(self) -> None:
+        """Start it again on the same ports and data; returns when it serves."""
+        self.process.start()
+        self.process.wait_ready(lambda: "Kafka Server started" in self.process.output)
+
+    def stop(self) -> None:
+        """A clean shutdown."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """A crash: SIGKILL."""
+        if self._running is not None:
+            self._running.kill()
+
+    def tool(self, main_class: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's Java tools, such as `kafka.tools.DumpLogSegments`, where the broker runs."""
+        command = system.in_namespace(self.netns, [*self._java("WARN"), main_class, *arguments])
+        return system.run(command, check=check)
+
+    def collect_logs(self, folder: Path) -> None:
+        """Copy what explains a failure."""
+        shutil.copy(self.log, folder / f"{self._state.path.name}.log")
+
+    def _java(self, log_level: str = "INFO") -> list[str]:
+        logging = [
+            f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}",
+            f"-Dlogkeep.log.level={log_level}",
+        ]
+        return ["java", *self._jvm, *logging, "-cp", f"{tools.kafka_jars()}/*"]
+
+    def _format(self) -> None:
+        scram = []
+        if self.secure:
+            scram = ["--add-scram", f"SCRAM-SHA-512=[name={self.username},password={self.password}]"]
+        self.tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", self._properties, *scram)
+
+    def _issue_certificates(self) -> None:
+        authority = Authority(self._state.path / "pki")
+        names = f"DNS:localhost,IP:127.0.0.1,IP:{self.host}"
+        self.ca_pem = authority.cert
+        self._server = authority.issue("server", "/CN=kafka", names)
+        self.client_certificate: Certificate = authority.issue("client", "/CN=logkeep")
+        both = self._state.path / "pki" / "server-chain.pem"
+        both.write_text(self._server.key.read_text() + self._server.cert.read_text())
+        self._keystore = both
+
+    def _listeners(self) -> dict[str, str]:
+        listeners = ",".join(f"{name}://{self.host}:{port}" for name, port in self._ports.items())
+        advertised = ",".join(part for part in listeners.split(",") if not part.startswith("CONTROLLER"))
+        settings = {
+            "log.dirs": str(self.data_dir),
+            "listeners": listeners,
+            "advertised.listeners": advertised,
+            "controller.quorum.voters": f"1@{self._address('CONTROLLER')}",
+        }
+        if not self.secure:
+            return settings
+        settings |= {
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "ssl.client.auth": "requested",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._keystore),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca_pem),
+        }
+        user = f'username="{self.username}" password="{self.password}"'
+        package = "org.apache.kafka.common.security"
+        plain = f'{package}.plain.PlainLoginModule required {user} user_{self.username}="{self.password}";'
+        scram = f"{package}.scram.ScramLoginModule required {user};"
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            settings[f"listener.name.{listener}.plain.sasl.jaas.config"] = plain
+            settings[f"listener.name.{listener}.scram-sha-512.sasl.jaas.config"] = scram
+        return settings

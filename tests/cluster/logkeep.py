@@ -1,0 +1,312 @@
+"""Logkeep on a node: its chart installed, resources applied and waited for, their pods found and killed."""
+
+import json
+import os
+import signal
+import ssl
+import time
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import urllib3
+import yaml
+
+from tests.cluster import system, tools
+from tests.cluster.node import Node
+from tests.cluster.s3 import S3Server
+from tests.cluster.state import cgroup_folders
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "logkeep"
+EXAMPLES = ROOT / "examples"
+API = "/apis/logkeep.dev/v1alpha1"
+PLURALS = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
+FINAL = ("Succeeded", "Failed", "Invalid")
+
+SMALL = {
+    "executor": {"instances": 2, "memory": "768Mi"},
+    "conf": {
+        "spark.kubernetes.driver.request.cores": "100m",
+        "spark.kubernetes.executor.request.cores": "100m",
+    },
+}
+"""`spec.spark` for a node of two cores."""
+
+Document = dict[str, Any]
+
+
+class StatusNotReached(AssertionError):
+    """A resource did not get where it was expected; the message has its status."""
+
+
+class KubeApi:
+    """Reads of the node's API over one connection: a test polls often, and each kubectl is a process of 100 MB."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        authority, *login = (
+            b64decode(text).decode()
+            for text in (
+                cluster["certificate-authority-data"],
+                user["client-certificate-data"],
+                user["client-key-data"],
+            )
+        )
+        context = ssl.create_default_context(cadata=authority)
+        with NamedTemporaryFile("w", suffix=".pem") as both:  # Python reads client certificates from files only
+            both.write("".join(login))
+            both.flush()
+            context.load_cert_chain(both.name)
+        self._url = cluster["server"]
+        self._pool = urllib3.PoolManager(ssl_context=context)
+
+    def get(self, path: str) -> Document | None:
+        """The object or list at a path such as `/api/v1/namespaces/a/pods`; None if there is none."""
+        answer = self._pool.request("GET", self._url + path, timeout=10.0, retries=3)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise RuntimeError(f"GET {path}: {answer.status} {answer.data.decode()[:500]}")
+        found: Document = json.loads(answer.data)
+        return found
+
+    def items(self, path: str) -> list[Document]:
+        """The items of a list."""
+        return list((self.get(path) or {}).get("items", []))
+
+
+class Installation:
+    """The chart on a node. `install` returns when the operator is ready."""
+
+    release = "logkeep"
+
+    def __init__(self, node: Node, namespace: str = "logkeep") -> None:
+        self.node = node
+        self.namespace = namespace
+        self.api = KubeApi(node.kubeconfig)
+
+    def install(self, values: Mapping[str, Any] | None = None) -> None:
+        """Install the chart with the images of the node."""
+        images = {
+            "image": {"repository": "localhost/logkeep-operator", "tag": "dev", "pullPolicy": "Never"},
+            "engine": {"image": {"repository": "localhost/logkeep-engine", "tag": "dev", "pullPolicy": "Never"}},
+        }
+        command = [
+            "upgrade",
+            "--install",
+            self.release,
+            str(CHART),
+            "--create-namespace",
+            "--wait",
+            "--timeout",
+            "120s",
+        ]
+        self.helm(*command, "--values", "-", stdin=yaml.safe_dump({**images, **(values or {})}))
+
+    def helm(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run Helm in the operator's namespace; returns what it printed."""
+        place = ["--kubeconfig", str(self.node.kubeconfig), "--namespace", self.namespace]
+        return system.run([tools.helm(), *arguments, *place], stdin=stdin).stdout
+
+    def operator_pods(self) -> list[Document]:
+        """The operator's pods that are not on their way out."""
+        pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and _phase(pod) == "Running"]
+
+    def wait_ready(self, timeout: float = 60) -> None:
+        """Wait until the operator's deployment is available again, after its pod was deleted or killed."""
+        names = f"deployments --selector=app.kubernetes.io/instance={self.release}".split()
+        place = ["-n", self.namespace, f"--timeout={timeout:.0f}s"]
+        self.node.kubectl("wait", "--for=condition=Available", *names, *place)
+
+    def create_namespace(self, name: str, s3: S3Server | None = None) -> str:
+        """A namespace for resources, with the Secret `archive-s3` for the S3 server."""
+        self.node.kubectl("create", "namespace", name)
+        if s3:
+            keys = {"accessKeyId": s3.access_key, "secretAccessKey": s3.secret_key}
+            self.create_secret(name, "archive-s3", keys)
+        return name
+
+    def create_secret(self, namespace: str, name: str, values: Mapping[str, str]) -> None:
+        """Create or replace a Secret."""
+        metadata = {"name": name, "namespace": namespace}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": dict(values)}
+        self.node.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(secret))
+
+    def apply(self, namespace: str, document: Document) -> "Resource":
+        """`kubectl apply` of a KafkaBackup or KafkaRestore."""
+        self.node.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document))
+        return Resource(self, namespace, document["kind"], document["metadata"]["name"])
+
+
+def backup(name: str, bootstrap: str, s3: S3Server, uri: str, topics: Sequence[str] = (".*",), **spec: Any) -> Document:
+    """`examples/backup.yaml` with its addresses, name and topics replaced; `spec` holds more fields of the spec."""
+    document = example("backup.yaml", "KafkaBackup")
+    document["metadata"]["name"] = name
+    document["spec"]["cluster"]["bootstrapServers"] = [bootstrap]
+    document["spec"]["topics"]["include"] = list(topics)
+    document["spec"]["storage"] |= {"uri": uri, "endpoint": s3.endpoint, "region": s3.region}
+    document["spec"] |= {"spark": deepcopy(SMALL), **spec}
+    return document
+
+
+def restore(name: str, bootstrap: str, source: str, **spec: Any) -> Document:
+    """`examples/restore.yaml` with its addresses, name and source replaced; `spec` holds more fields of the spec."""
+    document = example("restore.yaml", "KafkaRestore")
+    document["metadata"]["name"] = name
+    document["spec"]["source"] = {"backupRef": {"name": source}}
+    document["spec"]["cluster"]["bootstrapServers"] = [bootstrap]
+    document["spec"] |= {"spark": deepcopy(SMALL), **spec}
+    return document
+
+
+def example(file: str, kind: str) -> Document:
+    """The document of this kind in a file of `examples/`."""
+    documents = yaml.safe_load_all((EXAMPLES / file).read_text())
+    found: Document = next(document for document in documents if document["kind"] == kind)
+    return found
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A KafkaBackup or KafkaRestore on the node."""
+
+    installation: Installation
+    namespace: str
+    kind: str
+    name: str
+
+    @property
+    def reference(self) -> str:
+        """The name as kubectl takes it."""
+        return f"{PLURALS[self.kind]}/{self.name}"
+
+    def read(self) -> Document | None:
+        """The resource as it is now; None if it is gone."""
+        path = f"{API}/namespaces/{self.namespace}/{PLURALS[self.kind]}/{self.name}"
+        return self.installation.api.get(path)
+
+    @property
+    def status(self) -> Document:
+        """Its status; empty before the operator has seen it."""
+        return dict((self.read() or {}).get("status", {}))
+
+    @property
+    def progress(self) -> Document:
+        """`status.progress`, of the run that goes on or the last one."""
+        return dict(self.status.get("progress", {}))
+
+    def condition(self, kind: str) -> Document:
+        """The condition of this type; empty if there is none."""
+        return next((c for c in self.status.get("conditions", []) if c["type"] == kind), {})
+
+    def wait(self, *phases: str, timeout: float = 180, run_not: str | None = None) -> Document:
+        """Wait for one of the phases and return the status; another final phase fails at once.
+
+        `run_not` is the id of an earlier run whose status is not meant.
+        """
+        until = time.monotonic() + timeout
+        while True:
+            found = self.read() or {}
+            status: Document = found.get("status", {})
+            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            fresh = current and (run_not is None or status.get("run", {}).get("id") != run_not)
+            if fresh and status.get("phase") in phases:
+                return status
+            if (fresh and status.get("phase") in FINAL) or time.monotonic() > until:
+                raise StatusNotReached(
+                    f"{self.reference} should be {' or '.join(phases)} within {timeout:.0f} s:\n"
+                    f"{json.dumps(status, indent=1)}\nevents:\n" + "\n".join(self.events())
+                )
+            time.sleep(0.3)
+
+    def wait_for_progress(self, records: int, timeout: float = 120) -> Document:
+        """Wait until the run has done at least so many records, and is still going on."""
+        until = time.monotonic() + timeout
+        while True:
+            status = self.status
+            if status.get("phase") in FINAL or time.monotonic() > until:
+                raise StatusNotReached(f"{self.reference} should be in the middle:\n{json.dumps(status, indent=1)}")
+            if status.get("progress", {}).get("records", 0) >= records:
+                return status
+            time.sleep(0.2)
+
+    def events(self) -> list[str]:
+        """Its events as `reason: message`."""
+        found = self.installation.api.items(f"/api/v1/namespaces/{self.namespace}/events")
+        mine = [event for event in found if event["involvedObject"].get("name") == self.name]
+        return [f"{event['reason']}: {event['message']}" for event in mine]
+
+    def drivers(self) -> list[Document]:
+        """The driver pods of its Jobs that run."""
+        jobs = {job["metadata"]["uid"] for job in self.jobs()}
+        return [pod for pod in self._pods() if jobs & _owners(pod) and _phase(pod) == "Running"]
+
+    def executors(self) -> list[Document]:
+        """The executor pods that run."""
+        drivers = {pod["metadata"]["uid"] for pod in self.drivers()}
+        return [pod for pod in self._pods() if drivers & _owners(pod) and _phase(pod) == "Running"]
+
+    def jobs(self) -> list[Document]:
+        """The Jobs it owns."""
+        uid = (self.read() or {"metadata": {"uid": ""}})["metadata"]["uid"]
+        found = self.installation.api.items(f"/apis/batch/v1/namespaces/{self.namespace}/jobs")
+        return [job for job in found if uid in _owners(job)]
+
+    def patch(self, spec: Mapping[str, Any]) -> None:
+        """Merge into its spec."""
+        body = json.dumps({"spec": dict(spec)})
+        self._kubectl("patch", self.reference, "--type=merge", "-p", body)
+
+    def run_again(self, value: str) -> None:
+        """Ask for another run by the annotation."""
+        self._kubectl("annotate", self.reference, f"logkeep.dev/run={value}", "--overwrite")
+
+    def delete(self, timeout: float = 60) -> None:
+        """Delete it and wait until it is gone."""
+        self._kubectl("delete", self.reference, f"--timeout={timeout:.0f}s")
+
+    def _kubectl(self, *arguments: str) -> None:
+        self.installation.node.kubectl("-n", self.namespace, *arguments)
+
+    def _pods(self) -> list[Document]:
+        return self.installation.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
+
+
+def kill_pod(node: Node, pod: Document) -> None:
+    """SIGKILL to all processes of a pod's containers, as the kernel's out-of-memory killer does it."""
+    pids = _processes(node, pod["metadata"]["uid"])
+    if not pids:
+        raise RuntimeError(f"{pod['metadata']['name']} has no processes")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _processes(node: Node, uid: str) -> list[int]:
+    found: set[int] = set()
+    for top in cgroup_folders(node.netns):
+        for folder in top.rglob(f"*{uid}"):
+            for file in folder.rglob("cgroup.procs"):
+                found.update(int(pid) for pid in file.read_text().split())
+    return sorted(pid for pid in found if not _holds_namespaces(pid))
+
+
+def _holds_namespaces(pid: int) -> bool:
+    try:
+        return b"2147483647" in Path(f"/proc/{pid}/cmdline").read_bytes()  # how long the pause image sleeps
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _owners(document: Document) -> set[str]:
+    return {owner["uid"] for owner in document["metadata"].get("ownerReferences", [])}
+
+
+def _phase(pod: Document) -> str:
+    return str(pod.get("status", {}).get("phase", ""))

@@ -1,0 +1,110 @@
+"""A real S3 server: versitygw over a local folder. Conditional creates (`If-None-Match: *`) work."""
+
+import secrets
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.cluster import system, tools
+from tests.cluster.process import Process
+from tests.cluster.state import State
+
+
+class S3Server:
+    """Starts on entering the context, on a free port that stays the same over `stop`, `kill` and `start`.
+
+    Objects are files below `data_dir/<bucket>`. With `netns` it listens inside that network namespace.
+    """
+
+    region = "us-east-1"
+
+    def __init__(self, host: str = "127.0.0.1", netns: str | None = None) -> None:
+        self.host = host
+        self.netns = netns
+        self.access_key = f"logkeep{secrets.token_hex(6)}"
+        self.secret_key = secrets.token_urlsafe(24)
+        self._running: Process | None = None
+
+    def __enter__(self) -> Self:
+        self._state = State.create("s3")
+        try:
+            self.data_dir.mkdir()
+            self.port = system.free_ports(1, self.host, self.netns)[0]
+            command: list[str | Path] = [
+                tools.versitygw(),
+                "--port",
+                f"{self.host}:{self.port}",
+                "posix",
+                self.data_dir,
+            ]
+            keys = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
+            self._running = Process(self._state, "s3", command, env=keys, netns=self.netns)
+            self.start()
+        except BaseException:
+            self._state.destroy(grace=0)
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.kill()
+        self._state.destroy(grace=0)
+
+    @property
+    def endpoint(self) -> str:
+        """The server's URL."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder whose folders are the buckets."""
+        return self._state.path / "buckets"
+
+    @property
+    def process(self) -> Process:
+        """The server's process, for signals."""
+        if self._running is None:
+            raise RuntimeError("the S3 server is started by entering its context")
+        return self._running
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """Arguments of `s3fs.S3FileSystem` for this server."""
+        return {
+            "key": self.access_key,
+            "secret": self.secret_key,
+            "endpoint_url": self.endpoint,
+            "client_kwargs": {"region_name": self.region},
+        }
+
+    def create_bucket(self, name: str) -> str:
+        """Create a bucket and return its name."""
+        from botocore.session import get_session  # slow to import, and only this needs it
+
+        client = get_session().create_client(
+            "s3",
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+        )
+        client.create_bucket(Bucket=name)
+        return name
+
+    def start(self) -> None:
+        """Start it again on the same port and data; returns when it accepts connections."""
+        self.process.start()
+        self.process.wait_ready(lambda: system.accepts(self.host, self.port))
+
+    def stop(self) -> None:
+        """A clean shutdown."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """A crash: SIGKILL."""
+        if self._running is not None:
+            self._running.kill()
+
+    def collect_logs(self, folder: Path) -> None:
+        """Copy what explains a failure."""
+        shutil.copy(self.process.log, folder / f"{self._state.path.name}.log")

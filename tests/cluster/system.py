@@ -1,0 +1,89 @@
+"""Questions to the machine (root, cgroup version, free ports) and running a command to its end."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class CommandFailed(RuntimeError):
+    """A command of the test bed ended with an error; the message has its output."""
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    check: bool = True,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    timeout: float = 600,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, its output captured; `env` is added to ours. Raises `CommandFailed` with both streams."""
+    done = subprocess.run(
+        [str(part) for part in argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+        input=stdin,
+        timeout=timeout,
+    )
+    if check and done.returncode:
+        words = " ".join(str(part) for part in argv)
+        raise CommandFailed(f"{words}\nexit {done.returncode}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}")
+    return done
+
+
+def is_root() -> bool:
+    """Whether containers, mounts and network namespaces can be made here."""
+    return os.geteuid() == 0
+
+
+def cgroup_v2() -> bool:
+    """Whether the machine has the unified cgroup hierarchy only."""
+    return (CGROUPS / "cgroup.controllers").exists()
+
+
+def in_namespace(netns: str | None, argv: Sequence[str | Path]) -> list[str]:
+    """The command, run inside a named network namespace if one is given.
+
+    `nsenter` and not `ip netns exec`: the latter mounts a fresh /sys, which hides the cgroups.
+    """
+    prefix = ["nsenter", f"--net=/run/netns/{netns}", "--"] if netns else []
+    return [*prefix, *(str(part) for part in argv)]
+
+
+def free_ports(count: int, host: str = "127.0.0.1", netns: str | None = None) -> list[int]:
+    """Ports nobody listens on, below the range the kernel gives to clients, so that a server can come back to them."""
+    if netns:
+        code = f"from tests.cluster.system import free_ports; print(*free_ports({count}, {host!r}))"
+        project = Path(__file__).parents[2]
+        return [int(p) for p in run(in_namespace(netns, [sys.executable, "-c", code]), cwd=project).stdout.split()]
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(18000, 29000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether a TCP connection to the address is accepted now."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False

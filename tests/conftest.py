@@ -1,0 +1,127 @@
+"""The real parts as session fixtures, and what is kept of them when a test fails.
+
+A part starts when the first test asks for it. Tests share it, so each test makes topics, buckets and namespaces of
+its own (fixture `unique`). A test that kills or reconfigures a part starts one for itself: `with
+KafkaBroker(overrides=...) as broker`.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import images, state, system
+from tests.cluster.apiserver import ApiServer
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.node import Node
+from tests.cluster.s3 import S3Server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leftovers() -> None:
+    """Clean up after earlier runs that were killed."""
+    state.sweep()
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name for this test's topics, buckets or namespaces: letters, digits and dashes, at most 40 characters."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")
+    return f"{words[:33].strip('-')}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """A broker on loopback."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> Iterator[KafkaBroker]:
+    """A broker on loopback with SASL and TLS listeners beside the plain one."""
+    with KafkaBroker(secure=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server on loopback."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server, unique: str) -> str:
+    """A new bucket of this test's own."""
+    return s3.create_bucket(unique)
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Iterator[ApiServer]:
+    """A Kubernetes API without anything that runs pods."""
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Node]:
+    """A Kubernetes node that runs pods, with Logkeep's images of the code as it is."""
+    if not system.is_root():
+        reason = "a Kubernetes node needs root"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with Node() as started:
+        for image in images.logkeep_images().values():
+            started.load(image)
+        yield started
+
+
+@pytest.fixture
+def namespace(node: Node, unique: str) -> Iterator[str]:
+    """A Kubernetes namespace of this test's own, deleted after it."""
+    node.kubectl("create", "namespace", unique)
+    yield unique
+    node.kubectl("delete", "namespace", unique, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def node_kafka(node: Node) -> Iterator[KafkaBroker]:
+    """A broker on the node's address, for pods and for the test process."""
+    with KafkaBroker(host=node.ip, netns=node.netns) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def node_s3(node: Node) -> Iterator[S3Server]:
+    """An S3 server on the node's address, for pods and for the test process."""
+    with S3Server(host=node.ip, netns=node.netns) as server:
+        yield server
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the logs of the parts a failed test used, under `test-logs/` in the repository."""
+    report = yield
+    parts = getattr(item, "funcargs", {}).values()
+    collectors = [part.collect_logs for part in parts if hasattr(part, "collect_logs")]
+    if report.failed and collectors:
+        folder = item.config.rootpath / "test-logs" / re.sub(r"[^\w.-]+", "_", item.nodeid)[-120:]
+        folder.mkdir(parents=True, exist_ok=True)
+        for collect in collectors:
+            _collect(collect, folder)
+        report.sections.append(("logs of the test bed", str(folder)))
+    return report
+
+
+def _collect(collect: Callable[[Path], None], folder: Path) -> None:
+    try:
+        collect(folder)
+    except Exception as problem:  # logs must not hide the failure they explain
+        (folder / "collecting-failed").write_text(repr(problem))

@@ -1,0 +1,60 @@
+"""What the test bed's own check runs in a driver pod: a Spark application with one executor that uses the network.
+
+Arguments: bootstrap servers, S3 endpoint. Prints one line when everything worked.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def reach(servers: str, endpoint: str) -> str:
+    """Ask the broker and the S3 server for something; returns the host name of the executor."""
+    import socket
+    import urllib.error
+    import urllib.request
+
+    from confluent_kafka.admin import AdminClient
+
+    if not AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).brokers:
+        raise RuntimeError(f"{servers} names no broker")
+    try:
+        urllib.request.urlopen(endpoint, timeout=20)
+    except urllib.error.HTTPError as refused:  # without credentials
+        refused.close()
+    return socket.gethostname()
+
+
+def main() -> None:
+    """Start Spark as a Logkeep driver does and run an RDD job and a DataFrame job with a shuffle."""
+    pod, address = os.environ["POD_NAME"], os.environ["POD_IP"]
+    api = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+    servers, endpoint = sys.argv[1:3]
+    settings = {
+        "spark.kubernetes.namespace": os.environ["POD_NAMESPACE"],
+        "spark.kubernetes.container.image": "localhost/logkeep-engine:dev",
+        "spark.kubernetes.container.image.pullPolicy": "Never",
+        "spark.kubernetes.driver.pod.name": pod,
+        "spark.kubernetes.executor.podNamePrefix": pod,
+        "spark.kubernetes.executor.request.cores": "100m",
+        "spark.executor.instances": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master(f"k8s://https://{api}").appName("test bed")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        hosts = spark.sparkContext.parallelize([0], 1).map(lambda _: reach(servers, endpoint)).collect()
+        groups = spark.range(100, numPartitions=2).selectExpr("id % 7 as g").groupBy("g").count().orderBy("g").collect()
+        print(f"executor {hosts[0]} reached all, {len(groups)} groups")
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

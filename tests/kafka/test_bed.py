@@ -1,0 +1,48 @@
+"""The broker and the S3 server of the test bed do what the other tests rely on."""
+
+import pytest
+import s3fs
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+
+
+def test_broker_keeps_address_and_topics_over_a_crash(unique: str) -> None:
+    with KafkaBroker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic(unique, 1)])[unique].result(30)
+        broker.kill()
+        broker.start()
+        assert unique in admin.list_topics(timeout=30).topics
+        dumped = broker.tool("kafka.tools.DumpLogSegments", "--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
+        assert "Log starting offset: 0" in dumped.stdout
+
+
+def test_secure_broker_takes_each_protocol(secure_kafka: KafkaBroker) -> None:
+    sasl = {"sasl.username": secure_kafka.username, "sasl.password": secure_kafka.password}
+    trust = {"ssl.ca.location": str(secure_kafka.ca_pem)}
+    client = {
+        "ssl.certificate.location": str(secure_kafka.client_certificate.cert),
+        "ssl.key.location": str(secure_kafka.client_certificate.key),
+    }
+    ways: list[dict[str, str | int | float | bool]] = [
+        {"bootstrap.servers": secure_kafka.ssl_bootstrap, "security.protocol": "SSL", **trust, **client},
+    ]
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        login = {"sasl.mechanism": mechanism, **sasl}
+        ways.append({"bootstrap.servers": secure_kafka.sasl_bootstrap, "security.protocol": "SASL_PLAINTEXT", **login})
+        tls = {"bootstrap.servers": secure_kafka.sasl_ssl_bootstrap, "security.protocol": "SASL_SSL"}
+        ways.append({**tls, **login, **trust})
+    for way in ways:
+        admin = AdminClient(way)
+        assert admin.describe_cluster().result(30).cluster_id == secure_kafka.cluster_id
+
+
+def test_s3_creates_an_object_once(s3: S3Server, bucket: str) -> None:
+    storage = s3fs.S3FileSystem(**s3.storage_options)
+    storage.pipe_file(f"{bucket}/object", b"first", mode="create")
+    with pytest.raises(FileExistsError):
+        storage.pipe_file(f"{bucket}/object", b"second", mode="create")
+    assert storage.cat_file(f"{bucket}/object") == b"first"
