@@ -1,0 +1,1 @@
+"""Backup: plan (pure) -> task (one chunk: fetch, check, write) -> commit."""

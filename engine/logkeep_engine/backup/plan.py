@@ -1,0 +1,322 @@
+"""What a backup run will do: a pure function of the cluster's offsets, the archive's state and the spec.
+
+A plan is made once a run, stored in the archive before the first task, and loaded when the run's driver starts again:
+end offsets and chunk bounds of a run never change. A chunk owns the batches whose base offset lies in [start, end), so
+any split of a partition archives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, TopicEntry
+from logkeep_engine.contract.spec import ConsumerGroups, Topics
+from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
+from logkeep_engine.kafka.control import TopicInfo
+
+PLAN_VERSION = 1
+CHUNK_BYTES = 256 << 20
+MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
+TASKS_PER_SLOT = 4
+MAX_CHUNKS_PER_TASK = 256
+MAX_NAMES_IN_MESSAGE = 10
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+REASON_RETENTION = "removed from the cluster before it was archived (retention or DeleteRecords)"
+REASON_RECREATED = "the topic was deleted and created again while it was archived"
+REASON_TRUNCATED = "the log was cut off below these offsets while it was archived (unclean leader election)"
+REASON_DELETED = "the topic was deleted while it was archived"
+REASON_DIVERGED = (
+    "the partition's log ends below what the archive holds (records were lost in the cluster): "
+    "records written at these offsets from now on are not archived"
+)
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Offsets [start, end) of one partition. `leader` is the broker id at plan time, `bytes` an estimate of its
+    batches' size.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    leader: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets [start, end) of a partition to archive: what is not settled yet of chunk `number` of the plan.
+
+    A batch that begins below `start` belongs to whoever does the offsets before, and is skipped. Unless the log itself
+    starts inside of it: then its records from `start` on belong to this piece. Offsets below `done_below` are in a
+    segment that is archived already, in a batch that began before `start`.
+    """
+
+    number: int
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    leader: int
+    bytes: int
+    done_below: int = 0
+
+    @property
+    def where(self) -> str:
+        return f"topic {self.topic!r} partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPlan:
+    """A run's work. `chunks` are numbered by their place, which is also the number in progress reports.
+
+    `gaps` were found while planning and are committed with the first commit. `diverged` are ranges of which the archive
+    holds records that the cluster has lost; they are reported, never committed. `idle` partitions have nothing new.
+    `unavailable` ones have no leader.
+    """
+
+    run_id: str
+    topics: tuple[TopicEntry, ...]
+    chunks: tuple[Chunk, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    diverged: tuple[Gap, ...] = ()
+    groups: tuple[GroupEntry, ...] = ()
+    idle: int = 0
+    unavailable: tuple[TopicPartition, ...] = ()
+
+    @property
+    def topic_names(self) -> dict[str, str]:
+        """Topic id -> name."""
+        return {topic.topic_id: topic.name for topic in self.topics}
+
+    def to_json(self) -> bytes:
+        """Chunks are rows with the topic as a number: a plan of 100,000 partitions is a few megabytes."""
+        number = {topic.topic_id: index for index, topic in enumerate(self.topics)}
+        document = {
+            "version": PLAN_VERSION,
+            "runId": self.run_id,
+            "topics": [asdict(topic) for topic in self.topics],
+            "chunks": [[number[c.topic_id], c.partition, c.start, c.end, c.leader, c.bytes] for c in self.chunks],
+            "gaps": [asdict(gap) for gap in self.gaps],
+            "diverged": [asdict(gap) for gap in self.diverged],
+            "groups": [asdict(group) for group in self.groups],
+            "idle": self.idle,
+            "unavailable": [list(pair) for pair in self.unavailable],
+        }
+        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> BackupPlan:
+        """Raises ArchiveMismatch for a plan of another version: that run is finished by the engine that began it."""
+        document: dict[str, Any] = json.loads(data)
+        if document.get("version") != PLAN_VERSION:
+            raise ArchiveMismatch(
+                f"The plan of this run has version {document.get('version')!r}; this engine reads {PLAN_VERSION}.",
+                hint="Start a new run.",
+            )
+        topics = tuple(TopicEntry(**topic) for topic in document["topics"])
+        return cls(
+            run_id=document["runId"],
+            topics=topics,
+            chunks=tuple(
+                Chunk(topics[topic].name, topics[topic].topic_id, partition, start, end, leader, size)
+                for topic, partition, start, end, leader, size in document["chunks"]
+            ),
+            gaps=tuple(Gap(**gap) for gap in document["gaps"]),
+            diverged=tuple(Gap(**gap) for gap in document["diverged"]),
+            groups=tuple(GroupEntry(**group) for group in document["groups"]),
+            idle=document["idle"],
+            unavailable=tuple((name, number) for name, number in document["unavailable"]),
+        )
+
+
+class _Patterns:
+    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+
+    def match(self, name: str) -> bool:
+        return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
+
+
+def select_topics(existing: Sequence[TopicInfo], wanted: Topics) -> list[TopicInfo]:
+    """The topics a run archives, by name. Raises NoTopicMatches, which names the patterns and topics that do exist."""
+    patterns = _Patterns(wanted.include, wanted.exclude)
+    candidates = [t for t in existing if wanted.internal or not (t.internal or t.name in INTERNAL_TOPICS)]
+    selected = sorted((topic for topic in candidates if patterns.match(topic.name)), key=lambda topic: topic.name)
+    if not selected:
+        names = sorted(topic.name for topic in candidates)
+        shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")
+        but = f" without {', '.join(map(repr, wanted.exclude))}" if wanted.exclude else ""
+        raise NoTopicMatches(
+            f"spec.topics matches no topic: include {', '.join(map(repr, wanted.include))}{but}. "
+            + (
+                f"The cluster has {len(names)}: {shown}."
+                if names
+                else "The cluster has no topics that may be archived."
+            ),
+            hint="A pattern must match the whole name.",
+        )
+    return selected
+
+
+def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
+    """The consumer groups whose positions a run archives, by id; there may be none."""
+    patterns = _Patterns(wanted.include, wanted.exclude)
+    return sorted(group for group in group_ids if patterns.match(group))
+
+
+def make_plan(
+    run_id: str,
+    topics: Sequence[TopicInfo],
+    *,
+    configs: Mapping[str, Mapping[str, str]],
+    earliest: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    sizes: Mapping[TopicPartition, int],
+    state: ArchiveState,
+    groups: Iterable[GroupEntry] = (),
+    chunk_bytes: int | None = None,
+) -> BackupPlan:
+    """The plan of a run over `topics`.
+
+    `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there although
+    it has a leader is gone, and so is a topic without any. `sizes` are bytes on the leader's disk, 0 or missing if not
+    known. A partition that the archive does not know starts at its log start; since the archive knows topics by id, a
+    recreated topic does too.
+    """
+    chunks: list[Chunk] = []
+    gaps: list[Gap] = []
+    diverged: list[Gap] = []
+    unavailable: list[TopicPartition] = []
+    idle = 0
+    topics = [
+        topic for topic in topics if any(part.leader < 0 or (topic.name, part.id) in ends for part in topic.partitions)
+    ]
+    for topic in topics:
+        for partition in topic.partitions:
+            where = (topic.name, partition.id)
+            if where not in earliest or where not in ends:
+                if partition.leader < 0:
+                    unavailable.append(where)
+                continue
+            log_start, end = earliest[where], ends[where]
+            archived = state.next_offset(topic.topic_id, partition.id)
+            start = log_start if archived is None else archived
+            if archived is not None and archived < log_start:
+                gaps.append(Gap(topic.topic_id, partition.id, archived, log_start, REASON_RETENTION))
+                start = log_start
+            if start > end:
+                diverged.append(Gap(topic.topic_id, partition.id, end, start, REASON_DIVERGED))
+            if start >= end:
+                idle += 1
+                continue
+            size = sizes.get(where, 0) * (end - start) // max(1, end - log_start)
+            for low, high, part in _cut(start, end, size, chunk_bytes or CHUNK_BYTES):
+                chunks.append(Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, part))
+    return BackupPlan(
+        run_id=run_id,
+        topics=tuple(
+            TopicEntry(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=len(topic.partitions),
+                replication_factor=topic.replication_factor,
+                configs=dict(configs.get(topic.name, {})),
+            )
+            for topic in topics
+        ),
+        chunks=tuple(chunks),
+        gaps=tuple(gaps),
+        diverged=tuple(diverged),
+        groups=tuple(_within(groups, topics, ends)),
+        idle=idle,
+        unavailable=tuple(unavailable),
+    )
+
+
+def _cut(start: int, end: int, size: int, chunk_bytes: int) -> Iterable[tuple[int, int, int]]:
+    """Even ranges of offsets of about `chunk_bytes` each, with their estimated bytes."""
+    offsets = end - start
+    count = min(max(1, -(-size // chunk_bytes)), max(1, offsets // MIN_CHUNK_OFFSETS))
+    for number in range(count):
+        low, high = start + offsets * number // count, start + offsets * (number + 1) // count
+        yield low, high, size // count
+
+
+def _within(
+    groups: Iterable[GroupEntry], topics: Sequence[TopicInfo], ends: Mapping[TopicPartition, int]
+) -> Iterable[GroupEntry]:
+    """Positions in the topics of this run, none past the archived end.
+
+    Positions are read before the ends, but an uncommitted reader may stand inside a transaction that is still open,
+    past the last stable offset. What lies there is not archived, so after a restore its position is the end.
+    """
+    ids = {topic.name: topic.topic_id for topic in topics}
+    for group in groups:
+        end = ends.get((group.topic, group.partition))
+        if end is None or ids.get(group.topic) != group.topic_id:
+            continue
+        if group.offset <= end:
+            yield group
+        else:
+            yield GroupEntry(**{**asdict(group), "offset": end})
+
+
+def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
+    """What of the plan's chunks is neither archived nor recorded as lost."""
+    for number, chunk in enumerate(plan.chunks):
+        key = (chunk.topic_id, chunk.partition)
+        for start, end in state.uncovered(*key, chunk.start, chunk.end):
+            reach = [
+                entry.next_offset
+                for entry in state.segments.get(key, ())
+                if entry.base_offset < start < entry.next_offset
+            ]
+            yield Piece(
+                number=number,
+                topic=chunk.topic,
+                topic_id=chunk.topic_id,
+                partition=chunk.partition,
+                start=start,
+                end=end,
+                leader=chunk.leader,
+                bytes=chunk.bytes * (end - start) // (chunk.end - chunk.start),
+                done_below=max(reach, default=0),
+            )
+
+
+def pack(pieces: Sequence[Piece], slots: int, *, task_bytes: int = CHUNK_BYTES) -> list[tuple[Piece, ...]]:
+    """Share pieces out to tasks: big ones alone, small ones together, the biggest tasks first.
+
+    A task holds at most `task_bytes` (one piece may be larger) and MAX_CHUNKS_PER_TASK pieces, and there are at least
+    TASKS_PER_SLOT tasks for each of `slots` executor cores while there are pieces enough. Pieces of one leader stay
+    together, so a task talks to few brokers; a piece of unknown size counts as a small one.
+    """
+    wanted = max(1, slots) * TASKS_PER_SLOT
+    byte_limit = min(task_bytes, sum(piece.bytes for piece in pieces) // wanted)
+    count_limit = min(MAX_CHUNKS_PER_TASK, max(1, len(pieces) // wanted))
+    tasks: list[tuple[Piece, ...]] = []
+    current: list[Piece] = []
+    size = 0
+    for piece in sorted(pieces, key=lambda item: (item.leader, item.topic, item.partition, item.start)):
+        if current and (size + piece.bytes > byte_limit or len(current) >= count_limit):
+            tasks.append(tuple(current))
+            current, size = [], 0
+        current.append(piece)
+        size += piece.bytes
+    if current:
+        tasks.append(tuple(current))
+    return sorted(tasks, key=lambda task: -sum(piece.bytes for piece in task))

@@ -1,0 +1,445 @@
+"""A backup run from beginning to end: begin, plan, archive, commit, end.
+
+The order is what makes it safe. Consumer groups are read before end offsets, so no position lies past the archived end.
+The plan is stored before the first task, so a driver that starts again does the same chunks. Objects are written before
+the commit that names them. A topic's id is looked up after its chunks were read and before they are committed: ids
+never come back, so an unchanged id means the bytes are of that incarnation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from logkeep_engine.archive.catalog import Archive, Writer
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Receipt
+from logkeep_engine.backup.plan import (
+    REASON_DELETED,
+    REASON_RECREATED,
+    BackupPlan,
+    Piece,
+    make_plan,
+    open_pieces,
+    pack,
+    select_groups,
+    select_topics,
+)
+from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
+from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
+from logkeep_engine.errors import (
+    ArchiveFenced,
+    BrokerRefused,
+    BrokerUnavailable,
+    DataLoss,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+)
+from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.storage import Storage, open_storage
+from logkeep_engine.tasks import PartitionUpdate, TaskRunner
+
+log = logging.getLogger(__name__)
+
+PLAN_FILE = "plan.json"
+PLANNING_TRIES = 5
+COMMIT_SECONDS = 1.0
+COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
+
+
+def run_backup(
+    request: RunRequest,
+    spec: KafkaBackupSpec,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    environ: MutableMapping[str, str],
+) -> RunResult:
+    """Archive what is new in the topics of `spec`, and say how it went. `runner_factory` is called only if there is
+    something to do.
+
+    Never raises for what happens in a run: every error becomes a result with its exit code, and is noted in the archive
+    if the run had begun there. The same `request.run_id` again goes on with the same plan. The caller hands the result
+    to the reporter.
+    """
+    run = _Run(request, spec, runner_factory, reporter, environ)
+    try:
+        run.execute()
+        result = replace(run.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
+            log.exception("unexpected error")
+        result = failed(run.result(), error)
+        run.give_up(error, result.message)
+        result = replace(result, commit=run.commit)
+    finally:
+        run.close()
+    return replace(result, end_time=time.time())
+
+
+class _Run:
+    def __init__(
+        self,
+        request: RunRequest,
+        spec: KafkaBackupSpec,
+        runner_factory: Callable[[], TaskRunner],
+        reporter: Reporter,
+        environ: MutableMapping[str, str],
+    ) -> None:
+        self._request = request
+        self._spec = spec
+        self._runner_factory = runner_factory
+        self._reporter = reporter
+        self._environ = environ
+        self._archive: Archive | None = None
+        self._writer: Writer | None = None
+        self._plan: BackupPlan | None = None
+        self._failures: list[LogkeepError] = []
+        self._groups = 0
+
+    @property
+    def commit(self) -> int:
+        return self._writer.state.commit if self._writer is not None else -1
+
+    def execute(self) -> None:
+        self._reporter.phase("Planning")
+        storage = open_storage(self._spec.storage, self._environ)
+        storage.check()
+        connection = connection_from(self._spec.cluster, self._environ)
+        with ControlPlane(connection) as control:
+            self._archive = Archive.create_or_open(storage, control.cluster_id())
+            writer = self._writer = self._archive.begin_run(self._request.run_id)
+            attempt = writer.state.runs[self._request.run_id].attempts
+            self._reporter.phase("Planning", attempt=attempt)
+            log.info(
+                "run %s writes the archive at %s at epoch %d, attempt %d",
+                writer.run_id,
+                storage.uri,
+                writer.epoch,
+                attempt,
+            )
+            plan = self._plan = self._load_or_make_plan(self._archive, control, writer.state)
+            found = [Receipt(gaps=(gap,)) for gap in plan.gaps]
+            writer.commit(topics=plan.topics, receipts=found)
+            pieces = list(open_pieces(plan, writer.state))
+            self._announce(plan, pieces)
+            if pieces:
+                self._archive_pieces(storage, connection, control, writer, pieces)
+        self._reporter.phase("Finishing")
+        self._conclude(plan, writer)
+
+    def _load_or_make_plan(self, archive: Archive, control: ControlPlane, state: ArchiveState) -> BackupPlan:
+        storage, path = archive.storage, archive.run_file(self._request.run_id, PLAN_FILE)
+        try:
+            stored = storage.read(path)
+            log.info("going on with the plan of an earlier attempt")
+        except ObjectMissing:
+            plan = self._make_plan(control, state)
+            try:
+                storage.create(path, plan.to_json())
+            except ObjectExists:
+                # The answer to this very request was lost; or another driver of this run was faster, and then its plan
+                # holds.
+                stored = storage.read(path)
+            else:
+                return plan
+        return BackupPlan.from_json(stored)
+
+    def _make_plan(self, control: ControlPlane, state: ArchiveState) -> BackupPlan:
+        for _ in range(PLANNING_TRIES):
+            plan = self._try_plan(control, state)
+            now = control.topic_ids([topic.name for topic in plan.topics])
+            changed = [topic.name for topic in plan.topics if now.get(topic.name) != topic.topic_id]
+            if not changed:
+                return plan
+            log.info("planning again: topic %s was deleted or created again meanwhile", changed[0])
+        raise BrokerUnavailable(
+            f"Topic {changed[0]!r} is deleted and created again all the time: it could not be planned.",
+            hint="Exclude it with spec.topics.exclude.",
+        )
+
+    def _try_plan(self, control: ControlPlane, state: ArchiveState) -> BackupPlan:
+        started = time.monotonic()
+        spec = self._spec
+        topics = select_topics(control.topics(include_internal=True), spec.topics)
+        groups = _group_entries(control, topics, select_groups(control.groups(), spec.consumer_groups))
+        # A partition without a leader is not asked about: the answer would be a long wait and an error for all.
+        partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0]
+        earliest = control.earliest_offsets(partitions)
+        ends = control.last_stable_offsets(partitions)
+        plan = make_plan(
+            self._request.run_id,
+            topics,
+            configs=control.topic_configs([topic.name for topic in topics]),
+            earliest=earliest,
+            ends=ends,
+            sizes=_sizes(control, topics),
+            state=state,
+            groups=groups,
+        )
+        log.info(
+            "planned %d chunks of %d topics in %.1f s: %d of %d partitions have nothing new",
+            len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
+        )  # fmt: skip
+        return plan
+
+    def _announce(self, plan: BackupPlan, pieces: Sequence[Piece]) -> None:
+        """Chunks done by an earlier attempt count as done, so progress goes on where it was."""
+        open_from: dict[int, int] = {}
+        for piece in pieces:
+            open_from[piece.number] = min(piece.start, open_from.get(piece.number, piece.start))
+        self._reporter.planned(
+            (
+                Part(number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end))
+                for number, chunk in enumerate(plan.chunks)
+            ),
+            topics=len(plan.topics),
+            idle=plan.idle + len(plan.unavailable),
+        )
+        self._reporter.phase("Running")
+
+    def _archive_pieces(
+        self, storage: Storage, connection: Connection, control: ControlPlane, writer: Writer, pieces: Sequence[Piece]
+    ) -> None:
+        executor = self._spec.spark.executor
+        setting = Setting(connection, storage, writer.epoch, self._spec.segment.max_bytes_int)
+        work = pack(pieces, executor.instances * executor.cores)
+        committer = _Committer(writer, control, self._plan_topics())
+        left = {piece.number: 0 for piece in pieces}
+        for piece in pieces:
+            left[piece.number] += 1
+
+        def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
+            for result in done:
+                committer.add(result.receipt)
+                if result.failure is not None:
+                    log.error("%s", result.failure)
+                    self._failures.append(result.failure)
+                    continue
+                left[result.number] -= 1
+                if left[result.number] == 0:
+                    segments = result.receipt.segments if result.receipt else ()
+                    self._reporter.done(
+                        result.number, sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
+                    )
+            committer.commit_if_due()
+
+        def on_update(update: PartitionUpdate) -> None:
+            self._reporter.update(update)
+            committer.commit_if_due()
+
+        log.info("archiving %d chunks in %d tasks", len(pieces), len(work))
+        try:
+            self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update)
+        except ArchiveFenced:
+            raise
+        except (Exception, KeyboardInterrupt):
+            committer.commit_quietly()  # what other tasks have done need not be done again
+            raise
+        committer.commit()
+
+    def _plan_topics(self) -> dict[str, str]:
+        return self._plan.topic_names if self._plan is not None else {}
+
+    def _conclude(self, plan: BackupPlan, writer: Writer) -> None:
+        """End the run in the archive, as succeeded or with the error that is raised then."""
+        if self._failures:
+            raise self._failures[0]
+        if plan.unavailable:
+            shown = ", ".join(f"{topic!r} partition {number}" for topic, number in plan.unavailable[:MAX_LIST])
+            raise BrokerUnavailable(
+                f"{len(plan.unavailable)} partitions have no leader and were not archived: {shown}.",
+                hint="Everything else was archived. Bring their brokers back and run again.",
+            )
+        loss = self._loss()
+        if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
+            raise data_loss(loss)
+        writer.end(Outcome.SUCCEEDED, _loss_message(loss), plan.groups)
+        self._groups = len(plan.groups)
+
+    def _loss(self) -> list[LossFact]:
+        """Everything this run, in all its attempts, found gone: in the plan, and by its tasks."""
+        plan, writer = self._plan, self._writer
+        if plan is None or writer is None:
+            return []
+        names = plan.topic_names
+        gaps: dict[tuple[str, int, int], Gap] = {
+            (gap.topic_id, gap.partition, gap.start): gap for gap in (*plan.gaps, *plan.diverged)
+        }
+        for chunk in plan.chunks:
+            for gap in writer.state.gaps.get((chunk.topic_id, chunk.partition), ()):
+                if gap.start < chunk.end and chunk.start < gap.end:
+                    gaps[gap.topic_id, gap.partition, gap.start] = gap
+        facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
+        return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
+
+    def result(self) -> RunResult:
+        """The facts so far; outcome and exit code are those of a failed run."""
+        result = RunResult(
+            run_id=self._request.run_id,
+            kind=self._request.kind,
+            outcome="Failed",
+            exit_code=int(ExitCode.FAILED),
+            start_time=self._reporter.start_time,
+            end_time=time.time(),
+        )
+        if self._archive is not None:
+            info = self._archive.info
+            result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
+        plan, writer = self._plan, self._writer
+        if writer is not None:
+            run = writer.state.runs[self._request.run_id]
+            result = replace(
+                result,
+                epoch=writer.epoch,
+                commit=writer.state.commit,
+                records=run.records,
+                bytes=run.bytes,
+                segments=run.segments,
+            )
+        if plan is not None:
+            loss = self._loss()
+            result = replace(
+                result,
+                topics=len(plan.topics),
+                partitions=sum(topic.partitions for topic in plan.topics),
+                groups=self._groups,
+                loss_total=len(loss),
+                loss_offsets=sum(fact.end - fact.start for fact in loss),
+                loss=tuple(loss[:MAX_LIST]),
+                warnings=tuple(_warnings(plan)[:MAX_LIST]),
+            )
+        return result
+
+    def give_up(self, error: BaseException, message: str) -> None:
+        """Note in the archive that the run failed; a fenced run has no business there any more."""
+        if self._writer is None or isinstance(error, ArchiveFenced):
+            return
+        try:
+            self._writer.end(Outcome.FAILED, message)
+        except LogkeepError as problem:
+            log.warning("the end of the run could not be noted in the archive: %s", problem)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Committer:
+    """Gathers receipts and commits them about once a second, if their topics are still the ones that were planned."""
+
+    def __init__(self, writer: Writer, control: ControlPlane, topics: dict[str, str]) -> None:
+        self._writer = writer
+        self._control = control
+        self._topics = topics
+        self._waiting: list[Receipt] = []
+        self._due = 0.0
+
+    def add(self, receipt: Receipt | None) -> None:
+        if receipt is not None:
+            self._waiting.append(receipt)
+
+    def commit_if_due(self) -> None:
+        if self._waiting and time.monotonic() >= self._due:
+            self.commit()
+
+    def commit(self) -> None:
+        if not self._waiting:
+            return
+        started = time.monotonic()
+        self._writer.commit(receipts=self._checked(self._waiting))
+        self._waiting = []
+        now = time.monotonic()
+        self._due = now + max(COMMIT_SECONDS, COMMIT_SHARE * (now - started))
+
+    def commit_quietly(self) -> None:
+        """Commit while another error is on its way."""
+        try:
+            self.commit()
+        except Exception as error:
+            log.warning("what was archived last could not be committed: %s", error)
+
+    def _checked(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        wanted = {topic_id for receipt in receipts for topic_id, _, _, _ in receipt.ranges}
+        now = self._control.topic_ids([self._topics[topic_id] for topic_id in wanted])
+        checked = []
+        for receipt in receipts:
+            topic_id = receipt.ranges[0][0]
+            current = now.get(self._topics[topic_id])
+            if current == topic_id:
+                checked.append(receipt)
+            else:
+                checked.append(lost(receipt, REASON_DELETED if current is None else REASON_RECREATED))
+        return checked
+
+
+def _group_entries(control: ControlPlane, topics: Sequence[TopicInfo], group_ids: Sequence[str]) -> list[GroupEntry]:
+    """Positions of the groups in the topics of the run."""
+    if not group_ids:
+        return []
+    ids = {topic.name: topic.topic_id for topic in topics}
+    found = control.group_offsets(group_ids)
+    for note in found.notes:
+        log.info("%s", note)
+    return [
+        GroupEntry(
+            group_id=item.group_id,
+            topic=item.topic,
+            topic_id=ids[item.topic],
+            partition=item.partition,
+            offset=item.offset,
+            leader_epoch=item.leader_epoch,
+            metadata=item.metadata,
+        )
+        for item in found.offsets
+        if item.topic in ids
+    ]
+
+
+def _sizes(control: ControlPlane, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
+    """Bytes of the partitions; nothing if the broker does not tell: then chunks are less even, no more."""
+    try:
+        return control.partition_bytes(topics)
+    except BrokerRefused as error:
+        log.warning("partition sizes are not known, chunks are whole partitions: %s", error)
+        return {}
+
+
+def lost(receipt: Receipt, reason: str) -> Receipt:
+    """All that the receipt settles, as gaps: its topic is not the one that was planned, so neither may the bytes be."""
+    return Receipt(gaps=tuple(Gap(*item, reason) for item in receipt.ranges))
+
+
+def data_loss(loss: Sequence[LossFact]) -> DataLoss:
+    """The error of a run with `onDataLoss: Fail`."""
+    return DataLoss(
+        f"{_loss_message(loss)}.",
+        hint="Everything else was archived. With onDataLoss: Record a run succeeds and records the loss; to avoid it "
+        "run more often or keep records longer.",
+    )
+
+
+def _loss_message(loss: Sequence[LossFact]) -> str:
+    if not loss:
+        return ""
+    first = "; ".join(
+        f"topic {fact.topic!r} partition {fact.partition} offsets [{fact.start}, {fact.end}): {fact.reason}"
+        for fact in loss[:3]
+    )
+    more = f"; and {len(loss) - 3} more" if len(loss) > 3 else ""
+    return f"{sum(fact.end - fact.start for fact in loss)} offsets could not be archived: {first}{more}"
+
+
+def _warnings(plan: BackupPlan) -> list[str]:
+    names = plan.topic_names
+    return [
+        f"Topic {names[gap.topic_id]!r} partition {gap.partition} ends at offset {gap.start}, "
+        f"the archive holds offsets up to {gap.end}: the cluster has lost records that the archive still has."
+        for gap in plan.diverged
+    ]

@@ -1,0 +1,454 @@
+"""One task of a backup: fetch chunks of partitions, check every batch, write segments, and say in receipts what was
+done.
+
+    stream (kafka/fetch.py) -> walk and CRC (log/batch.py) -> SegmentBuilder (log/segment.py) -> objects (storage.py)
+
+Bytes are written as the broker gave them, with one exception: when the log starts inside a batch (DeleteRecords, or an
+offset that retention chose), the records before that are gone for every consumer, and the batch is built anew without
+them.
+
+Memory: per partition one fetch in work, one in flight, and the storage's writer; at most CONCURRENT partitions at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.model import Coverage, Gap, Receipt, SegmentEntry
+from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
+from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, TopicGone
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.log.batch import BatchHeader, Codec, check_crc, parse_header, seal, walk
+from logkeep_engine.log.records import ControlType, control_type, decode, encode
+from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
+from logkeep_engine.storage import ObjectWriter, Storage
+from logkeep_engine.tasks import PartitionUpdate, TaskContext
+
+log = logging.getLogger(__name__)
+
+FETCH_BYTES = 8 << 20
+CONCURRENT = 4
+CONCURRENT_SMALL = 16
+SMALL_BYTES = 1 << 20
+REPORT_SECONDS = 1.0
+MAX_RELATIVE_OFFSET = 2**31 - 1  # offsets in a segment's indexes are 31 bits above its base
+SEQUENCE_MODULUS = 2**31
+
+_ATTRIBUTES_AT = 22  # the low byte
+_APPEND_TIME = 0x08
+_CODEC_MASK = 0x07
+_TRANSACTIONAL_OR_CONTROL = 0x30
+
+
+@dataclass(frozen=True, slots=True)
+class PieceDone:
+    """`receipt` is None if nothing was settled. `failure`: a damaged batch stopped the piece after what the receipt
+    holds.
+    """
+
+    number: int
+    receipt: Receipt | None
+    failure: CorruptBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all tasks of a run share. Pickles without secrets; a task takes its own from its environment."""
+
+    connection: Connection
+    storage: Storage
+    epoch: int
+    segment_bytes: int
+
+
+def archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
+    """Archive `pieces` and return what became of each, in their order.
+
+    Raises what Kafka client and storage raise; then nothing of this attempt is visible, and the next one writes other
+    objects.
+    """
+    return asyncio.run(_archive_pieces(setting, pieces, context))
+
+
+async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
+    small = all(0 < piece.bytes <= SMALL_BYTES for piece in pieces)  # 0: not known
+    concurrent = CONCURRENT_SMALL if small else CONCURRENT
+    gate = asyncio.Semaphore(concurrent)
+    writers = [ChunkWriter(setting, piece, context.attempt) for piece in pieces]
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
+        loop.set_default_executor(pool)
+        async with RawClient(setting.connection) as client:
+
+            async def one(writer: ChunkWriter) -> PieceDone:
+                async with gate:
+                    return await _archive(client, writer)
+
+            reporting = asyncio.create_task(_report(writers, context))
+            tasks = [asyncio.create_task(one(writer)) for writer in writers]
+            try:
+                return tuple(await asyncio.gather(*tasks))
+            finally:
+                for task in (*tasks, reporting):
+                    task.cancel()
+                await asyncio.gather(*tasks, reporting, return_exceptions=True)
+                for writer in writers:
+                    await asyncio.to_thread(writer.abort)
+
+
+async def _report(writers: Sequence[ChunkWriter], context: TaskContext) -> None:
+    told: dict[int, int] = {}
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        updates = []
+        for writer in writers:
+            piece = writer.piece
+            if writer.at > piece.start and told.get(piece.number) != writer.at:
+                told[piece.number] = writer.at
+                updates.append(
+                    PartitionUpdate(piece.topic, piece.partition, piece.number, writer.at, writer.records, writer.bytes)
+                )
+        if updates:
+            await asyncio.to_thread(context.report, updates)
+
+
+async def _archive(client: RawClient, writer: ChunkWriter) -> PieceDone:
+    piece = writer.piece
+    damaged_at = -1
+    while writer.at < piece.end:
+        try:
+            stream = client.stream(
+                piece.topic, piece.partition, writer.at, piece.end, max_bytes=FETCH_BYTES, topic_id=piece.topic_id
+            )
+            async for fetched in stream:
+                await asyncio.to_thread(writer.absorb, fetched.data, fetched.aborted, fetched.log_start_offset)
+            await asyncio.to_thread(writer.reach_end)
+        except OffsetOutOfRange as error:
+            if error.log_start > writer.at:
+                await asyncio.to_thread(writer.skip_to, error.log_start, REASON_RETENTION)
+            else:
+                await asyncio.to_thread(writer.skip_to, piece.end, REASON_TRUNCATED)
+        except TopicGone:
+            await asyncio.to_thread(writer.skip_to, piece.end, REASON_DELETED)
+        except CorruptBatch as error:
+            # Bytes can be hurt on their way: only what arrives damaged twice is damaged on the broker.
+            if writer.at > damaged_at:
+                damaged_at = writer.at
+                log.warning("%s: fetched again: %s", piece.where, error.message)
+                continue
+            receipt = await asyncio.to_thread(writer.finish, writer.at)
+            return PieceDone(piece.number, receipt, _located(error, piece, writer.at))
+    return PieceDone(piece.number, await asyncio.to_thread(writer.finish, piece.end))
+
+
+def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:
+    known = f"{piece.topic!r} partition {piece.partition}" in error.message
+    message = error.message if known else f"T{piece.where[1:]}, at offset {at}: {error.message}"
+    return CorruptBatch(
+        message,
+        hint=error.hint
+        or "It arrived so twice: the leader's log is damaged there. What lies before it is archived; "
+        "move the leadership to a replica that is whole.",
+    )
+
+
+class ChunkWriter:
+    """The segments of one piece, from fetched bytes. Synchronous and without Kafka; one thread at a time.
+
+    `at` is the offset up to which everything is settled or in the open segment; `records` and `bytes` count what was
+    taken.
+    """
+
+    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+        self.piece = piece
+        self.at = min(max(piece.start, piece.done_below), piece.end)
+        self.records = 0
+        self.bytes = 0
+        self._setting = setting
+        self._attempt = attempt
+        self._from = piece.start  # where the range begins that is covered without a gap up to `at`
+        self._passed = -1  # one past the last batch that was taken or skipped
+        self._lock = threading.Lock()  # `abort` may come while a cancelled task's thread still works
+        self._aborted = False
+        self._segment: _OpenSegment | None = None
+        self._coverage: list[Coverage] = []
+        self._gaps: list[Gap] = []
+        self._segments: list[SegmentEntry] = []
+        self._transactions = _AbortedTransactions()
+
+    def absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
+        """Take the batches of one fetch that belong to this piece.
+
+        `aborted` are (producer id, first offset) of the aborted transactions that reach into `data`, `log_start` is the
+        partition's log start when it was fetched. Raises CorruptBatch; everything before the damaged batch is taken
+        then, and `at` is where it would begin.
+        """
+        with self._lock:
+            if not self._aborted:
+                self._absorb(data, aborted, log_start)
+
+    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
+        self._transactions.expect(aborted)
+        run: list[tuple[int, BatchHeader]] = []
+        end = self.piece.end
+        limit = self._setting.segment_bytes
+        try:
+            for position, header in walk(data):
+                base = header.base_offset
+                if base >= end:
+                    break
+                check_crc(data, position, header)
+                if base < self.at:
+                    self._flush(data, run)
+                    self._overlapping(data, position, header, log_start)
+                    continue
+                if header.attributes & _CODEC_MASK > max(Codec):
+                    codec = header.attributes & _CODEC_MASK
+                    raise CorruptBatch(f"The batch at offset {base} has a codec that does not exist: {codec}.")
+                segment = self._segment
+                if segment is not None and not segment.has_room(header, run, limit):
+                    self._flush(data, run)
+                    self._close_segment()
+                    segment = None
+                if segment is None:
+                    segment = self._segment = self._open_segment(base)
+                if header.attributes & _TRANSACTIONAL_OR_CONTROL:
+                    self._transactions.observe(data, position, header, segment)
+                run.append((position, header))
+                self.at = self._passed = header.next_offset
+        finally:
+            self._flush(data, run)
+
+    def skip_to(self, offset: int, reason: str) -> None:
+        """Record [at, offset) as gone, at most to the piece's end, and go on from there; the log starts there now."""
+        offset = min(offset, self.piece.end)
+        if offset <= self.at:
+            return
+        self._close_segment()
+        self._cover()
+        self._gaps.append(Gap(self.piece.topic_id, self.piece.partition, self.at, offset, reason))
+        self.at = self._from = offset
+
+    def reach_end(self) -> None:
+        """Everything up to the piece's end was handed over; the last batch may reach past it, or compaction left none
+        there.
+        """
+        self.at = max(self.at, self.piece.end)
+
+    def finish(self, end: int) -> Receipt | None:
+        """Close the segment and say what was done up to `end`; None if it is nothing."""
+        self._close_segment()
+        self.at = min(end, self.piece.end)
+        self._cover()
+        if not self._coverage and not self._gaps:
+            return None
+        return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps))
+
+    def abort(self) -> None:
+        """Drop the open segment, if any; what is absorbed from now on is ignored."""
+        with self._lock:
+            self._aborted = True
+            if self._segment is not None:
+                self._segment.writer.abort()
+                self._segment = None
+
+    def _overlapping(self, data: memoryview, position: int, header: BatchHeader, log_start: int) -> None:
+        """A batch that begins below where this piece goes on."""
+        if header.next_offset <= self.at:
+            return  # lies wholly before the offset that was asked for
+        if header.base_offset < self._passed:
+            raise CorruptBatch(
+                f"The batch at offset {header.base_offset} reaches past offset {self._passed - 1}, "
+                "where the one before it ended.",
+                hint="The log on the broker is damaged; move the leadership to a replica that is whole.",
+            )
+        trimmed = None  # it belongs to the chunk before
+        if header.base_offset < log_start:
+            trimmed = trim(data[position : position + header.size], self.at)
+        self.at = self._passed = header.next_offset
+        if trimmed is None:
+            return
+        fresh = parse_header(trimmed)
+        self._segment = self._open_segment(fresh.base_offset)
+        if fresh.is_transactional:
+            self._transactions.observe(memoryview(trimmed), 0, fresh, self._segment)
+        self._flush(memoryview(trimmed), [(0, fresh)])
+
+    def _flush(self, data: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
+        if not run:
+            return
+        segment, headers = self._segment, run.copy()
+        run.clear()
+        if segment is None:
+            raise RuntimeError(f"{self.piece.where}: batches without a segment")
+        first, (last, header) = headers[0][0], headers[-1]
+        end = last + header.size
+        try:
+            segment.builder.append(data[first:end], headers)
+        except CorruptBatch as error:  # `at` has moved on: it must not look like a batch that may be fetched again
+            raise RuntimeError(f"{self.piece.where}: {error}") from error
+        self.bytes += end - first
+        self.records += sum(header.record_count for _, header in headers if not header.is_control)
+
+    def _open_segment(self, base_offset: int) -> _OpenSegment:
+        piece, setting = self.piece, self._setting
+        stem = names.segment_stem(
+            piece.topic, piece.topic_id, piece.partition, base_offset, setting.epoch, self._attempt
+        )
+        writer = setting.storage.writer(stem + names.LOG)
+        return _OpenSegment(stem, base_offset, writer, SegmentBuilder(base_offset, writer.write))
+
+    def _close_segment(self) -> None:
+        """Indexes first: a `.log` that is there has its indexes beside it."""
+        segment = self._segment
+        if segment is None:
+            return
+        if segment.builder.size == 0:
+            segment.writer.abort()
+            self._segment = None
+            return
+        for txn in segment.aborted():
+            segment.builder.add_aborted(txn)
+        summary = segment.builder.finish()
+        storage, stem = self._setting.storage, segment.stem
+        for suffix, content in _index_objects(summary).items():
+            storage.put(stem + suffix, content)
+        segment.writer.commit()
+        self._segment = None
+        self._segments.append(
+            SegmentEntry.of(
+                summary,
+                topic_id=self.piece.topic_id,
+                partition=self.piece.partition,
+                epoch=self._setting.epoch,
+                attempt=self._attempt,
+            )
+        )
+
+    def _cover(self) -> None:
+        end = min(self.at, self.piece.end)
+        if end > self._from:
+            self._coverage.append(Coverage(self.piece.topic_id, self.piece.partition, self._from, end))
+            self._from = end
+
+
+def _index_objects(summary: SegmentSummary) -> Mapping[str, bytes]:
+    objects = {names.INDEX: summary.index, names.TIMEINDEX: summary.timeindex}
+    if summary.txnindex:
+        objects[names.TXNINDEX] = summary.txnindex
+    return objects
+
+
+@dataclass(slots=True)
+class _OpenSegment:
+    stem: str
+    base_offset: int
+    writer: ObjectWriter
+    builder: SegmentBuilder
+    # Last offset of an aborted transaction in this segment -> (producer id, first offset).
+    _ended: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _unended: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def has_room(self, header: BatchHeader, run: Sequence[tuple[int, BatchHeader]], limit: int) -> bool:
+        size = self.builder.size
+        if run:
+            last, last_header = run[-1]
+            size += last + last_header.size - run[0][0]
+        return size + header.size <= limit and header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
+        """A batch of an aborted transaction whose marker has not come by yet."""
+        self._unended[producer_id] = (first_offset, last_offset)
+
+    def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
+        self._unended.pop(producer_id, None)
+        self._ended[offset] = (producer_id, first_offset)
+
+    def aborted(self) -> list[AbortedTxn]:
+        """The segment's transaction index: what has its marker here, as a broker writes it, and what only has data
+        here.
+
+        The second kind is more than a broker writes. Its marker lies in a later segment, maybe past the end of this
+        run, and without an entry here a reader of this run could not know that these records were never committed. The
+        entry ends with the last batch.
+        """
+        last = dict(self._ended)
+        for producer_id, (first_offset, last_offset) in self._unended.items():
+            last[last_offset] = (producer_id, first_offset)
+        return [
+            # A reader stops at the first entry whose last stable offset is past what it reads: too low a value is safe.
+            AbortedTxn(producer_id, first_offset, offset, first_offset)
+            for offset, (producer_id, first_offset) in sorted(last.items())
+        ]
+
+
+class _AbortedTransactions:
+    """Tells which batches belong to aborted transactions, from the lists that fetches bring and from the markers."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, set[int]] = {}  # producer id -> first offsets of its aborted transactions not ended yet
+        self._marker: dict[int, int] = {}  # producer id -> offset of its last marker
+
+    def expect(self, aborted: Sequence[tuple[int, int]]) -> None:
+        for producer_id, first_offset in aborted:
+            if first_offset > self._marker.get(producer_id, -1):
+                self._first.setdefault(producer_id, set()).add(first_offset)
+
+    def observe(self, data: memoryview, position: int, header: BatchHeader, segment: _OpenSegment) -> None:
+        """Note a control batch or a transactional batch, in the order of the log."""
+        producer_id = header.producer_id
+        if not header.is_control:
+            first = self._open(producer_id, header.base_offset)
+            if first is not None:
+                segment.aborted_data(producer_id, first, header.last_offset)
+            return
+        kind = control_type(data, position)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return
+        first = self._open(producer_id, header.base_offset)
+        if kind is ControlType.ABORT and first is not None:
+            segment.abort_marker(producer_id, first, header.last_offset)
+        self._marker[producer_id] = header.last_offset
+        if producer_id in self._first:
+            self._first[producer_id] = {later for later in self._first[producer_id] if later > header.last_offset}
+
+    def _open(self, producer_id: int, offset: int) -> int | None:
+        return max((first for first in self._first.get(producer_id, ()) if first <= offset), default=None)
+
+
+def trim(batch: memoryview, start: int) -> bytearray | None:
+    """The batch without its records below offset `start`, or None if none is left. Offsets, times, headers, codec,
+    producer and timestamp type stay; the producer's sequence moves on with the records that are gone.
+    """
+    header = parse_header(batch)
+    if header.is_control:
+        return None
+    records = [record for record in decode(batch) if record.offset >= start]
+    if not records:
+        return None
+    sequence = header.base_sequence
+    if sequence >= 0:
+        sequence = (sequence + records[0].offset - header.base_offset) % SEQUENCE_MODULUS
+    fresh = bytearray(
+        encode(
+            records,
+            codec=header.codec,
+            base_offset=records[0].offset,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=sequence,
+            transactional=header.is_transactional,
+            leader_epoch=header.leader_epoch,
+        )
+    )
+    if header.is_log_append_time:
+        fresh[_ATTRIBUTES_AT] |= _APPEND_TIME
+        seal(fresh)
+    return fresh

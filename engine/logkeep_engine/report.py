@@ -1,0 +1,359 @@
+"""What the world sees of a run: progress while it goes on, the result at its end.
+
+    reporter = Reporter("20261121-3f2a", ConfigMapSink("orders-progress", "kafka"))
+    reporter.phase("Planning")
+    reporter.planned(parts, topics=3, idle=120)
+    reporter.update(...)  # from tasks, about once a second each
+    reporter.done(task=7, records=10_000, bytes=1 << 20)
+    reporter.finish(result)
+
+A reporter publishes from a thread of its own, at most once a second and only when something changed. Nothing that goes
+wrong here ever fails a run: the catalog is the truth, this is a view.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT, ExitCode
+from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, PartitionProgress, Progress, RunResult
+from logkeep_engine.errors import Interrupted, LogkeepError
+from logkeep_engine.tasks import PartitionUpdate
+
+log = logging.getLogger(__name__)
+
+# A ConfigMap with 2,000 partitions is 300 kB: written every second it would be a burden for etcd.
+SECONDS_PER_PARTITION_SHOWN = 0.002
+RESULT_TRIES = 5
+
+
+class Sink(Protocol):
+    """Where progress and results go. Called from the reporter's thread, `result` from the caller of `finish`; may
+    raise.
+    """
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def result(self, result: RunResult) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part (chunk) of a partition that this run does: source offsets [start, end), of which [start, at) are done
+    already.
+    """
+
+    task: int
+    topic: str
+    partition: int
+    start: int
+    end: int
+    at: int | None = None
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _PartState:
+    partition: _PartitionState
+    start: int
+    end: int
+    at: int
+    records: int
+    bytes: int
+    done: bool
+
+
+@dataclass(slots=True)
+class _PartitionState:
+    topic: str
+    number: int
+    start: int
+    end: int
+    left: int = 0
+    parts_left: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Totals:
+    topics: int = 0
+    partitions: int = 0
+    partitions_done: int = 0
+    records: int = 0
+    bytes: int = 0
+    offsets_done: int = 0
+    offsets_total: int = 0
+
+
+@dataclass(slots=True)
+class _State:
+    phase: str = "Starting"
+    attempt: int = 1
+    totals: _Totals = field(default_factory=_Totals)
+    parts: dict[int, _PartState] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], _PartitionState] = field(default_factory=dict)
+    version: int = 0
+
+
+class Reporter:
+    """Gathers progress of one run and publishes it to `sinks`. Safe to use from several threads; `finish` ends it."""
+
+    def __init__(
+        self,
+        run_id: str,
+        *sinks: Sink,
+        interval: float = 1.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.run_id = run_id
+        self.start_time = clock()
+        self._sinks = sinks
+        self._interval = interval
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._state = _State()
+        self._stop = threading.Event()
+        self._problem = ""
+        self._thread: threading.Thread | None = None
+        if sinks:
+            self._thread = threading.Thread(target=self._publish_loop, name="logkeep-reporter", daemon=True)
+            self._thread.start()
+
+    def phase(self, phase: str, *, attempt: int | None = None) -> None:
+        """Starting, Planning, Checking, Running or Finishing; `attempt` counts the starts of the driver for this run,
+        from 1.
+        """
+        with self._lock:
+            self._state.phase = phase
+            if attempt is not None:
+                self._state.attempt = attempt
+            self._state.version += 1
+
+    def planned(self, parts: Iterable[Part], *, topics: int, idle: int = 0) -> None:
+        """What this run will do. `idle` counts partitions in which nothing is to be done; replaces an earlier plan."""
+        with self._lock:
+            state = self._state
+            state.parts.clear()
+            state.partitions.clear()
+            totals = state.totals = _Totals(topics=topics, partitions=idle, partitions_done=idle)
+            for part in parts:
+                key = (part.topic, part.partition)
+                partition = state.partitions.get(key)
+                if partition is None:
+                    partition = _PartitionState(part.topic, part.partition, part.start, part.end)
+                    state.partitions[key] = partition
+                    totals.partitions += 1
+                partition.start = min(partition.start, part.start)
+                partition.end = max(partition.end, part.end)
+                at = part.start if part.at is None else part.at
+                known = _PartState(partition, part.start, part.end, part.start, 0, 0, False)
+                state.parts[part.task] = known
+                partition.parts_left += 1
+                partition.left += part.end - part.start
+                totals.offsets_total += part.end - part.start
+                self._advance(known, at, part.records, part.bytes)
+                if at >= part.end:
+                    self._complete(known)
+            state.version += 1
+
+    def update(self, update: PartitionUpdate) -> None:
+        """Take over what a task says. Unknown parts and parts that are done are ignored; a task that starts again goes
+        back.
+        """
+        with self._lock:
+            part = self._state.parts.get(update.task)
+            if part is None or part.done:
+                return
+            self._advance(part, max(part.start, min(update.at, part.end)), update.records, update.bytes)
+            self._state.version += 1
+
+    def done(self, task: int, records: int, bytes: int) -> None:
+        """A part has been done whole: `records` and `bytes` are its sums."""
+        with self._lock:
+            part = self._state.parts.get(task)
+            if part is None or part.done:
+                return
+            self._advance(part, part.end, records, bytes)
+            self._complete(part)
+            self._state.version += 1
+
+    def _advance(self, part: _PartState, at: int, records: int, size: int) -> None:
+        partition, totals = part.partition, self._state.totals
+        offsets, new_records, new_bytes = at - part.at, records - part.records, size - part.bytes
+        part.at, part.records, part.bytes = at, records, size
+        partition.left -= offsets
+        partition.records += new_records
+        partition.bytes += new_bytes
+        totals.offsets_done += offsets
+        totals.records += new_records
+        totals.bytes += new_bytes
+
+    def _complete(self, part: _PartState) -> None:
+        part.done = True
+        part.partition.parts_left -= 1
+        if part.partition.parts_left == 0:
+            self._state.totals.partitions_done += 1
+
+    def snapshot(self) -> Progress:
+        """The progress as it is now."""
+        with self._lock:
+            state, totals = self._state, self._state.totals
+            partitions: Iterable[_PartitionState] = state.partitions.values()
+            if len(state.partitions) > MAX_PARTITIONS_SHOWN:
+                partitions = heapq.nlargest(MAX_PARTITIONS_SHOWN, partitions, key=lambda partition: partition.left)
+            shown = tuple(
+                PartitionProgress(p.topic, p.number, p.start, p.end, p.end - p.left, p.records, p.bytes)
+                for p in partitions
+            )
+            return Progress(
+                run_id=self.run_id,
+                phase=state.phase,
+                start_time=self.start_time,
+                update_time=self._clock(),
+                attempt=state.attempt,
+                topics=totals.topics,
+                partitions=totals.partitions,
+                partitions_done=totals.partitions_done,
+                records=totals.records,
+                bytes=totals.bytes,
+                offsets_done=totals.offsets_done,
+                offsets_total=totals.offsets_total,
+                partitions_shown=shown,
+            )
+
+    def finish(self, result: RunResult) -> None:
+        """Publish the last progress and the result, and stop. The result is tried several times; never raises."""
+        self.close()
+        self._publish()
+        for sink in self._sinks:
+            for attempt in range(RESULT_TRIES):
+                try:
+                    sink.result(result)
+                    break
+                except Exception as error:
+                    log.warning("result could not be written (try %d): %s", attempt + 1, _short(error))
+                    time.sleep(min(2**attempt * 0.2, 3) if attempt + 1 < RESULT_TRIES else 0)
+
+    def close(self) -> None:
+        """Stop publishing progress."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=15)
+            self._thread = None
+
+    def _publish_loop(self) -> None:
+        published = -1
+        while not self._stop.is_set():
+            version = self._state.version
+            if version != published:
+                self._publish()
+                published = version
+            shown = min(len(self._state.partitions), MAX_PARTITIONS_SHOWN)
+            self._stop.wait(max(self._interval, shown * SECONDS_PER_PARTITION_SHOWN))
+
+    def _publish(self) -> None:
+        if not self._sinks:
+            return
+        progress = self.snapshot()
+        for sink in self._sinks:
+            try:
+                sink.progress(progress)
+            except Exception as error:
+                problem = _short(error)
+                if problem != self._problem:  # one line, not one a second
+                    log.warning("progress could not be written: %s", problem)
+                self._problem = problem
+
+
+class NullSink:
+    """Goes nowhere."""
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    def result(self, result: RunResult) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class CallbackSink:
+    """Calls functions of this process, for the command line's progress bars. They are called from the reporter's
+    thread.
+    """
+
+    on_progress: Callable[[Progress], None]
+    on_result: Callable[[RunResult], None] = lambda result: None
+
+    def progress(self, progress: Progress) -> None:
+        self.on_progress(progress)
+
+    def result(self, result: RunResult) -> None:
+        self.on_result(result)
+
+
+class ConfigMapSink:
+    """Patches the keys `progress.json` and `result.json` of a ConfigMap that the operator has made.
+
+    `api` is a `kubernetes.client.CoreV1Api`; by default the pod's service account is used. Loading the client takes a
+    second, so it happens on first use, in the reporter's thread, while the run starts.
+    """
+
+    def __init__(self, name: str, namespace: str, *, api: Any = None, timeout: float = 5.0) -> None:
+        self.name = name
+        self.namespace = namespace
+        self._api = api
+        self._timeout = timeout
+        self._lock = threading.Lock()
+
+    def progress(self, progress: Progress) -> None:
+        self._patch(KEY_PROGRESS, progress.to_json())
+
+    def result(self, result: RunResult) -> None:
+        self._patch(KEY_RESULT, result.to_json())
+
+    def _patch(self, key: str, text: str) -> None:
+        with self._lock:
+            self._client().patch_namespaced_config_map(
+                self.name, self.namespace, {"data": {key: text}}, _request_timeout=self._timeout
+            )
+
+    def _client(self) -> Any:
+        if self._api is None:
+            from kubernetes import client, config
+
+            config.load_incluster_config()  # type: ignore[no-untyped-call]
+            self._api = client.CoreV1Api()
+        return self._api
+
+
+def failed(result: RunResult, error: BaseException) -> RunResult:
+    """`result` as the result of a run that ended with `error`: outcome, exit code, code and message are set.
+
+    An error that is none of ours becomes exit code 1 with its class name and text; a KeyboardInterrupt is an
+    interruption.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        error = Interrupted(
+            "The run was interrupted.", hint="Start the same run again and it goes on where it stopped."
+        )
+    if isinstance(error, LogkeepError):
+        code, exit_code, message = error.code, error.exit_code, str(error)
+    else:
+        code, exit_code, message = "UnexpectedError", ExitCode.FAILED, f"{type(error).__name__}: {error}"
+    return replace(result, outcome="Failed", exit_code=int(exit_code), error_code=code, message=message)
+
+
+def _short(error: Exception) -> str:
+    """One line; the Kubernetes client puts whole answers with headers into its texts."""
+    status, reason = getattr(error, "status", None), getattr(error, "reason", None)
+    if status is not None:
+        return f"{type(error).__name__}: {status} {reason}"
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

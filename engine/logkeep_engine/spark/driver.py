@@ -1,0 +1,141 @@
+"""The entry point of a run's Job: `python -m logkeep_engine.spark.driver --request FILE [--master local[N]]`.
+
+Reads the request, runs the backup or the restore it asks for, and tells the result three times: in the progress
+ConfigMap, as the pod's termination message and as the exit code (`contract.names.ExitCode`). Logs one line an event;
+never the environment or Spark's configuration, which name secrets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from logkeep_engine.contract.names import PATH_TERMINATION_LOG, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
+from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
+from logkeep_engine.contract.spec import SpecInvalid, parse_backup, parse_restore
+from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.report import ConfigMapSink, Reporter, failed
+from logkeep_engine.spark.session import Session, master_conf
+
+log = logging.getLogger("logkeep")
+
+ENV_TERMINATION_LOG = "LOGKEEP_TERMINATION_LOG"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one request to its end and return the process's exit code."""
+    parser = argparse.ArgumentParser(prog="logkeep-driver", description="Run one backup or restore.")
+    parser.add_argument("--request", required=True, type=Path, help="the run request, a JSON file")
+    parser.add_argument(
+        "--master", help="local, local[N] or local[*]; by default Kubernetes, from inside the driver's pod"
+    )
+    arguments = parser.parse_args(argv)
+    _set_up_logging()
+    signal.signal(signal.SIGTERM, _interrupt)
+    started = time.time()
+    result = RunResult(
+        run_id="", kind="", outcome="Failed", exit_code=int(ExitCode.FAILED), start_time=started, end_time=started
+    )
+    reporter: Reporter | None = None
+    with contextlib.ExitStack() as stack:
+        try:
+            request = _read(arguments.request)
+            result = replace(result, run_id=request.run_id, kind=request.kind)
+            reporter = _reporter(request)
+            log.info("run %s of %s %s/%s starts", request.run_id, request.kind, request.namespace, request.name)
+            result = _run(request, reporter, arguments.master, os.environ, stack)
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, Exception) and not isinstance(error, LogkeepError):
+                log.exception("unexpected error")
+            result = replace(failed(result, error), end_time=time.time())
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _tell(result, reporter, Path(os.environ.get(ENV_TERMINATION_LOG, PATH_TERMINATION_LOG)))
+    return result.exit_code
+
+
+def _read(path: Path) -> RunRequest:
+    try:
+        return RunRequest.from_json(path.read_bytes())
+    except (OSError, ContractError) as error:
+        raise SpecError(
+            f"The run request {path} cannot be read: {error}.", hint="Operator and engine must fit together."
+        ) from error
+
+
+def _reporter(request: RunRequest) -> Reporter:
+    if request.progress_config_map is None:
+        return Reporter(request.run_id)
+    return Reporter(request.run_id, ConfigMapSink(request.progress_config_map, request.namespace))
+
+
+def _run(
+    request: RunRequest,
+    reporter: Reporter,
+    master: str | None,
+    environ: MutableMapping[str, str],
+    stack: contextlib.ExitStack,
+) -> RunResult:
+    """Run the request. Spark is stopped when `stack` is closed, after the result has been told."""
+    try:
+        if request.kind == "KafkaBackup":
+            from logkeep_engine.backup.run import run_backup
+
+            backup = parse_backup(request.spec)
+            session = stack.enter_context(Session(master_conf(master, request.spark_conf, environ), environ=environ))
+            return run_backup(request, backup, session.runner, reporter, environ)
+        if request.kind == "KafkaRestore":
+            from logkeep_engine.restore.run import run_restore
+
+            restore = parse_restore(request.spec)
+            session = stack.enter_context(Session(master_conf(master, request.spark_conf, environ), environ=environ))
+            return run_restore(request, restore, session.runner, reporter, environ)
+    except SpecInvalid as error:
+        raise SpecError(f"{error}.", hint="Correct the resource.") from error
+    raise SpecError(f"The run request is for a {request.kind!r}; this engine knows KafkaBackup and KafkaRestore.")
+
+
+def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -> None:
+    log.log(
+        logging.INFO if result.outcome == "Succeeded" else logging.ERROR,
+        "run %s %s: exit code %d, %d records, %d bytes, %d segments%s",
+        result.run_id, result.outcome.lower(), result.exit_code, result.records, result.bytes, result.segments,
+        f": {result.error_code}: {result.message}" if result.message else "",
+    )  # fmt: skip
+    if reporter is not None:
+        reporter.finish(result)
+    try:
+        termination_log.write_text(result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES), encoding="utf-8")
+    except OSError as error:
+        log.warning("the termination message could not be written to %s: %s", termination_log, error.strerror)
+
+
+def _set_up_logging() -> None:
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        force=True,
+    )
+    for chatty in ("py4j", "aiokafka", "botocore", "s3fs", "fsspec", "urllib3", "kubernetes"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # As Ctrl-C: no `except Exception` on the way swallows it. The second signal must not disturb the clean end.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""How work is spread over executors, without a word about what spreads it.
+
+`backup/` and `restore/` plan a list of work items, hand them to a `TaskRunner` and get results while others still run.
+The runner of this engine is `spark.runner.SparkRunner`; nothing here imports Spark, so plans and tasks can be read and
+tested alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUpdate:
+    """How far one part of a partition has come.
+
+    `task` is the number of the part (the chunk) in the run's plan, the one given to `report.Reporter.planned`. `at` is
+    the source offset reached; `records` and `bytes` are sums since the beginning of the part, so a lost update is made
+    good by the next.
+    """
+
+    key: str
+    partition: int
+    task: int
+    at: int
+    records: int
+    bytes: int
+
+
+class TaskContext(Protocol):
+    """What a task knows of its surroundings."""
+
+    @property
+    def attempt(self) -> int:
+        """0 for the first attempt of this work item in this run, then rising; never used twice."""
+
+    def report(self, updates: Sequence[PartitionUpdate]) -> None:
+        """Tell the driver how far the task has come: best effort, about once a second. Never raises, never waits for
+        long.
+        """
+
+
+class TaskRunner(Protocol):
+    """Runs a function over work items on executors."""
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+    ) -> None:
+        """Run `function(work[i], context)` for every i and return when all are done.
+
+        `function`, work items and results travel by pickle: no secrets in them. `on_result(i, result)` and `on_update`
+        are called in the thread that called `run`, while other tasks still run, and `on_result` once for each i.
+
+        A task that raises is tried again elsewhere, a few times, unless its error is one that trying again cannot
+        change (`exit_code` other than FAILED). Then the other tasks are cancelled, results that have arrived are
+        delivered, and the first error is raised here with its class and message. An exception of `on_result` cancels
+        the tasks and passes through.
+        """

@@ -1,0 +1,140 @@
+"""Making topics, filling them and committing group positions: what tests and the demo share."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+NO_RETENTION = {"retention.ms": "-1"}
+"""For records that carry times of long ago: a broker deletes them by those, not by the time they came."""
+
+Config = Mapping[str, str | int]
+"""librdkafka settings on top of `bootstrap.servers`, such as those for SASL."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record to write. `timestamp` is in ms since the epoch; headers keep their order and may repeat a key."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: list[tuple[str, str | bytes | None]] = field(default_factory=list)
+    partition: int = -1
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    """Create a topic with one replica; returns when it is there. Raises KafkaException if it exists."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    for done in admin.create_topics([new], operation_timeout=20).values():
+        done.result(30)
+
+
+def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
+    """Delete topics, with their data."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.delete_topics(list(topics), operation_timeout=20).values():
+        done.result(30)
+
+
+def produce(
+    bootstrap: str, topic: str, records: Iterable[Record], *, compression: str = "none", config: Config | None = None
+) -> int:
+    """Write records in order and return how many, when the broker has acknowledged all. Raises on any refusal."""
+    settings: dict[str, str | int] = {
+        "bootstrap.servers": bootstrap,
+        "compression.type": compression,
+        "enable.idempotence": "true",
+        "log_level": 3,
+        "linger.ms": 20,
+        "batch.size": 1 << 18,
+        "queue.buffering.max.messages": 200_000,
+        "partitioner": "murmur2_random",
+        **(config or {}),
+    }
+    producer = Producer(settings)
+    count = send(producer, topic, records)
+    flush(producer, topic)
+    return count
+
+
+def send(producer: Producer, topic: str, records: Iterable[Record]) -> int:
+    """Hand records to a producer, waiting where its queue is full; returns how many."""
+    count = 0
+    for record in records:
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    key=record.key,
+                    value=record.value,
+                    timestamp=record.timestamp,
+                    headers=record.headers,
+                    partition=record.partition,
+                    on_delivery=_refuse,
+                )
+                break
+            except BufferError:
+                producer.poll(0.5)
+        count += 1
+        if count % 1000 == 0:
+            producer.poll(0)
+    return count
+
+
+def flush(producer: Producer, topic: str) -> None:
+    """Wait until everything handed over is acknowledged."""
+    left = producer.flush(120)
+    if left:
+        raise TimeoutError(f"{left} records of {topic} were not acknowledged within 120 s")
+
+
+def _refuse(error: KafkaError | None, _message: object) -> None:
+    if error is not None:
+        raise KafkaException(error)
+
+
+def random_records(partitions: int, megabytes: int, *, record_bytes: int = 20_000, start: int = 0) -> Iterator[Record]:
+    """Records that no codec makes smaller, evenly over the partitions; the key is the number, counted from `start`."""
+    for number in range(start, start + megabytes * 1_000_000 // record_bytes):
+        yield Record(
+            key=b"%010d" % number,
+            value=os.urandom(record_bytes),
+            timestamp=1_700_000_000_000 + number,
+            headers=[("number", b"%d" % number), ("parity", b"even" if number % 2 == 0 else None)],
+            partition=number % partitions,
+        )
+
+
+def commit_positions(bootstrap: str, group: str, positions: Mapping[tuple[str, int], int]) -> None:
+    """Commit a consumer group's offsets without being a member of it, as a consumer that has left would have."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false"})
+    try:
+        offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
+        for done in consumer.commit(offsets=offsets, asynchronous=False) or []:
+            if done.error:
+                raise KafkaException(done.error)
+    finally:
+        consumer.close()
+
+
+def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+    """The high watermark of each partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    try:
+        found = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        places = {number: TopicPartition(topic, number) for number in found}
+        return {number: consumer.get_watermark_offsets(place, timeout=20)[1] for number, place in places.items()}
+    finally:
+        consumer.close()
+
+
+def topic_names(bootstrap: str) -> set[str]:
+    """All topics but Kafka's own."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_topics(timeout=20).topics
+    return {name for name in found if not name.startswith("__")}

@@ -1,0 +1,172 @@
+"""Backups of a real broker: how the tests fill topics, run backups, and look at what was archived."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark import SparkContext
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.backup.run import run_backup
+from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.log.batch import walk
+from logkeep_engine.log.records import Record, decode
+from logkeep_engine.report import Reporter, Sink
+from logkeep_engine.spark.runner import SparkRunner
+from logkeep_engine.storage import Storage, open_storage
+from logkeep_engine.tasks import TaskRunner
+from tests.cluster.kafka import KafkaBroker
+
+
+class Topics:
+    """Makes and fills topics of one broker."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self.broker = broker
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def create(self, name: str, partitions: int = 1, **config: str) -> str:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(30)
+        return name
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result(30)
+        until = time.monotonic() + 30
+        while name in self.admin.list_topics(timeout=30).topics and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        batch: int = 100,
+        key: Callable[[int], bytes] | None = None,
+    ) -> None:
+        """Batches of `batch` records: the producer holds them back until so many are there."""
+        settings = {
+            "bootstrap.servers": self.broker.bootstrap,
+            "compression.type": codec,
+            "batch.num.messages": batch,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+        producer = Producer(settings)
+        for number, value in enumerate(values):
+            producer.produce(topic, value, key=key(number) if key else None, partition=partition)
+        assert producer.flush(60) == 0
+
+    def transaction(self, topic: str, values: Iterable[bytes], *, commit: bool, partition: int = 0) -> None:
+        producer = self.open_transaction(topic, values, partition=partition)
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+    def open_transaction(self, topic: str, values: Iterable[bytes], *, partition: int = 0) -> Producer:
+        """A producer whose transaction has sent `values` and is still open."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "transactional.id": secrets.token_hex(8)})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(30) == 0
+        return producer
+
+    def commit_position(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        consumer.close()
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        where = TopicPartition(topic, partition, before)
+        for future in self.admin.delete_records([where]).values():
+            future.result(30)
+
+    def log(self, topic: str, partition: int = 0) -> bytes:
+        """The partition's log as it lies on the broker's disk."""
+        files = sorted((self.broker.data_dir / f"{topic}-{partition}").glob("*.log"))
+        return b"".join(file.read_bytes() for file in files)
+
+
+@dataclass
+class Backups:
+    """Runs backups into one storage and opens what they made."""
+
+    broker: KafkaBroker
+    context: SparkContext
+    storage_spec: Mapping[str, Any]
+    environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    wrap: Callable[[TaskRunner], TaskRunner] = lambda runner: runner
+
+    def spec(self, *include: str, **changes: Any) -> dict[str, Any]:
+        return {
+            "cluster": {"bootstrapServers": [self.broker.bootstrap]},
+            "topics": {"include": list(include)},
+            "storage": dict(self.storage_spec),
+            **changes,
+        }
+
+    def run(self, *include: str, run_id: str = "", sinks: Sequence[Sink] = (), **changes: Any) -> RunResult:
+        """One run over the topics that `include` matches; `changes` are fields of the spec."""
+        spec = self.spec(*include, **changes)
+        request = RunRequest("KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec)
+        reporter = Reporter(request.run_id, *sinks)
+        result = run_backup(
+            request, parse_backup(spec), lambda: self.wrap(SparkRunner(self.context)), reporter, self.environ
+        )
+        reporter.finish(result)
+        return result
+
+    @property
+    def storage(self) -> Storage:
+        return open_storage(StorageSpec.model_validate(dict(self.storage_spec)), self.environ)
+
+    @property
+    def archive(self) -> Archive:
+        return Archive.open(self.storage)
+
+    def state(self) -> ArchiveState:
+        return self.archive.load()
+
+    def segments(self, topic: str, partition: int = 0) -> list[SegmentEntry]:
+        """Of all incarnations of the topic."""
+        state = self.state()
+        ids = [entry.topic_id for entry in state.topics.values() if entry.name == topic]
+        return [entry for topic_id in ids for entry in state.segments.get((topic_id, partition), ())]
+
+    def log(self, topic: str, partition: int = 0) -> bytes:
+        """The archived batches of a partition, in order."""
+        storage = self.storage
+        return b"".join(storage.read(entry.stem(topic) + names.LOG) for entry in self.segments(topic, partition))
+
+    def records(self, topic: str, partition: int = 0) -> list[Record]:
+        """The archived records, those of aborted transactions included."""
+        log = self.log(topic, partition)
+        return [record for at, header in walk(log) if not header.is_control for record in decode(log, at)]
+
+    def faults(self) -> list[str]:
+        return [str(fault) for fault in verify(self.archive).faults]
+
+
+def numbers(count: int, size: int = 100, first: int = 0) -> list[bytes]:
+    """Values that tell what they are, not quite compressible."""
+    return [b"%d " % (first + number) + secrets.token_hex(size // 2).encode()[: size - 12] for number in range(count)]
+
+
+def folder_spec(folder: Path) -> dict[str, Any]:
+    return {"uri": f"file://{folder}"}

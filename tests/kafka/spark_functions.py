@@ -1,0 +1,53 @@
+"""Functions that tests of the task runner send to Python workers."""
+
+import os
+import time
+from pathlib import Path
+
+from logkeep_engine.errors import BrokerUnavailable, StorageRefused
+from logkeep_engine.tasks import PartitionUpdate, TaskContext
+
+
+def double(item: int, context: TaskContext) -> int:
+    return 2 * item
+
+
+def slow_for_odd(item: int, context: TaskContext) -> int:
+    if item % 2:
+        time.sleep(3)
+    return item
+
+
+def refused(item: int, context: TaskContext) -> int:
+    """Leaves a file a call; `item` 0 is refused for good."""
+    if item == 0:
+        raise StorageRefused("Bucket b: no.", hint="Ask for access.")
+    time.sleep(20)
+    return item
+
+
+def unavailable_until(item: tuple[str, int], context: TaskContext) -> int:
+    """Succeeds on the attempt that `item` names, and leaves a line a call in a file."""
+    file, works_at = item
+    with Path(file).open("a") as out:
+        out.write(f"{context.attempt}\n")
+    if context.attempt < works_at:
+        raise BrokerUnavailable(f"Attempt {context.attempt}: nobody there.", hint="Look.")
+    return context.attempt
+
+
+def broken(item: int, context: TaskContext) -> int:
+    return {"a": 1}["b"] if item == 1 else item
+
+
+def dies(item: int, context: TaskContext) -> int:
+    if item == 1:
+        os._exit(3)
+    return item
+
+
+def reports(item: int, context: TaskContext) -> int:
+    for at in range(1, 4):
+        context.report([PartitionUpdate("orders", item, item, at, at * 10, at * 100)])
+        time.sleep(0.1)
+    return item

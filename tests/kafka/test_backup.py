@@ -1,0 +1,514 @@
+"""Backups of a real broker with local Spark: what is archived is what the broker has, whatever happens meanwhile."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pyspark import SparkContext
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import Outcome
+from logkeep_engine.backup import plan as planning
+from logkeep_engine.backup.plan import REASON_DELETED, Piece
+from logkeep_engine.backup.task import Setting, archive_pieces
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import Progress, RunRequest, RunResult
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.log.batch import walk
+from logkeep_engine.log.segment import read_txn_index
+from logkeep_engine.report import CallbackSink
+from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture
+def topics(kafka: KafkaBroker) -> Topics:
+    return Topics(kafka)
+
+
+@pytest.fixture
+def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
+    """Into a folder of this test's own."""
+    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
+
+
+@pytest.fixture
+def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
+    """Into a bucket of this test's own."""
+    spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
+    return Backups(kafka, spark_context, spec)
+
+
+@pytest.mark.parametrize("where", ["backups", "s3_backups"])
+def test_archives_the_broker_s_bytes_of_every_codec(
+    where: str, topics: Topics, unique: str, request: pytest.FixtureRequest
+) -> None:
+    backups: Backups = request.getfixturevalue(where)
+    for codec in CODECS:
+        topics.create(f"{unique}-{codec}", 2)
+        for partition in range(2):
+            topics.produce(f"{unique}-{codec}", numbers(1000), partition=partition, codec=codec)
+    topics.commit_position(f"{unique}-group", f"{unique}-lz4", 700)
+    result = backups.run(f"{unique}-.*")
+    assert (result.outcome, result.message) == ("Succeeded", "")
+    assert (result.topics, result.partitions, result.records, result.groups) == (5, 10, 10_000, 1)
+    total = 0
+    for codec in CODECS:
+        for partition in range(2):
+            log = backups.log(f"{unique}-{codec}", partition)
+            assert log == topics.log(f"{unique}-{codec}", partition)
+            assert {header.codec.name.lower() for _, header in walk(log)} == {codec}
+            total += len(log)
+    assert result.bytes == total
+    assert backups.faults() == []
+    (group,) = backups.state().groups
+    assert (group.group_id, group.topic, group.offset) == (f"{unique}-group", f"{unique}-lz4", 700)
+
+
+def test_second_run_archives_what_is_new_and_a_third_nothing(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique, 2)
+    topics.produce(unique, numbers(500))
+    first = backups.run(unique)
+    before = {info.path for info in backups.storage.list(names.TOPICS)}
+    topics.produce(unique, numbers(300, first=500))
+    second = backups.run(unique)
+    third = backups.run(unique)
+    assert [run.records for run in (first, second, third)] == [500, 300, 0]
+    assert [run.epoch for run in (first, second, third)] == [1, 2, 3]
+    assert before < {info.path for info in backups.storage.list(names.TOPICS)}
+    assert [entry.base_offset for entry in backups.segments(unique)] == [0, 500]
+    assert backups.log(unique) == topics.log(unique)
+    assert backups.faults() == []
+
+
+def test_chunks_and_segments_cut_a_partition_without_losing_or_doubling_a_batch(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 1 << 20)
+    topics.create(unique)
+    topics.produce(unique, numbers(30_000, 300), batch=77)
+    result = backups.run(unique, segment={"maxBytes": "1Mi"})
+    log = topics.log(unique)
+    assert result.outcome == "Succeeded"
+    assert backups.log(unique) == log
+    segments = backups.segments(unique)
+    assert len(segments) > len(log) >> 20
+    assert max(entry.bytes for entry in segments) <= 1 << 20
+    assert backups.faults() == []
+
+
+def test_progress_reaches_all_of_the_partitions(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique, 3)
+    for partition in range(2):
+        topics.produce(unique, numbers(2000), partition=partition)
+    seen: list[Progress] = []
+    backups.run(unique, sinks=[CallbackSink(seen.append)])
+    last = seen[-1]
+    assert (last.phase, last.percent, last.records) == ("Finishing", 100, 4000)
+    assert (last.topics, last.partitions, last.partitions_done) == (1, 3, 3)
+    assert last.bytes == sum(len(topics.log(unique, partition)) for partition in range(2))
+    assert [(shown.partition, shown.at, shown.end) for shown in last.partitions_shown] == [
+        (0, 2000, 2000),
+        (1, 2000, 2000),
+    ]
+
+
+def test_transactions_keep_their_batches_markers_and_aborts(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.transaction(unique, numbers(10), commit=True)
+    topics.transaction(unique, numbers(10), commit=False)
+    topics.produce(unique, numbers(10))
+    topics.transaction(unique, numbers(10), commit=False)
+    topics.transaction(unique, numbers(10), commit=True)
+    result = backups.run(unique)
+    assert result.outcome == "Succeeded"
+    assert backups.log(unique) == topics.log(unique)
+    (segment,) = backups.segments(unique)
+    assert (segment.transactional, segment.control, segment.records) == (True, True, 50)
+    ours = read_txn_index(backups.storage.read(segment.stem(unique) + names.TXNINDEX))
+    (theirs,) = (topics.broker.data_dir / f"{unique}-0").glob("*.txnindex")
+    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in ours] == [
+        (txn.producer_id, txn.first_offset, txn.last_offset) for txn in read_txn_index(theirs.read_bytes())
+    ]
+    assert len(ours) == 2
+    assert backups.faults() == []
+
+
+def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_below(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    """The abort marker lies past the end of the run: without a word about it the records would look committed."""
+    topics.create(unique)
+    aborted = topics.open_transaction(unique, numbers(5))
+    still_open = topics.open_transaction(unique, numbers(5))
+    aborted.abort_transaction(30)
+    topics.commit_position(f"{unique}-group", unique, 9)
+    first = backups.run(unique)
+    assert (first.outcome, first.records) == ("Succeeded", 5)
+    (segment,) = backups.segments(unique)
+    (txn,) = read_txn_index(backups.storage.read(segment.stem(unique) + names.TXNINDEX))
+    assert (txn.first_offset, txn.last_offset) == (0, 4)
+    assert [group.offset for group in backups.state().groups] == [5], "no position past the archived end"
+    still_open.commit_transaction(30)
+    second = backups.run(unique)
+    assert (second.outcome, second.records) == ("Succeeded", 5)
+    assert backups.log(unique) == topics.log(unique)
+    later = backups.segments(unique)[1]
+    (txn,) = read_txn_index(backups.storage.read(later.stem(unique) + names.TXNINDEX))
+    assert (txn.first_offset, txn.last_offset) == (0, 10)
+
+
+def test_compacted_topic_is_archived_with_its_gaps(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(
+        unique,
+        cleanup_policy="compact",
+        segment_bytes="1048576",
+        min_cleanable_dirty_ratio="0.01",
+        max_compaction_lag_ms="200",
+    )
+    topics.produce(unique, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50), batch=20)
+    topics.produce(unique, numbers(10), key=lambda number: b"last %d" % number)
+    folder = topics.broker.data_dir / f"{unique}-0"
+    until = time.monotonic() + 60
+    size = len(topics.log(unique))
+    while len(topics.log(unique)) > size // 2 and time.monotonic() < until:
+        time.sleep(0.3)
+    assert len(topics.log(unique)) < size, f"the cleaner has not been at {folder}"
+    result = backups.run(unique)
+    assert result.outcome == "Succeeded"
+    assert any(entry.gaps for entry in backups.segments(unique))
+    state = backups.state()
+    ((start, end),) = [item for ranges in state.coverage.values() for item in ranges]
+    assert (start, end) == (0, 12_010)
+    assert backups.faults() == []
+    assert {record.key for record in backups.records(unique)} >= {b"%d" % number for number in range(50)}
+
+
+def test_log_that_starts_inside_a_batch_is_archived_from_there(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    values = numbers(100)
+    topics.produce(unique, values, codec="zstd")
+    topics.produce(unique, numbers(100), codec="zstd")
+    topics.delete_records(unique, 37)
+    result = backups.run(unique)
+    assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 163, 0)
+    records = backups.records(unique)
+    assert [record.offset for record in records] == list(range(37, 200))
+    assert [record.value for record in records[:63]] == values[37:]
+    second_batch = [at for at, _ in walk(topics.log(unique))][1]
+    assert backups.log(unique).endswith(topics.log(unique)[second_batch:])
+    assert backups.faults() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome", "code"),
+    [("Fail", "Failed", ExitCode.DATA_LOSS), ("Record", "Succeeded", ExitCode.OK)],
+)
+def test_records_gone_before_they_were_archived_are_named(
+    backups: Backups, topics: Topics, unique: str, policy: str, outcome: str, code: ExitCode
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100))
+    assert backups.run(unique).outcome == "Succeeded"
+    topics.produce(unique, numbers(200))
+    topics.delete_records(unique, 150)
+    result = backups.run(unique, onDataLoss=policy)
+    assert (result.outcome, result.exit_code, result.records) == (outcome, int(code), 150)
+    assert (result.loss_total, result.loss_offsets) == (1, 50)
+    (fact,) = result.loss
+    assert (fact.topic, fact.partition, fact.start, fact.end) == (unique, 0, 100, 150)
+    if code is ExitCode.DATA_LOSS:
+        assert result.error_code == "DataLoss"
+        assert f"topic '{unique}' partition 0 offsets [100, 150)" in result.message
+    assert [record.offset for record in backups.records(unique)] == [*range(100), *range(150, 300)]
+    assert backups.faults() == []
+    again = backups.run(unique)
+    assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0), "told once, recorded for good"
+
+
+def test_recreated_topic_is_another_incarnation(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100))
+    backups.run(unique)
+    topics.delete(unique)
+    topics.create(unique)
+    topics.produce(unique, numbers(30))
+    result = backups.run(unique)
+    assert (result.outcome, result.records) == ("Succeeded", 30)
+    assert [(entry.base_offset, entry.records) for entry in backups.segments(unique)] == [(0, 100), (0, 30)]
+    assert len({entry.topic_id for entry in backups.segments(unique)}) == 2
+    assert backups.faults() == []
+
+
+@dataclass
+class Meanwhile:
+    """Lets something happen in the cluster after the tasks have read and before their receipts are committed."""
+
+    runner: TaskRunner
+    act: Callable[[], None]
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+    ) -> None:
+        results: list[tuple[int, R]] = []
+        self.runner.run(work, function, lambda index, result: results.append((index, result)), on_update)
+        self.act()
+        for index, result in results:
+            on_result(index, result)
+
+
+@pytest.mark.parametrize(("again", "word"), [(True, "created again"), (False, "deleted")])
+def test_topic_that_goes_during_the_run_becomes_a_loss_not_data(
+    backups: Backups, topics: Topics, unique: str, again: bool, word: str
+) -> None:
+    for name in (unique, f"{unique}-stays"):
+        topics.create(name)
+        topics.produce(name, numbers(100))
+
+    def act() -> None:
+        topics.delete(unique)
+        if again:
+            topics.create(unique)
+
+    backups.wrap = lambda runner: Meanwhile(runner, act)
+    result = backups.run(f"{unique}.*", onDataLoss="Record")
+    assert (result.outcome, result.records) == ("Succeeded", 100)
+    (fact,) = result.loss
+    assert (fact.topic, fact.start, fact.end) == (unique, 0, 100)
+    assert word in fact.reason
+    assert backups.segments(unique) == []
+    assert backups.log(f"{unique}-stays") == topics.log(f"{unique}-stays")
+
+
+def test_pattern_without_a_topic_is_refused_naming_what_exists(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    result = backups.run(f"no-{unique}", f"{unique}x")
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "NoTopicMatches")
+    assert f"'no-{unique}', '{unique}x'" in result.message
+    assert "The cluster has" in result.message
+    assert backups.state().runs[result.run_id].outcome is Outcome.FAILED
+
+
+def test_internal_topics_are_left_out_unless_asked_for(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.commit_position(f"{unique}-group", unique, 0)  # makes __consumer_offsets
+    backups.run(unique, "__consumer_offsets")
+    assert {topic.name for topic in backups.state().topics.values()} == {unique}
+    result = backups.run("__consumer_offsets", topics={"include": ["__consumer_offsets"], "internal": True})
+    assert result.outcome == "Succeeded"
+    assert "__consumer_offsets" in {topic.name for topic in backups.state().topics.values()}
+
+
+def test_unreachable_broker_may_be_tried_again(backups: Backups, unique: str) -> None:
+    result = backups.run(unique, cluster={"bootstrapServers": ["127.0.0.1:1"]})
+    assert (result.exit_code, result.error_code) == (int(ExitCode.FAILED), "BrokerUnavailable")
+    assert "127.0.0.1:1" in result.message
+    assert backups.storage.list() == []
+
+
+def test_archive_of_another_cluster_is_refused(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    Archive.create_or_open(backups.storage, "another-cluster-id-123")
+    result = backups.run(unique)
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "ArchiveMismatch")
+    assert "another-cluster-id-123" in result.message
+
+
+def test_archive_that_another_run_writes_is_left_alone(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    archive = Archive.create_or_open(backups.storage, topics.broker.cluster_id)
+    with archive.begin_run("the-other"):
+        result = backups.run(unique)
+    assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveBusy")
+    assert "the-other" in result.message
+    assert list(backups.state().runs) == ["the-other"]
+
+
+def test_fenced_run_stops_without_a_word_in_the_archive(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(10))
+    backups.wrap = lambda runner: Meanwhile(runner, lambda: backups.archive.begin_run("mine").close())
+    result = backups.run(unique, run_id="mine")
+    assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveFenced")
+    run = backups.state().runs["mine"]
+    assert (run.outcome, run.epoch, run.segments) == (Outcome.RUNNING, 2, 0)
+
+
+def test_batch_that_is_damaged_on_the_broker_stops_its_partition_only(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    topics.create(unique, 2)
+    for partition in range(2):
+        topics.produce(unique, numbers(1000), partition=partition)
+    file = topics.broker.data_dir / f"{unique}-0" / "00000000000000000000.log"
+    log = bytearray(file.read_bytes())
+    position, header = list(walk(log))[4]
+    with file.open("r+b") as disk:
+        disk.seek(position + header.size - 1)
+        disk.write(bytes([log[position + header.size - 1] ^ 1]))
+    result = backups.run(unique)
+    assert (result.exit_code, result.error_code) == (int(ExitCode.FAILED), "CorruptBatch")
+    assert f"'{unique}' partition 0" in result.message
+    assert f"offset {header.base_offset}" in result.message
+    assert backups.log(unique, 0) == bytes(log[:position]), "what lies before the damage is archived"
+    assert backups.log(unique, 1) == topics.log(unique, 1)
+    assert backups.faults() == []
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A task's context outside of Spark."""
+
+    attempt: int = 0
+
+    def report(self, updates: Sequence[PartitionUpdate]) -> None:
+        """Nobody listens."""
+
+
+def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(10))
+    connection = connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})
+    another_incarnation = Piece(0, unique, "AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, 1, 1000)
+    (done,) = archive_pieces(Setting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
+    assert done.receipt is not None
+    ((start, end, reason),) = [(gap.start, gap.end, gap.reason) for gap in done.receipt.gaps]
+    assert (start, end, reason) == (0, 10, REASON_DELETED)
+    assert backups.storage.list() == []
+
+
+# ---- the driver's process
+
+
+def driver(backups: Backups, folder: Path, request: RunRequest, master: str = "local[1]") -> subprocess.Popen[str]:
+    """The driver as the Job starts it, but for `--master`."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "request.json"
+    file.write_text(request.to_json())
+    environ = backups.environ | {
+        "PYTHONPATH": ":".join(path for path in sys.path if path),
+        ENV_TERMINATION_LOG: str(folder / "termination-log"),
+    }
+    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(file), "--master", master]
+    return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+
+
+def told(folder: Path) -> RunResult:
+    return RunResult.from_json((folder / "termination-log").read_text())
+
+
+def many_partitions(topics: Topics, name: str, count: int = 24) -> None:
+    topics.create(name, count)
+    values = numbers(4000, 1000)
+    for partition in range(count):
+        topics.produce(name, values, partition=partition)
+
+
+def wait_for_receipts(process: subprocess.Popen[str], archive: Path) -> None:
+    """Until the run has committed something: commits 0 and 1 are its begin and its topics."""
+    until = time.monotonic() + 120
+    while not (archive / names.commit_path(2)).exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_driver_killed_in_the_middle_goes_on_where_it_was(
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path
+) -> None:
+    many_partitions(topics, unique)
+    request = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique))
+    process = driver(backups, tmp_path / "one", request)
+    wait_for_receipts(process, tmp_path / "archive")
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
+    before = backups.state()
+    done = len(before.segments)
+    assert 0 < done < 24
+    topics.produce(unique, numbers(10))  # after the plan: not part of this run
+    process = driver(backups, tmp_path / "two", request)
+    output = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, output
+    result = told(tmp_path / "two")
+    assert (result.outcome, result.records, result.epoch) == ("Succeeded", 24 * 4000, 2)
+    state = backups.state()
+    assert {range_ for ranges in state.coverage.values() for range_ in ranges} == {(0, 4000)}
+    assert all(state.segments[key] == before.segments[key] for key in before.segments)
+    for partition in range(24):
+        assert [record.offset for record in backups.records(unique, partition)] == list(range(4000))
+    assert backups.faults() == []
+    assert backups.run(unique).records == 10
+
+
+def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path
+) -> None:
+    many_partitions(topics, unique)
+    request = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique))
+    process = driver(backups, tmp_path / "one", request)
+    wait_for_receipts(process, tmp_path / "archive")
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=60)[1]
+    assert process.returncode == int(ExitCode.INTERRUPTED), output
+    assert told(tmp_path / "one").error_code == "Interrupted"
+    assert backups.state().runs["the-run"].outcome is Outcome.FAILED
+    result = backups.run(unique, run_id="the-run")
+    assert (result.outcome, result.records) == ("Succeeded", 24 * 4000)
+    assert backups.faults() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"topics": {"include": ["["]}}, "spec.topics.include[0]"),
+        ({"colour": "red"}, "spec.colour: unknown field"),
+        ({"storage": {"uri": "ftp://somewhere"}}, "spec.storage.uri"),
+    ],
+)
+def test_driver_refuses_a_wrong_spec_naming_the_field(
+    backups: Backups, unique: str, tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    request = RunRequest("KafkaBackup", "test", "test", "the-run", {**backups.spec(unique), **change})
+    process = driver(backups, tmp_path / "one", request)
+    output = process.communicate(timeout=60)[1]
+    assert process.returncode == int(ExitCode.REFUSED), output
+    result = told(tmp_path / "one")
+    assert (result.error_code, says in result.message) == ("InvalidSpec", True), result
+
+
+def test_driver_refuses_a_request_it_does_not_know(backups: Backups, unique: str, tmp_path: Path) -> None:
+    request = RunRequest("KafkaMove", "test", "test", "the-run", backups.spec(unique))
+    process = driver(backups, tmp_path / "one", request)
+    process.communicate(timeout=60)
+    assert process.returncode == int(ExitCode.REFUSED)
+    file = tmp_path / "one" / "request.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
+    command = [*process.args[:-2]]  # type: ignore[index]
+    again = subprocess.run(
+        command,
+        env=backups.environ | {"PYTHONPATH": ":".join(sys.path), ENV_TERMINATION_LOG: str(tmp_path / "told")},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == int(ExitCode.REFUSED)
+    assert "format 99" in RunResult.from_json((tmp_path / "told").read_text()).message

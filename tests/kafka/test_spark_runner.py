@@ -1,0 +1,157 @@
+"""Work on real Spark executors: results while others run, errors as they were raised, progress that may be lost."""
+
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
+from logkeep_engine.spark.runner import SparkRunner, _Context, _Listener
+from logkeep_engine.spark.session import kubernetes_conf, master_conf
+from logkeep_engine.tasks import PartitionUpdate
+from tests.kafka import spark_functions as functions
+
+
+@pytest.fixture
+def runner(spark_context: SparkContext) -> SparkRunner:
+    return SparkRunner(spark_context)
+
+
+def ignore(update: PartitionUpdate) -> None:
+    pass
+
+
+def test_every_result_arrives_once(runner: SparkRunner) -> None:
+    results: list[tuple[int, int]] = []
+    runner.run(list(range(40)), functions.double, lambda index, value: results.append((index, value)), ignore)
+    assert sorted(results) == [(number, 2 * number) for number in range(40)]
+
+
+def test_no_work_is_done_at_once(runner: SparkRunner) -> None:
+    runner.run([], functions.double, lambda index, value: pytest.fail("a result of nothing"), ignore)
+
+
+def test_results_arrive_while_other_tasks_run(runner: SparkRunner) -> None:
+    started = time.monotonic()
+    arrived: dict[int, float] = {}
+
+    def note(_: int, value: int) -> None:
+        arrived[value] = time.monotonic() - started
+
+    runner.run([0, 1], functions.slow_for_odd, note, ignore)
+    assert arrived[1] - arrived[0] > 1
+
+
+def test_error_that_trying_again_cannot_change_is_raised_at_once(runner: SparkRunner) -> None:
+    started = time.monotonic()
+    with pytest.raises(StorageRefused) as caught:
+        runner.run([0, 1], functions.refused, lambda index, value: None, ignore)
+    assert (caught.value.message, caught.value.hint) == ("Bucket b: no.", "Ask for access.")
+    assert time.monotonic() - started < 10, "the other task was not waited for"
+
+
+def test_error_that_may_pass_is_tried_again(runner: SparkRunner, tmp_path: Path) -> None:
+    results: list[int] = []
+    calls = tmp_path / "calls"
+    runner.run([(str(calls), 2)], functions.unavailable_until, lambda _, value: results.append(value), ignore)
+    assert results == [2]
+    assert calls.read_text().split() == ["0", "1", "2"]
+
+
+def test_last_attempt_s_error_arrives_as_it_was(runner: SparkRunner, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    with pytest.raises(BrokerUnavailable) as caught:
+        runner.run([(str(calls), 99)], functions.unavailable_until, lambda index, value: None, ignore)
+    assert str(caught.value) == "Attempt 3: nobody there. Look."
+    assert calls.read_text().split() == ["0", "1", "2", "3"]
+
+
+def test_exception_that_is_none_of_ours_names_its_class(runner: SparkRunner) -> None:
+    with pytest.raises(TaskFailed, match="KeyError: 'b'"):
+        runner.run([0, 1], functions.broken, lambda index, value: None, ignore)
+
+
+def test_worker_that_dies_fails_the_run_with_what_spark_says(runner: SparkRunner) -> None:
+    results: list[int] = []
+    with pytest.raises(SparkFailed, match=r"Python worker exited unexpectedly|failed 4 times"):
+        runner.run([0, 1], functions.dies, lambda _, value: results.append(value), ignore)
+    assert results == [0]
+
+
+def test_exception_of_the_caller_cancels_the_tasks(runner: SparkRunner, spark_context: SparkContext) -> None:
+    def stop(index: int, value: int) -> None:
+        raise RuntimeError("fenced")
+
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match="fenced"):
+        runner.run(list(range(30)), functions.slow_for_odd, stop, ignore)
+    assert time.monotonic() - started < 15
+    assert list(spark_context.statusTracker().getActiveJobsIds()) == []
+
+
+def test_progress_arrives_while_tasks_run(runner: SparkRunner) -> None:
+    updates: list[PartitionUpdate] = []
+    runner.run([0, 1], functions.reports, lambda index, value: None, updates.append)
+    assert PartitionUpdate("orders", 1, 1, 3, 30, 300) in updates
+    assert len(updates) == 6
+
+
+def test_listener_takes_no_line_without_the_token() -> None:
+    updates: list[PartitionUpdate] = []
+    with _Listener("127.0.0.1", updates.append) as listener:
+        for first in (b"wrong\n", b"", b"\xff\xfe\n"):
+            with socket.create_connection(listener.address, timeout=5) as connection:
+                connection.sendall(first + b'["orders", 0, 0, 1, 1, 1]\n')
+                connection.settimeout(5)
+                connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):
+                    assert connection.recv(1) == b""
+        context = _Context(0, listener.address, listener.token)
+        context.report([PartitionUpdate("orders", 0, 0, 1, 1, 1)])
+        until = time.monotonic() + 5
+        while not updates and time.monotonic() < until:
+            time.sleep(0.01)
+        context.close()
+    assert updates == [PartitionUpdate("orders", 0, 0, 1, 1, 1)]
+
+
+def test_task_without_a_listener_goes_on_silently() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    context = _Context(0, address, "token")
+    started = time.monotonic()
+    for at in range(100):
+        context.report([PartitionUpdate("orders", 0, 0, at, 1, 1)])
+    context.close()
+    assert time.monotonic() - started < 3
+
+
+def test_kubernetes_needs_a_pod() -> None:
+    with pytest.raises(SpecError, match="LOGKEEP_POD_NAME, LOGKEEP_POD_IP"):
+        kubernetes_conf({}, {})
+
+
+def test_kubernetes_settings_that_make_the_run_safe_cannot_be_overridden() -> None:
+    environ = {
+        "LOGKEEP_POD_NAME": "backup-orders-20261121-with-a-very-long-name-indeed-x7k2p",
+        "LOGKEEP_POD_IP": "10.1.2.3",
+        "LOGKEEP_POD_NAMESPACE": "kafka",
+        "KUBERNETES_SERVICE_HOST": "fd00::1",
+        "KUBERNETES_SERVICE_PORT": "443",
+    }
+    asked = {"spark.executor.memory": "2g", "spark.driver.host": "elsewhere", "spark.speculation": "true"}
+    conf = kubernetes_conf(asked, environ)
+    assert conf.get("spark.executor.memory") == "2g"
+    assert conf.get("spark.driver.host") == "10.1.2.3"
+    assert conf.get("spark.speculation") == "false"
+    assert conf.get("spark.master") == "k8s://https://[fd00::1]:443"
+    assert len(str(conf.get("spark.kubernetes.executor.podNamePrefix"))) <= 46
+
+
+@pytest.mark.parametrize("master", ["yarn", "local[0]", "local[x]"])
+def test_masters_that_are_not_known_are_refused(master: str) -> None:
+    with pytest.raises(SpecError, match="--master"):
+        master_conf(master, {}, {})

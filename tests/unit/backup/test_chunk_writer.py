@@ -1,0 +1,299 @@
+"""From fetched bytes to segments: who owns a batch, where segments end, what is written when the log moves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.model import Receipt
+from logkeep_engine.backup.plan import REASON_RETENTION, Piece
+from logkeep_engine.backup.task import ChunkWriter, Setting, trim
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.log.batch import check_crc, parse_header, seal, walk
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, decode, encode
+from logkeep_engine.log.segment import AbortedTxn, read_txn_index
+from logkeep_engine.storage import Storage, open_uri
+
+TOPIC_ID = "a" * 22
+ABORT, COMMIT = 0, 1
+
+
+def batch(offset: int, count: int = 10, *, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
+    records = [Record(offset + n, 1_700_000_000_000 + n, b"k", b"v%d" % (offset + n), ()) for n in range(count)]
+    return encode(records, codec=codec, base_offset=offset, producer_id=producer, transactional=producer >= 0)
+
+
+def marker(offset: int, producer: int, kind: int) -> bytes:
+    key = b"\x00\x00" + kind.to_bytes(2, "big")
+    data = bytearray(
+        encode(
+            [Record(offset, 1_700_000_000_000, key, b"\x00" * 6, ())],
+            codec=Codec.NONE,
+            base_offset=offset,
+            producer_id=producer,
+            transactional=True,
+        )
+    )
+    data[22] |= 0x20
+    seal(data)
+    return bytes(data)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}")
+
+
+def writer(
+    storage: Storage, start: int, end: int, *, limit: int = 1 << 20, attempt: int = 0, done_below: int = 0
+) -> ChunkWriter:
+    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below)
+    return ChunkWriter(Setting(connection, storage, 7, limit), piece, attempt)
+
+
+def absorb(chunk: ChunkWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = (), log_start: int = 0) -> None:
+    chunk.absorb(memoryview(b"".join(batches)), aborted, log_start)
+
+
+def done(chunk: ChunkWriter) -> Receipt:
+    receipt = chunk.finish(chunk.piece.end)
+    assert receipt is not None
+    return receipt
+
+
+def written(storage: Storage, receipt: Receipt) -> bytes:
+    return b"".join(storage.read(entry.stem("orders") + names.LOG) for entry in receipt.segments)
+
+
+def covered(receipt: Receipt) -> list[tuple[int, int]]:
+    return [(item.start, item.end) for item in receipt.coverage]
+
+
+def test_batches_are_written_as_they_are(storage: Storage) -> None:
+    chunk = writer(storage, 0, 30)
+    absorb(chunk, batch(0), batch(10))
+    absorb(chunk, batch(20))
+    receipt = done(chunk)
+    assert written(storage, receipt) == batch(0) + batch(10) + batch(20)
+    assert covered(receipt) == [(0, 30)]
+    assert (chunk.records, chunk.at) == (30, 30)
+    assert {info.path.rsplit("/", 1)[1] for info in storage.list()} == {
+        f"00000000000000000000.0000000007{suffix}" for suffix in (".log", ".index", ".timeindex")
+    }
+
+
+def test_neighbours_share_a_batch_between_them_by_its_base_offset(storage: Storage) -> None:
+    batches = [batch(0), batch(10), batch(20)]
+    first, second = writer(storage, 0, 15), writer(storage, 15, 30)
+    absorb(first, *batches)
+    absorb(second, *batches[1:])
+    receipts = [done(first), done(second)]
+    assert [written(storage, receipt) for receipt in receipts] == [batches[0] + batches[1], batches[2]]
+    assert [covered(receipt) for receipt in receipts] == [[(0, 15)], [(15, 30)]]
+
+
+def test_chunk_inside_one_batch_is_covered_without_a_segment(storage: Storage) -> None:
+    chunk = writer(storage, 3, 7)
+    absorb(chunk, batch(0))
+    receipt = done(chunk)
+    assert (covered(receipt), receipt.segments) == ([(3, 7)], ())
+
+
+def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage) -> None:
+    chunk = writer(storage, 4, 20)
+    absorb(chunk, batch(0, codec=Codec.ZSTD), batch(10), log_start=4)
+    receipt = done(chunk)
+    log = written(storage, receipt)
+    assert [r.offset for at, _ in walk(log) for r in decode(log, at)] == list(range(4, 20))
+    assert log.endswith(batch(10))
+    assert (receipt.segments[0].base_offset, covered(receipt)) == (4, [(4, 20)])
+
+
+def test_batch_that_an_earlier_segment_holds_is_not_archived_again(storage: Storage) -> None:
+    chunk = writer(storage, 4, 20, done_below=10)
+    assert chunk.at == 10
+    absorb(chunk, batch(0), batch(10), log_start=4)
+    receipt = done(chunk)
+    assert written(storage, receipt) == batch(10)
+    assert covered(receipt) == [(4, 20)]
+
+
+def test_gap_ends_segment_and_coverage(storage: Storage) -> None:
+    chunk = writer(storage, 0, 60)
+    absorb(chunk, batch(0))
+    chunk.skip_to(35, REASON_RETENTION)
+    absorb(chunk, batch(30), batch(40), batch(50), log_start=35)
+    receipt = done(chunk)
+    assert covered(receipt) == [(0, 10), (35, 60)]
+    assert [(gap.start, gap.end, gap.reason) for gap in receipt.gaps] == [(10, 35, REASON_RETENTION)]
+    assert [(entry.base_offset, entry.next_offset) for entry in receipt.segments] == [(0, 10), (35, 60)]
+
+
+def test_gap_never_reaches_past_the_chunk(storage: Storage) -> None:
+    chunk = writer(storage, 0, 20)
+    chunk.skip_to(500, REASON_RETENTION)
+    receipt = done(chunk)
+    assert ([(gap.start, gap.end) for gap in receipt.gaps], receipt.coverage) == ([(0, 20)], ())
+
+
+def test_segment_ends_before_the_batch_that_would_make_it_too_large(storage: Storage) -> None:
+    size = len(batch(10))
+    chunk = writer(storage, 10, 60, limit=2 * size)
+    absorb(chunk, *(batch(offset) for offset in range(10, 60, 10)))
+    receipt = done(chunk)
+    assert [(entry.base_offset, entry.bytes) for entry in receipt.segments] == [
+        (10, 2 * size),
+        (30, 2 * size),
+        (50, size),
+    ]
+
+
+def test_batch_larger_than_a_segment_has_one_of_its_own(storage: Storage) -> None:
+    chunk = writer(storage, 0, 1020, limit=500)
+    absorb(chunk, batch(0), batch(10, 1000), batch(1010))
+    receipt = done(chunk)
+    assert [entry.base_offset for entry in receipt.segments] == [0, 10, 1010]
+
+
+def test_segment_ends_where_offsets_no_longer_fit_into_its_index(storage: Storage) -> None:
+    chunk = writer(storage, 0, 2**33)
+    absorb(chunk, batch(0), batch(2**31 - 10), batch(2**32))
+    receipt = done(chunk)
+    assert [entry.base_offset for entry in receipt.segments] == [0, 2**32]
+    assert covered(receipt) == [(0, 2**33)]
+
+
+def test_damaged_batch_keeps_what_lies_before_it(storage: Storage) -> None:
+    damaged = bytearray(batch(20))
+    damaged[-1] ^= 1
+    chunk = writer(storage, 0, 40)
+    with pytest.raises(CorruptBatch, match="offset 20"):
+        absorb(chunk, batch(0), batch(10), bytes(damaged), batch(30))
+    assert chunk.at == 20
+    receipt = chunk.finish(chunk.at)
+    assert receipt is not None
+    assert covered(receipt) == [(0, 20)]
+    assert written(storage, receipt) == batch(0) + batch(10)
+
+
+def test_after_a_damaged_answer_the_same_batches_come_again(storage: Storage) -> None:
+    damaged = bytearray(batch(10))
+    damaged[-1] ^= 1
+    chunk = writer(storage, 0, 30)
+    with pytest.raises(CorruptBatch):
+        absorb(chunk, batch(0), bytes(damaged))
+    absorb(chunk, batch(10), batch(20))
+    assert written(storage, done(chunk)) == batch(0) + batch(10) + batch(20)
+
+
+def test_batch_that_overlaps_the_one_before_is_damage(storage: Storage) -> None:
+    chunk = writer(storage, 0, 40)
+    with pytest.raises(CorruptBatch, match="offset 15 reaches past offset 19"):
+        absorb(chunk, batch(0), batch(10), batch(15))
+
+
+def test_nothing_at_all_is_covered(storage: Storage) -> None:
+    chunk = writer(storage, 0, 30)
+    chunk.reach_end()
+    receipt = done(chunk)
+    assert (covered(receipt), receipt.segments, storage.list()) == ([(0, 30)], (), [])
+
+
+def test_abort_leaves_no_log(storage: Storage) -> None:
+    chunk = writer(storage, 0, 30)
+    absorb(chunk, batch(0))
+    chunk.abort()
+    absorb(chunk, batch(10))
+    assert storage.list() == []
+
+
+def test_later_attempts_write_other_objects(storage: Storage) -> None:
+    for attempt in (0, 1):
+        chunk = writer(storage, 0, 10, attempt=attempt)
+        absorb(chunk, batch(0))
+        done(chunk)
+    assert [info.path.rsplit("/", 1)[1] for info in storage.list() if info.path.endswith(".log")] == [
+        "00000000000000000000.0000000007-1.log",
+        "00000000000000000000.0000000007.log",
+    ]
+
+
+def transactions(storage: Storage, receipt: Receipt) -> list[list[tuple[int, int, int]]]:
+    """Per segment (producer, first, last)."""
+    found: list[list[AbortedTxn]] = [
+        read_txn_index(storage.read(entry.stem("orders") + names.TXNINDEX)) if entry.txnindex_bytes else []
+        for entry in receipt.segments
+    ]
+    return [[(txn.producer_id, txn.first_offset, txn.last_offset) for txn in segment] for segment in found]
+
+
+def test_aborted_transactions_are_indexed_with_their_markers(storage: Storage) -> None:
+    chunk = writer(storage, 0, 100)
+    absorb(
+        chunk,
+        batch(0, producer=1),
+        batch(10, producer=2),
+        marker(20, 1, ABORT),
+        marker(21, 2, COMMIT),
+        batch(22, producer=1),
+        marker(32, 1, COMMIT),
+        batch(33, producer=1),
+        marker(43, 1, ABORT),
+        aborted=[(1, 0), (1, 33)],
+    )
+    assert transactions(storage, done(chunk)) == [[(1, 0, 20), (1, 33, 43)]]
+
+
+def test_transaction_that_began_before_the_chunk_has_its_true_first_offset(storage: Storage) -> None:
+    chunk = writer(storage, 50, 100)
+    absorb(chunk, batch(50, producer=1), marker(60, 1, ABORT), aborted=[(1, 12)])
+    assert transactions(storage, done(chunk)) == [[(1, 12, 60)]]
+
+
+def test_aborted_records_are_known_in_every_segment_that_has_some(storage: Storage) -> None:
+    size = len(batch(10, producer=1))
+    chunk = writer(storage, 0, 30, limit=size)
+    absorb(chunk, batch(0, producer=1), batch(10, producer=1), batch(20, producer=2), aborted=[(1, 0)])
+    assert transactions(storage, done(chunk)) == [[(1, 0, 9)], [(1, 0, 19)], []]
+
+
+def test_empty_aborted_transaction_is_not_indexed(storage: Storage) -> None:
+    chunk = writer(storage, 0, 1)
+    absorb(chunk, marker(0, 1, ABORT))
+    assert transactions(storage, done(chunk)) == [[]]
+
+
+def test_trimmed_batch_keeps_what_it_was() -> None:
+    records = [Record(100 + n, 1_700_000_000_000 + n, b"k%d" % n, None, ((b"h", b"x"),)) for n in range(10)]
+    original = bytearray(
+        encode(
+            records, codec=Codec.LZ4, base_offset=100, producer_id=9, producer_epoch=2, base_sequence=2**31 - 3,
+            transactional=True, leader_epoch=5,
+        )
+    )  # fmt: skip
+    trimmed = trim(memoryview(original), 106)
+    assert trimmed is not None
+    header = parse_header(trimmed)
+    check_crc(trimmed, 0, header)
+    assert decode(trimmed) == records[6:]
+    assert (header.base_offset, header.codec, header.producer_id, header.producer_epoch) == (106, Codec.LZ4, 9, 2)
+    assert (header.base_sequence, header.is_transactional, header.leader_epoch) == (3, True, 5)
+
+
+def test_trimmed_batch_keeps_its_append_time() -> None:
+    original = bytearray(batch(0))
+    original[22] |= 0x08
+    seal(original)
+    trimmed = trim(memoryview(original), 5)
+    assert trimmed is not None
+    assert parse_header(trimmed).is_log_append_time
+    assert [record.timestamp for record in decode(trimmed)] == [parse_header(original).max_timestamp] * 5
+
+
+def test_trimming_everything_leaves_no_batch() -> None:
+    assert trim(memoryview(batch(0)), 10) is None

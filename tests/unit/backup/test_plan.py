@@ -1,0 +1,283 @@
+"""What a run will do, from offsets and the archive's state alone."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, TopicEntry
+from logkeep_engine.backup.plan import (
+    MAX_CHUNKS_PER_TASK,
+    REASON_DIVERGED,
+    REASON_RETENTION,
+    BackupPlan,
+    Piece,
+    make_plan,
+    open_pieces,
+    pack,
+    select_groups,
+    select_topics,
+)
+from logkeep_engine.contract.spec import ConsumerGroups, Topics
+from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
+from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+
+MIB = 1 << 20
+
+
+def topic(name: str, partitions: int = 1, *, letter: str = "a", leader: int = 1, internal: bool = False) -> TopicInfo:
+    return TopicInfo(
+        name, letter * 22, tuple(PartitionInfo(number, leader, (1,)) for number in range(partitions)), 1, internal
+    )
+
+
+def archived(*ranges: tuple[int, int], gaps: tuple[tuple[int, int], ...] = ()) -> ArchiveState:
+    """A state in which partition 0 of topic id aaaa... has these ranges."""
+    state = ArchiveState()
+    identity = "a" * 22
+    state.add_facts(
+        [TopicEntry("orders", identity, 1, 1)],
+        [Coverage(identity, 0, start, end) for start, end in ranges],
+        [],
+        [Gap(identity, 0, start, end, "gone") for start, end in gaps],
+    )
+    return state
+
+
+def planned(
+    state: ArchiveState | None = None,
+    *,
+    start: int = 0,
+    end: int = 1000,
+    size: int = MIB,
+    chunk_bytes: int | None = None,
+    groups: tuple[GroupEntry, ...] = (),
+) -> BackupPlan:
+    return make_plan(
+        "run",
+        [topic("orders")],
+        configs={"orders": {"retention.ms": "1000"}},
+        earliest={("orders", 0): start},
+        ends={("orders", 0): end},
+        sizes={("orders", 0): size},
+        state=state or ArchiveState(),
+        groups=groups,
+        chunk_bytes=chunk_bytes,
+    )
+
+
+def bounds(plan: BackupPlan) -> list[tuple[int, int]]:
+    return [(chunk.start, chunk.end) for chunk in plan.chunks]
+
+
+def test_first_run_starts_at_the_log_start() -> None:
+    plan = planned(start=300)
+    assert bounds(plan) == [(300, 1000)]
+    assert plan.gaps == ()
+    assert plan.topics[0].configs == {"retention.ms": "1000"}
+
+
+def test_later_run_goes_on_where_the_archive_ends() -> None:
+    assert bounds(planned(archived((0, 400)))) == [(400, 1000)]
+
+
+def test_nothing_new_is_no_chunk() -> None:
+    plan = planned(archived((0, 1000)))
+    assert (plan.chunks, plan.gaps, plan.idle) == ((), (), 1)
+
+
+def test_empty_partition_is_no_chunk() -> None:
+    plan = planned(start=70, end=70)
+    assert (plan.chunks, plan.idle) == ((), 1)
+
+
+def test_retention_that_overtook_the_archive_is_a_gap() -> None:
+    plan = planned(archived((0, 400)), start=550)
+    assert plan.gaps == (Gap("a" * 22, 0, 400, 550, REASON_RETENTION),)
+    assert bounds(plan) == [(550, 1000)]
+
+
+def test_everything_gone_is_a_gap_without_a_chunk() -> None:
+    plan = planned(archived((0, 400)), start=1000)
+    assert [(gap.start, gap.end) for gap in plan.gaps] == [(400, 1000)]
+    assert plan.chunks == ()
+
+
+def test_recorded_gap_is_not_found_again() -> None:
+    plan = planned(archived((0, 400), gaps=((400, 550),)), start=550)
+    assert (plan.gaps, bounds(plan)) == ((), [(550, 1000)])
+
+
+def test_log_that_ends_below_the_archive_is_told_and_not_touched() -> None:
+    plan = planned(archived((0, 1500)), end=1000)
+    assert plan.diverged == (Gap("a" * 22, 0, 1000, 1500, REASON_DIVERGED),)
+    assert (plan.chunks, plan.gaps) == ((), ())
+
+
+def test_recreated_topic_starts_anew() -> None:
+    state = archived((0, 400))
+    plan = make_plan(
+        "run",
+        [topic("orders", letter="b")],
+        configs={},
+        earliest={("orders", 0): 0},
+        ends={("orders", 0): 10},
+        sizes={},
+        state=state,
+    )
+    assert [(chunk.topic_id, chunk.start, chunk.end) for chunk in plan.chunks] == [("b" * 22, 0, 10)]
+
+
+def test_chunks_cover_the_range_evenly_by_bytes() -> None:
+    plan = planned(archived((0, 1000)), end=11_000, size=110 * MIB, chunk_bytes=30 * MIB)
+    assert bounds(plan) == [(1000, 3500), (3500, 6000), (6000, 8500), (8500, 11_000)]
+    assert [chunk.bytes for chunk in plan.chunks] == [25 * MIB] * 4
+
+
+def test_huge_records_do_not_make_a_chunk_for_every_offset() -> None:
+    assert len(planned(end=3000, size=1 << 40).chunks) == 3
+
+
+def test_partition_without_a_leader_is_named() -> None:
+    topics = [topic("orders"), topic("broken", letter="b", leader=-1)]
+    plan = make_plan(
+        "run", topics, configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}, state=ArchiveState()
+    )
+    assert plan.unavailable == (("broken", 0),)
+    assert [entry.name for entry in plan.topics] == ["orders", "broken"]
+
+
+def test_topic_that_vanished_while_planning_is_left_out() -> None:
+    topics = [topic("orders"), topic("gone", letter="b")]
+    plan = make_plan(
+        "run", topics, configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}, state=ArchiveState()
+    )
+    assert [entry.name for entry in plan.topics] == ["orders"]
+    assert plan.unavailable == ()
+
+
+def test_positions_of_other_topics_are_dropped_and_none_lies_past_the_end() -> None:
+    def position(offset: int, name: str = "orders", letter: str = "a") -> GroupEntry:
+        return GroupEntry("group", name, letter * 22, 0, offset, 3, "meta")
+
+    plan = planned(groups=(position(700), position(1200), position(5, "others"), position(5, letter="b")))
+    assert plan.groups == (position(700), position(1000))
+
+
+def test_plan_survives_json() -> None:
+    plan = replace(
+        planned(archived((0, 400)), start=550, groups=(GroupEntry("g", "orders", "a" * 22, 0, 600),)),
+        diverged=(Gap("a" * 22, 0, 1, 2, "why"),),
+        unavailable=(("broken", 3),),
+    )
+    assert BackupPlan.from_json(plan.to_json()) == plan
+
+
+def test_plan_of_another_version_is_refused() -> None:
+    with pytest.raises(ArchiveMismatch, match="version 2"):
+        BackupPlan.from_json(planned().to_json().replace(b'"version":1', b'"version":2'))
+
+
+def test_topics_match_by_their_whole_name() -> None:
+    topics = [topic("orders"), topic("orders-eu"), topic("my-orders"), topic("payments")]
+    assert [t.name for t in select_topics(topics, Topics(include=("orders", "pay.*")))] == ["orders", "payments"]
+    wanted = Topics(include=(".*orders.*",), exclude=("my-.*",))
+    assert [t.name for t in select_topics(topics, wanted)] == ["orders", "orders-eu"]
+
+
+def test_internal_topics_must_be_asked_for() -> None:
+    topics = [topic("orders"), topic("__consumer_offsets"), topic("secret", internal=True)]
+    assert [t.name for t in select_topics(topics, Topics(include=(".*",)))] == ["orders"]
+    everything = select_topics(topics, Topics(include=(".*",), internal=True))
+    assert [t.name for t in everything] == ["__consumer_offsets", "orders", "secret"]
+
+
+def test_no_match_names_patterns_and_at_most_ten_topics() -> None:
+    topics = [topic(f"topic-{number:02d}") for number in range(12)]
+    with pytest.raises(NoTopicMatches) as caught:
+        select_topics(topics, Topics(include=("topic",), exclude=("x.*",)))
+    message = str(caught.value)
+    assert "include 'topic' without 'x.*'" in message
+    assert "The cluster has 12: topic-00, " in message
+    assert "topic-09, ..." in message
+    assert "topic-10" not in message
+
+
+def test_no_match_in_an_empty_cluster_says_so() -> None:
+    with pytest.raises(NoTopicMatches, match="no topics that may be archived"):
+        select_topics([topic("__consumer_offsets")], Topics(include=(".*",)))
+
+
+def test_groups_match_by_their_whole_id() -> None:
+    assert select_groups(["b", "a", "ab"], ConsumerGroups(include=("a", "b"))) == ["a", "b"]
+    assert select_groups(["b", "a"], ConsumerGroups(exclude=("a",))) == ["b"]
+    assert select_groups([], ConsumerGroups()) == []
+
+
+def test_pieces_are_what_earlier_attempts_left() -> None:
+    plan = planned(end=4000, size=4 * MIB, chunk_bytes=MIB)
+    state = archived((0, 1000), (2500, 3000), gaps=((1000, 1200),))
+    pieces = list(open_pieces(plan, state))
+    assert [(piece.number, piece.start, piece.end) for piece in pieces] == [
+        (1, 1200, 2000),
+        (2, 2000, 2500),
+        (3, 3000, 4000),
+    ]
+    assert [piece.bytes for piece in pieces] == [MIB * 800 // 1000, MIB // 2, MIB]
+
+
+def piece(number: int, size: int, leader: int = 1) -> Piece:
+    return Piece(number, "orders", "a" * 22, number, 0, 10, leader, size)
+
+
+def test_big_pieces_go_alone_and_small_ones_together() -> None:
+    tasks = pack([piece(number, 200 * MIB if number < 2 else MIB) for number in range(42)], 1)
+    assert [len(task) for task in tasks[:2]] == [1, 1]
+    assert sum(len(task) for task in tasks) == 42
+    assert len(tasks) <= 8
+    assert {one.number for task in tasks for one in task} == set(range(42))
+
+
+def test_every_slot_gets_several_tasks() -> None:
+    tasks = pack([piece(number, MIB) for number in range(64)], 4)
+    assert len(tasks) >= 16
+
+
+def test_tasks_are_bounded_by_bytes_and_count() -> None:
+    tasks = pack([piece(number, MIB) for number in range(5000)], 1, task_bytes=100 * MIB)
+    assert max(len(task) for task in tasks) <= 100
+    tasks = pack([piece(number, 0) for number in range(5000)], 1)
+    assert max(len(task) for task in tasks) <= MAX_CHUNKS_PER_TASK
+
+
+def test_tasks_keep_to_one_broker() -> None:
+    tasks = pack([piece(number, MIB, leader=number % 4) for number in range(400)], 2)
+    mixed = [task for task in tasks if len({one.leader for one in task}) > 1]
+    assert len(mixed) <= 3
+
+
+def test_nothing_to_pack_is_no_task() -> None:
+    assert pack([], 8) == []
+
+
+def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
+    topics = [
+        TopicInfo(f"topic-{n}", f"{n:022d}", tuple(PartitionInfo(p, p % 9, (1,)) for p in range(100)), 3, False)
+        for n in range(1000)
+    ]
+    where = [(one.name, part.id) for one in topics for part in one.partitions]
+    started = time.monotonic()
+    plan = make_plan(
+        "run",
+        topics,
+        configs={},
+        earliest=dict.fromkeys(where, 0),
+        ends=dict.fromkeys(where, 1000),
+        sizes=dict.fromkeys(where, MIB),
+        state=ArchiveState(),
+    )
+    again = BackupPlan.from_json(plan.to_json())
+    tasks = pack(list(open_pieces(again, ArchiveState())), 20)
+    assert len(plan.chunks) == 100_000
+    assert sum(len(task) for task in tasks) == 100_000
+    assert time.monotonic() - started < 60

@@ -1,0 +1,154 @@
+"""Progress and results of a run: sums, limits, and sinks that fail."""
+
+import time
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
+from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, Progress, RunResult
+from logkeep_engine.errors import DataLoss, StorageRefused
+from logkeep_engine.report import CallbackSink, ConfigMapSink, Part, Reporter, failed
+from logkeep_engine.tasks import PartitionUpdate
+
+RESULT = RunResult(run_id="run", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0)
+
+
+def reporter(*parts: Part, topics: int = 1, idle: int = 0) -> Reporter:
+    made = Reporter("run")
+    made.planned(parts, topics=topics, idle=idle)
+    made.phase("Running")
+    return made
+
+
+def update(task: int, at: int, records: int = 0, size: int = 0) -> PartitionUpdate:
+    return PartitionUpdate("orders", 0, task, at, records, size)
+
+
+def shown(progress: Progress) -> list[tuple[int, int, int, int]]:
+    return [(part.partition, part.start, part.end, part.at) for part in progress.partitions_shown]
+
+
+def test_chunks_of_a_partition_add_up() -> None:
+    run = reporter(Part(0, "orders", 0, 0, 100), Part(1, "orders", 0, 100, 200), Part(2, "orders", 1, 50, 60))
+    run.update(update(1, 130, 30, 300))
+    run.update(update(0, 20, 20, 200))
+    progress = run.snapshot()
+    assert (progress.offsets_done, progress.offsets_total, progress.percent) == (50, 210, 23)
+    assert (progress.records, progress.bytes) == (50, 500)
+    assert shown(progress) == [(0, 0, 200, 50), (1, 50, 60, 50)]
+    run.done(0, 100, 1000)
+    run.done(1, 100, 1000)
+    progress = run.snapshot()
+    assert (progress.partitions, progress.partitions_done, progress.records) == (2, 1, 200)
+
+
+def test_task_that_starts_again_goes_back_and_late_news_are_ignored() -> None:
+    run = reporter(Part(0, "orders", 0, 0, 100))
+    run.update(update(0, 80, 80, 800))
+    run.update(update(0, 10, 10, 100))
+    assert (run.snapshot().offsets_done, run.snapshot().records) == (10, 10)
+    run.done(0, 100, 1000)
+    run.update(update(0, 90, 90, 900))
+    run.done(0, 100, 1000)
+    progress = run.snapshot()
+    assert (progress.offsets_done, progress.records, progress.bytes, progress.partitions_done) == (100, 100, 1000, 1)
+
+
+def test_what_lies_outside_of_the_plan_is_ignored() -> None:
+    run = reporter(Part(0, "orders", 0, 10, 100))
+    run.update(update(7, 50))
+    run.update(update(0, 500))
+    assert shown(run.snapshot()) == [(0, 10, 100, 100)]
+    run.update(update(0, 0))
+    assert shown(run.snapshot()) == [(0, 10, 100, 10)]
+
+
+def test_parts_done_before_and_idle_partitions_count_as_done() -> None:
+    run = reporter(Part(0, "orders", 0, 0, 100, at=100), Part(1, "orders", 1, 0, 100, at=40), topics=3, idle=5)
+    progress = run.snapshot()
+    assert (progress.topics, progress.partitions, progress.partitions_done) == (3, 7, 6)
+    assert (progress.offsets_done, progress.percent) == (140, 70)
+
+
+def test_nothing_to_do_is_all_done() -> None:
+    assert reporter(idle=3).snapshot().percent == 100
+
+
+def test_of_many_partitions_the_furthest_behind_are_shown() -> None:
+    parts = [Part(number, "orders", number, 0, number + 1) for number in range(100_000)]
+    run = reporter(*parts)
+    started = time.monotonic()
+    progress = run.snapshot()
+    assert time.monotonic() - started < 2
+    assert len(progress.partitions_shown) == MAX_PARTITIONS_SHOWN
+    assert progress.partitions_shown[0].partition == 99_999
+    assert len(progress.to_json()) < 700_000
+
+
+def test_publishes_changes_and_the_result() -> None:
+    seen: list[Progress] = []
+    results: list[RunResult] = []
+    run = Reporter("run", CallbackSink(seen.append, results.append), interval=0.01)
+    time.sleep(0.2)
+    quiet = len(seen)
+    assert [progress.phase for progress in seen] == ["Starting"]
+    run.phase("Running", attempt=3)
+    run.finish(RESULT)
+    assert len(seen) > quiet
+    assert (seen[-1].phase, seen[-1].attempt) == ("Running", 3)
+    assert results == [RESULT]
+
+
+def test_sink_that_fails_harms_nobody_and_the_result_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    attempts: list[RunResult] = []
+
+    def sometimes(result: RunResult) -> None:
+        attempts.append(result)
+        if len(attempts) < 3:
+            raise OSError("no route")
+
+    def never(progress: Progress) -> None:
+        raise OSError("no route\nsecond line")
+
+    run = Reporter("run", CallbackSink(never, sometimes), interval=0.01)
+    run.phase("Running")
+    run.finish(RESULT)
+    assert len(attempts) == 3
+    assert "progress could not be written: OSError: no route" in caplog.text
+    assert "second line" not in caplog.text
+
+
+def test_config_map_gets_one_key_at_a_time() -> None:
+    class Api:
+        def __init__(self) -> None:
+            self.patches: list[tuple[str, str, dict[str, Any]]] = []
+
+        def patch_namespaced_config_map(self, name: str, namespace: str, body: dict[str, Any], **_: object) -> None:
+            self.patches.append((name, namespace, body))
+
+    api = Api()
+    sink = ConfigMapSink("orders-progress", "kafka", api=api)
+    sink.progress(reporter(Part(0, "orders", 0, 0, 100)).snapshot())
+    sink.result(RESULT)
+    assert [(name, namespace, list(body["data"])) for name, namespace, body in api.patches] == [
+        ("orders-progress", "kafka", [KEY_PROGRESS]),
+        ("orders-progress", "kafka", [KEY_RESULT]),
+    ]
+    assert Progress.from_json(api.patches[0][2]["data"][KEY_PROGRESS]).offsets_total == 100
+    assert RunResult.from_json(api.patches[1][2]["data"][KEY_RESULT]) == RESULT
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code", "message"),
+    [
+        (DataLoss("Gone.", hint="Run more often."), "DataLoss", 4, "Gone. Run more often."),
+        (StorageRefused("No."), "StorageRefused", 2, "No."),
+        (KeyError("x"), "UnexpectedError", 1, "KeyError: 'x'"),
+        (KeyboardInterrupt(), "Interrupted", 130, "The run was interrupted."),
+    ],
+)
+def test_errors_become_results(error: BaseException, code: str, exit_code: int, message: str) -> None:
+    result = failed(RESULT, error)
+    assert (result.outcome, result.error_code, result.exit_code) == ("Failed", code, exit_code)
+    assert result.message.startswith(message)
