@@ -73,7 +73,8 @@ class KafkaBroker:
         self.secure = secure
         self.username = "logkeep"
         self.password = secrets.token_urlsafe(16)
-        self.cluster_id = cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The tool that formats the data folder would take an id that begins with a dash for an option.
+        self.cluster_id = cluster_id or "L" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
         self._overrides = dict(overrides or {})
         self._jvm = list(jvm)
         self._running: Process | None = None

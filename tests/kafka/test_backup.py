@@ -166,6 +166,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     (txn,) = read_txn_index(backups.storage.read(segment.stem(unique) + names.TXNINDEX))
     assert (txn.first_offset, txn.last_offset) == (0, 4)
     assert [group.offset for group in backups.state().groups] == [5], "no position past the archived end"
+    assert backups.faults() == []
     still_open.commit_transaction(30)
     second = backups.run(unique)
     assert (second.outcome, second.records) == ("Succeeded", 5)

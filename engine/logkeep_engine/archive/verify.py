@@ -116,11 +116,11 @@ def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fa
     faults: list[Fault] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
     builder = SegmentBuilder(entry.base_offset, lambda _: None)
-    markers: set[tuple[int, int]] = set()
+    ends = _TransactionEnds()
     for run, headers in read_segment(storage, topic, entry, on_fault=lambda fault, _: faults.append(fault)):
         try:
             builder.append(run, headers)
-            _note_aborts(run, headers, markers)
+            ends.note(run, headers)
         except (CorruptBatch, ValueError) as error:
             offset = headers[0][1].base_offset
             faults.append(_fault(storage, topic, entry, names.LOG, offset, str(error)))
@@ -129,7 +129,7 @@ def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fa
         faults.extend(_verify_facts(storage, topic, entry, summary))
         faults.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
         faults.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
-        faults.extend(_verify_transactions(storage, topic, entry, markers))
+        faults.extend(_verify_transactions(storage, topic, entry, ends.possible()))
     else:
         # Indexes cannot be held against a damaged log, but that they are there can be said.
         for suffix, size in ((names.INDEX, entry.index_bytes), (names.TIMEINDEX, entry.timeindex_bytes)):
@@ -138,10 +138,26 @@ def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fa
     return faults
 
 
-def _note_aborts(run: memoryview, headers: list[tuple[int, BatchHeader]], markers: set[tuple[int, int]]) -> None:
-    for position, header in headers:
-        if header.is_control and control_type(run, position) is ControlType.ABORT:
-            markers.add((header.producer_id, header.base_offset))
+class _TransactionEnds:
+    """Where entries of a segment's transaction index may end: at an abort marker, or, if the marker lies in a later
+    segment, at the producer's last batch here (see `backup/task.py`, `_OpenSegment.aborted`)."""
+
+    def __init__(self) -> None:
+        self._markers: set[tuple[int, int]] = set()
+        self._unended: dict[int, int] = {}
+
+    def note(self, run: memoryview, headers: list[tuple[int, BatchHeader]]) -> None:
+        for position, header in headers:
+            if header.is_control:
+                self._unended.pop(header.producer_id, None)
+                if control_type(run, position) is ControlType.ABORT:
+                    self._markers.add((header.producer_id, header.base_offset))
+            elif header.is_transactional:
+                self._unended[header.producer_id] = header.last_offset
+
+    def possible(self) -> set[tuple[int, int]]:
+        """(producer id, last offset)."""
+        return self._markers | set(self._unended.items())
 
 
 def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Fault]:
@@ -186,7 +202,7 @@ def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str
 
 
 def _verify_transactions(
-    storage: Storage, topic: str, entry: SegmentEntry, markers: set[tuple[int, int]] | None
+    storage: Storage, topic: str, entry: SegmentEntry, ends: set[tuple[int, int]] | None
 ) -> list[Fault]:
     try:
         transactions = read_transactions(storage, topic, entry)
@@ -197,15 +213,15 @@ def _verify_transactions(
     return [
         _fault(storage, topic, entry, names.TXNINDEX, item.last_offset, what)
         for item in transactions
-        if (what := _wrong_transaction(item, markers))
+        if (what := _wrong_transaction(item, ends))
     ]
 
 
-def _wrong_transaction(item: AbortedTxn, markers: set[tuple[int, int]] | None) -> str:
+def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> str:
     if not 0 <= item.first_offset <= item.last_offset:
         return f"a transaction of producer {item.producer_id} with offsets {item.first_offset} to {item.last_offset}"
-    if markers is not None and (item.producer_id, item.last_offset) not in markers:
-        return f"the log has no abort marker of producer {item.producer_id} there"
+    if ends is not None and (item.producer_id, item.last_offset) not in ends:
+        return f"no transaction of producer {item.producer_id} ends there"
     return ""
 
 

@@ -272,8 +272,17 @@ def test_aborted_transactions_end_with_a_marker_of_their_producer(storage: Stora
     for wrong in (AbortedTxn(8, 0, 10, 5), AbortedTxn(7, 0, 11, 5), AbortedTxn(8, 5, 11, 12)):
         entry = write_segment(storage, batches, aborted=[wrong], attempt=1)
         (fault,) = verify_segment(storage, "orders", entry)
-        assert fault.what == f"the log has no abort marker of producer {wrong.producer_id} there"
+        assert fault.what == f"no transaction of producer {wrong.producer_id} ends there"
         assert fault.offset == wrong.last_offset
+
+
+def test_an_aborted_transaction_whose_marker_lies_in_a_later_segment_ends_with_its_last_batch(storage: Storage) -> None:
+    batches = [_transaction(0, 7), _transaction(5, 8), _marker(10, 8, 1)]
+    good = write_segment(storage, batches, aborted=[AbortedTxn(7, 0, 4, 0)])
+    assert verify_segment(storage, "orders", good) == []
+    committed = write_segment(storage, batches, aborted=[AbortedTxn(8, 5, 9, 5)], attempt=1)
+    (fault,) = verify_segment(storage, "orders", committed)
+    assert fault.what == "no transaction of producer 8 ends there"
 
 
 def test_an_altered_transaction_index_is_never_used(storage: Storage) -> None:
