@@ -1,9 +1,8 @@
 """What the operator hands to a run, and what the run reports back: three JSON documents.
 
 `RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on,
-`RunResult` is
-written there once at its end and, shortened, as the pod's termination message. All are small whatever the number of
-partitions.
+`RunResult` is written there once at its end and, shortened, as the pod's termination message. All are small whatever
+the number of partitions.
 """
 
 from __future__ import annotations
@@ -136,9 +135,9 @@ class Progress(_Document):
 
     @property
     def percent(self) -> int:
-        """0 to 100 by offsets; 100 when there is nothing to do and planning is over."""
+        """0 to 100 by offsets; 100 when there is nothing to do and that is known."""
         if self.offsets_total == 0:
-            return 0 if self.phase in ("Starting", "Planning") else 100
+            return 0 if self.phase in ("Starting", "Planning", "Checking") else 100
         return min(100, self.offsets_done * 100 // self.offsets_total)
 
     @classmethod

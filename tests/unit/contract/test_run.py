@@ -52,7 +52,13 @@ def test_a_missing_key_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "done", "total", "percent"),
-    [("Planning", 0, 0, 0), ("Finishing", 0, 0, 100), ("Running", 1, 3, 33), ("Running", 5, 3, 100)],
+    [
+        ("Planning", 0, 0, 0),
+        ("Checking", 0, 0, 0),
+        ("Finishing", 0, 0, 100),
+        ("Running", 1, 3, 33),
+        ("Running", 5, 3, 100),
+    ],
 )
 def test_percent_goes_by_offsets(phase: str, done: int, total: int, percent: int) -> None:
     assert Progress("r", phase, 0.0, 0.0, offsets_done=done, offsets_total=total).percent == percent
