@@ -1,0 +1,1 @@
+"""Restore: plan (pure) → check → create topics → tasks (one target partition each) → the source's configuration."""

@@ -1,0 +1,221 @@
+"""What becomes of each archived batch: left out, sent as it is with new producer fields, or built anew from its
+records. Pure.
+
+The stream that comes out is a function of the archive's bytes and the plan alone: the same batches, with the same
+bounds, in every attempt. That is what lets a task that starts again find its place by a count of records, and what lets
+a broker recognise a batch that arrives twice (it compares the first and last sequence; Kafka,
+`ProducerStateEntry.findDuplicateBatch`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.log.batch import BatchHeader, rewrite
+from logkeep_engine.log.records import Record, decode, encode
+from logkeep_engine.log.segment import AbortedTxn
+
+SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
+PRODUCER_EPOCH = 0
+
+
+class Action(Enum):
+    CONTROL = "control batch"  # a transaction marker: the target has no transaction
+    ABORTED = "aborted transaction"  # no committed consumer ever saw it
+    EMPTY = "emptied by compaction"
+    RAW = "as it is"
+    REBUILD = "built anew"
+
+
+class AbortedRanges:
+    """Which transactional batches were aborted: per producer id, closed offset ranges (as `.txnindex` holds them)."""
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        by_producer: dict[int, list[tuple[int, int]]] = {}
+        for txn in aborted:
+            by_producer.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
+        self._ranges = {producer: sorted(ranges) for producer, ranges in by_producer.items()}
+
+    def contains(self, producer_id: int, offset: int) -> bool:
+        """Transactions of one producer on a partition follow one another, so ranges do not overlap."""
+        ranges = self._ranges.get(producer_id)
+        if ranges is None:
+            return False
+        at = bisect_right(ranges, (offset, SEQUENCE_SPACE << 32)) - 1
+        return at >= 0 and ranges[at][0] <= offset <= ranges[at][1]
+
+
+def decide(header: BatchHeader, aborted: AbortedRanges) -> Action:
+    """What to do with a batch, from its header.
+
+    Built anew are batches a broker would refuse or change: last offset delta other than count - 1 (INVALID_RECORD),
+    append time (a CreateTime topic clears the attribute and shows the producer's times), magic 0 and 1, a delete
+    horizon (its place is the base timestamp).
+    """
+    if header.magic >= 2:
+        if header.is_control:
+            return Action.CONTROL
+        if header.is_transactional and aborted.contains(header.producer_id, header.base_offset):
+            return Action.ABORTED
+        if header.record_count <= 0:
+            return Action.EMPTY
+    if header.magic < 2 or header.has_gaps or header.is_log_append_time or header.has_delete_horizon:
+        return Action.REBUILD
+    return Action.RAW
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One batch ready to send.
+
+    `index` is the number of records of the stream before it, `source` are the runs (first source offset, count) of its
+    records, in order; `data` is None, and only its `size` known, when the caller said that it is already in the target.
+    """
+
+    index: int
+    count: int
+    size: int
+    data: bytes | bytearray | None
+    source: tuple[tuple[int, int], ...]
+    append_time: bool
+
+    @property
+    def source_end(self) -> int:
+        """One past the last source offset."""
+        first, count = self.source[-1]
+        return first + count
+
+    @property
+    def base_sequence(self) -> int:
+        return self.index % SEQUENCE_SPACE
+
+
+def outgoing(
+    batch: bytes | memoryview,
+    header: BatchHeader,
+    action: Action,
+    *,
+    index: int,
+    producer_id: int,
+    max_bytes: int,
+    done: int = 0,
+) -> Iterator[Outgoing]:
+    """The batches to send for one archived batch whose CRC has been checked: one, or several if it was built anew and
+    is now too large.
+
+    `index` is the number of records sent before it; `max_bytes` is what the target topic takes; of the stream's first
+    `done` records only the source offsets are wanted. Raises CorruptBatch if the records are not what the header says.
+    """
+    if action is Action.RAW:
+        count = header.record_count
+        data = None
+        if index + count > done:
+            data = rewrite(
+                batch,
+                base_offset=0,
+                producer_id=producer_id,
+                producer_epoch=PRODUCER_EPOCH,
+                base_sequence=index % SEQUENCE_SPACE,
+                transactional=False,
+            )
+        yield Outgoing(index, count, header.size, data, ((header.base_offset, count),), False)
+    elif action is Action.REBUILD:
+        records = decode(batch)
+        if header.magic >= 2 and len(records) != header.record_count:
+            raise CorruptBatch(
+                f"batch at offset {header.base_offset} holds {len(records)} records, its header says "
+                f"{header.record_count}"
+            )
+        for part, built in _pieces(records, header, index, producer_id, max_bytes):
+            yield Outgoing(
+                index=index,
+                count=len(part),
+                size=len(built),
+                data=built if index + len(part) > done else None,
+                source=tuple(source_runs(part)),
+                append_time=header.is_log_append_time,
+            )
+            index += len(part)
+
+
+def _pieces(
+    records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
+) -> Iterator[tuple[Sequence[Record], bytes]]:
+    """Halves of halves until each fits. A single record that does not fit is handed out: the broker's refusal names the
+    limit.
+    """
+    if not records:
+        return
+    data = encode(
+        records,
+        codec=header.codec,
+        base_offset=0,
+        producer_id=producer_id,
+        producer_epoch=PRODUCER_EPOCH,
+        base_sequence=index % SEQUENCE_SPACE,
+        dense=True,
+    )
+    if len(data) <= max_bytes or len(records) == 1:
+        yield records, data
+        return
+    half = len(records) // 2
+    yield from _pieces(records[:half], header, index, producer_id, max_bytes)
+    yield from _pieces(records[half:], header, index + half, producer_id, max_bytes)
+
+
+def source_runs(records: Sequence[Record]) -> Iterator[tuple[int, int]]:
+    """Runs (first offset, count) of consecutive offsets."""
+    first, count = records[0].offset, 0
+    for record in records:
+        if record.offset != first + count:
+            yield first, count
+            first, count = record.offset, 0
+        count += 1
+    yield first, count
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What a producer id has in a target partition: `runs` of (index of the first record, target offset, count), and
+    their end.
+    """
+
+    records: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+class LandedReader:
+    """Follows the batches of one producer id through a target partition, header by header, in offset order.
+
+    Positions come from the sequences, not from record counts: compaction and retention of the target may have taken
+    records, but what is left of a batch still says which of our records it held.
+    """
+
+    def __init__(self, producer_id: int) -> None:
+        self._producer_id = producer_id
+        self._next = 0
+        self._runs: list[tuple[int, int, int]] = []
+        self.foreign = 0  # batches of others
+
+    def add(self, header: BatchHeader) -> None:
+        if header.magic < 2 or header.producer_id != self._producer_id or header.is_control:
+            self.foreign += 1
+            return
+        # The wrap: batches come in the order of their sequences, so a step back means another 2^31.
+        index = self._next + (header.base_sequence - self._next) % SEQUENCE_SPACE
+        count = header.last_offset_delta + 1
+        if self._runs and index == self._next:
+            first, target, before = self._runs[-1]
+            if target + before == header.base_offset:
+                self._runs[-1] = (first, target, before + count)
+                self._next = index + count
+                return
+        self._runs.append((index, header.base_offset, count))
+        self._next = index + count
+
+    def landed(self) -> Landed:
+        return Landed(self._next, tuple(self._runs))

@@ -1,0 +1,234 @@
+"""Where each record went: runs of (source offset, target offset, count).
+
+A task tells an `OffsetMapBuilder` the source runs in the order it sends the records, and the target runs in the order
+the broker acknowledges them; the n-th record of one side is the n-th record of the other. The finished map is one JSON
+object, `runs/<run id>/offset-maps/<target topic>/<partition>.json`. Its first line holds everything but the rows, so
+that a driver that starts again learns how many records a partition has without reading a map that may be large (a
+compacted topic has a row for every hole). Memory is bounded: rows that are complete go to a temporary file.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Self
+
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+
+FORMAT = 1
+HEADER_MAX_BYTES = 4096  # topic names are at most 249 bytes, so the first line is well below this
+_SPOOL_BYTES = 4 << 20
+_BLOCK = 1 << 20
+_GONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What a finished task did: the facts of an offset map without its rows.
+
+    `bytes` are those of the batches as sent. `target_start` is where the target's log ended before the run,
+    `target_end` is one past the last restored record (equal to `target_start` when nothing was restored).
+    `append_time_records` lost their timestamp type (not their timestamp).
+    """
+
+    source_topic: str
+    source_topic_id: str
+    source_partition: int
+    target_topic: str
+    target_partition: int
+    records: int
+    bytes: int
+    target_start: int
+    target_end: int
+    append_time_records: int = 0
+
+
+class OffsetMapBuilder:
+    """Joins source runs and target runs into rows. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._sources: deque[tuple[int, int]] = deque()
+        self._targets: deque[tuple[int, int]] = deque()
+        self._row: tuple[int, int, int] | None = None
+        self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 (closed by close)
+        self._rows = 0
+        self.source_records = 0
+        self.target_records = 0
+
+    def source(self, offset: int, count: int) -> None:
+        """The next `count` records of the stream have source offsets from `offset` on, without a hole."""
+        self.source_records += count
+        self._push(self._sources, offset, count)
+
+    def target(self, offset: int, count: int) -> None:
+        """The next `count` records of the stream lie at target offsets from `offset` on, without a hole."""
+        self.target_records += count
+        self._push(self._targets, offset, count)
+
+    def gone(self, count: int) -> None:
+        """The next `count` records of the stream were in the target, and its retention or compaction has removed them
+        since.
+        """
+        self.target_records += count
+        self._push(self._targets, _GONE, count)
+
+    def _push(self, side: deque[tuple[int, int]], offset: int, count: int) -> None:
+        if side and side[-1][0] != _GONE and side[-1][0] + side[-1][1] == offset:
+            first, before = side.pop()
+            side.append((first, before + count))
+        elif count:
+            side.append((offset, count))
+        while self._sources and self._targets:
+            source, left = self._sources.popleft()
+            target, right = self._targets.popleft()
+            taken = min(left, right)
+            if target != _GONE:
+                self._add(source, target, taken)
+            if left > taken:
+                self._sources.appendleft((source + taken, left - taken))
+            if right > taken:
+                self._targets.appendleft((target if target == _GONE else target + taken, right - taken))
+
+    def _add(self, source: int, target: int, count: int) -> None:
+        if self._row is not None:
+            first, at, before = self._row
+            if first + before == source and at + before == target:
+                self._row = (first, at, before + count)
+                return
+            self._write(self._row)
+        self._row = (source, target, count)
+
+    def _write(self, row: tuple[int, int, int]) -> None:
+        self._spool.write((",\n" if self._rows else "\n").encode() + b"[%d,%d,%d]" % row)
+        self._rows += 1
+
+    def blocks(self, summary: PartitionSummary) -> Iterator[bytes]:
+        """The finished document, piece by piece. Every source run must have met its target run."""
+        if self._sources or self._targets or self.source_records != summary.records:
+            raise AssertionError(
+                f"offset map of {summary.target_topic}-{summary.target_partition}: {self.source_records} source "
+                "records, "
+                f"{self.target_records} target records, {summary.records} expected"
+            )
+        if self._row is not None:
+            self._write(self._row)
+            self._row = None
+        yield _header(summary)
+        self._spool.seek(0)
+        while block := self._spool.read(_BLOCK):
+            yield block
+        yield b"\n]}\n"
+
+    def close(self) -> None:
+        self._spool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _header(summary: PartitionSummary) -> bytes:
+    body = {
+        "format": FORMAT,
+        "source": {
+            "topic": summary.source_topic,
+            "topicId": summary.source_topic_id,
+            "partition": summary.source_partition,
+        },
+        "target": {
+            "topic": summary.target_topic,
+            "partition": summary.target_partition,
+            "start": summary.target_start,
+            "end": summary.target_end,
+        },
+        "records": summary.records,
+        "bytes": summary.bytes,
+        "appendTimeRecords": summary.append_time_records,
+        "columns": ["sourceOffset", "targetOffset", "count"],
+    }
+    return (json.dumps(body, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"rows":[').encode()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """A finished map. `sources`, `targets` and `counts` are columns of equal length, rising in both offsets."""
+
+    summary: PartitionSummary
+    sources: Sequence[int]
+    targets: Sequence[int]
+    counts: Sequence[int]
+
+    def translate(self, source_offset: int) -> int:
+        """The target offset of the first restored record at or after `source_offset`; past the last record, the end of
+        the restored ones.
+
+        That is what a consumer group's position means: the next record to read.
+        """
+        at = bisect_right(self.sources, source_offset) - 1
+        if at >= 0 and source_offset < self.sources[at] + self.counts[at]:
+            return self.targets[at] + source_offset - self.sources[at]
+        if at + 1 < len(self.sources):
+            return self.targets[at + 1]
+        return self.summary.target_end
+
+    @property
+    def rows(self) -> list[tuple[int, int, int]]:
+        return list(zip(self.sources, self.targets, self.counts, strict=True))
+
+
+def read_summary(head: bytes, name: str) -> PartitionSummary:
+    """The summary from the first HEADER_MAX_BYTES of the object `name`. Raises ArchiveMismatch, ArchiveDamaged."""
+    line, found, _ = head.partition(b"\n")
+    if not found:
+        raise ArchiveDamaged(f"{name}: not an offset map", hint="The object was altered; it cannot be used.")
+    return _summary(line + b"]}", name)[0]
+
+
+def read_offset_map(data: bytes, name: str) -> OffsetMap:
+    """The whole object `name`. Raises ArchiveMismatch (newer format) or ArchiveDamaged."""
+    summary, rows = _summary(data, name)
+    columns = [array("q"), array("q"), array("q")]
+    for row in rows:
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    if sum(columns[2]) > summary.records:
+        raise ArchiveDamaged(
+            f"{name}: rows of {sum(columns[2])} records, the header says {summary.records}",
+            hint="The object was altered; it cannot be used.",
+        )
+    return OffsetMap(summary, *columns)
+
+
+def _summary(data: bytes, name: str) -> tuple[PartitionSummary, list[list[int]]]:
+    try:
+        body: dict[str, Any] = json.loads(data)
+        if body["format"] != FORMAT:
+            raise ArchiveMismatch(
+                f"{name}: offset map of format {body['format']}, this version reads {FORMAT}",
+                hint="Use the version of Logkeep that wrote it, or a newer one.",
+            )
+        source, target = body["source"], body["target"]
+        summary = PartitionSummary(
+            source_topic=source["topic"],
+            source_topic_id=source["topicId"],
+            source_partition=source["partition"],
+            target_topic=target["topic"],
+            target_partition=target["partition"],
+            records=body["records"],
+            bytes=body["bytes"],
+            target_start=target["start"],
+            target_end=target["end"],
+            append_time_records=body["appendTimeRecords"],
+        )
+        return summary, body["rows"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveDamaged(
+            f"{name}: not an offset map: {error!r}", hint="The object was altered; it cannot be used."
+        ) from error

@@ -1,0 +1,502 @@
+"""What a restore will do, decided before the first topic is created. Pure: no clients, no storage.
+
+The plan is stored at `runs/<run id>/restore-plan.json` by a conditional create; a driver that starts again loads it, so
+that sources, targets, producer ids and start offsets stay as they were. Segments are not listed in it: they are those
+of the catalog at `commit`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.spec import Rename, RestoreTopics
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    ArchiveMismatch,
+    NoTopicMatches,
+    SpecError,
+    TargetUnsuitable,
+    TopicExists,
+)
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.salvage import Lost, Survey
+
+FORMAT = 1
+MAX_NAMES_SHOWN = 10
+
+# Kafka, org.apache.kafka.common.internals.Topic
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+DEFAULT_MAX_MESSAGE_BYTES = 1048588  # Kafka, ServerLogConfigs.MAX_MESSAGE_BYTES_DEFAULT
+
+# Configurations that speak of one cluster's brokers and mean nothing, or harm, on another.
+_CLUSTER_BOUND = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A topic of the archive and the name it gets."""
+
+    source: TopicEntry
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...]
+
+
+def legal_topic_name(name: str) -> bool:
+    """Whether Kafka would let a topic have this name."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def select_topics(state: ArchiveState, topics: RestoreTopics) -> Selection:
+    """The topics to restore, by target name, and their target names.
+
+    Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
+    together.
+    """
+    newest, warnings = _newest_incarnations(state.topics.values())
+    include = [re.compile(pattern) for pattern in topics.include]
+    exclude = [re.compile(pattern) for pattern in topics.exclude]
+    chosen = [
+        topic
+        for name, topic in newest.items()
+        if any(pattern.fullmatch(name) for pattern in include)
+        and not any(pattern.fullmatch(name) for pattern in exclude)
+    ]
+    choices = []
+    notes = [warnings[topic.name] for topic in chosen if topic.name in warnings]
+    for topic in chosen:
+        target = _rename(topic.name, topics.rename)
+        if target in INTERNAL_TOPICS:
+            notes.append(
+                f"topic {topic.name} was left out: Kafka writes {target} itself and refuses produce requests to it; "
+                "rename it to restore it under another name"
+            )
+            continue
+        choices.append(Choice(topic, target))
+    if not choices:
+        raise NoTopicMatches(_nothing_matches(sorted(newest), topics, notes), hint=_nothing_matches_hint(newest))
+    _refuse_collisions(choices)
+    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+
+
+def _newest_incarnations(topics: Iterable[TopicEntry]) -> tuple[dict[str, TopicEntry], dict[str, str]]:
+    """The last incarnation of each name, in the order the archive saw them first; a warning for each name with older
+    ones.
+    """
+    by_name: dict[str, list[TopicEntry]] = {}
+    for topic in topics:
+        by_name.setdefault(topic.name, []).append(topic)
+    warnings = {
+        name: f"topic {name} was deleted and recreated while it was archived: the newest incarnation "
+        f"({found[-1].topic_id}) is restored, not {', '.join(topic.topic_id for topic in found[:-1])}"
+        for name, found in by_name.items()
+        if len(found) > 1
+    }
+    return {name: by_name[name][-1] for name in sorted(by_name)}, warnings
+
+
+def _rename(name: str, rules: Sequence[Rename]) -> str:
+    for at, rule in enumerate(rules):
+        match = re.fullmatch(rule.from_, name)
+        if match is None:
+            continue
+        target = match.expand(rule.to)
+        if not legal_topic_name(target):
+            raise SpecError(
+                f"spec.topics.rename[{at}]: turns topic {name!r} into {target!r}, which is no legal topic name",
+                hint="A topic name has 1 to 249 characters out of a-z A-Z 0-9 . _ - and is not '.' or '..'.",
+            )
+        return target
+    return name
+
+
+def _refuse_collisions(choices: Sequence[Choice]) -> None:
+    taken: dict[str, str] = {}
+    for choice in choices:
+        other = taken.setdefault(choice.target, choice.source.name)
+        if other != choice.source.name:
+            raise SpecError(
+                f"spec.topics.rename: topics {other!r} and {choice.source.name!r} would both become {choice.target!r}",
+                hint="Change the rules, or exclude one of the topics: records of two topics are never mixed.",
+            )
+
+
+def _nothing_matches(archived: Sequence[str], topics: RestoreTopics, notes: Sequence[str]) -> str:
+    message = f"no topic of the archive matches spec.topics.include {list(topics.include)}"
+    if topics.exclude:
+        message += f" without exclude {list(topics.exclude)}"
+    return "; ".join([message, *notes])
+
+
+def _nothing_matches_hint(archived: Iterable[str]) -> str:
+    names = sorted(archived)
+    if not names:
+        return "The archive holds no topic: has a backup of it succeeded yet?"
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return (
+        f"The archive holds: {', '.join(names[:MAX_NAMES_SHOWN])}{more}. Regular expressions must match the whole name."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the catalog says of a topic's segments. Times are ms since the epoch, -1 if there is no record."""
+
+    records: int
+    bytes: int
+    max_batch_bytes: int
+    min_timestamp: int
+    max_timestamp: int
+    append_time: bool
+
+
+def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
+    """The facts of a topic from all of its segments; zeros and -1 if it has none."""
+    found = [segment for segment in segments if segment.batches]
+    return TopicFacts(
+        records=sum(segment.records for segment in found),
+        bytes=sum(segment.bytes for segment in found),
+        max_batch_bytes=max((segment.max_batch_bytes for segment in found), default=0),
+        min_timestamp=min(
+            (segment.min_base_timestamp for segment in found if segment.min_base_timestamp >= 0), default=-1
+        ),
+        max_timestamp=max((segment.max_timestamp for segment in found), default=-1),
+        append_time=any(segment.append_time for segment in found),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingTopic:
+    """A topic of the target cluster. `configs` are the effective values, defaults included."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+
+
+def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
+    """Raises TopicExists naming every target that exists already (`ifTopicExists: Fail`)."""
+    names = set(existing)
+    there = [choice.target for choice in choices if choice.target in names]
+    if there:
+        raise TopicExists(
+            f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
+            f"exist{'s' if len(there) == 1 else ''} "
+            "on the target cluster; nothing was written",
+            hint="Delete them, rename with spec.topics.rename, or write behind what they hold with "
+            "spec.ifTopicExists: Append.",
+        )
+
+
+def _listing(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> list[str]:
+    """Raises TargetUnsuitable if `existing` cannot take the topic's records as they are; returns warnings about what it
+    will do to them.
+    """
+    name, configs = existing.name, existing.configs
+    if existing.partitions < choice.source.partitions:
+        raise TargetUnsuitable(
+            f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
+            f"{choice.source.partitions}",
+            hint=f"Add partitions to {name}, or restore under another name.",
+        )
+    if configs.get("message.timestamp.type", "CreateTime") != "CreateTime":
+        raise TargetUnsuitable(
+            f"topic {name} has message.timestamp.type={configs['message.timestamp.type']}: it would stamp the time "
+            "of the restore on every record",
+            hint="Set message.timestamp.type=CreateTime on it for the time of the restore, or restore under another "
+            "name.",
+        )
+    limit = int(configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+    if facts.max_batch_bytes > limit:
+        raise TargetUnsuitable(
+            f"topic {name} takes batches of at most max.message.bytes={limit}, the largest archived batch of "
+            f"{choice.source.name} has "
+            f"{facts.max_batch_bytes} bytes",
+            hint=f"Set max.message.bytes of {name} to {facts.max_batch_bytes} or more.",
+        )
+    _check_timestamp_bounds(choice, existing, facts, now_ms)
+    return retention_warnings(name, configs, facts, now_ms)
+
+
+def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> None:
+    bounds = (
+        ("message.timestamp.before.max.ms", now_ms - facts.min_timestamp if facts.min_timestamp >= 0 else 0, "older"),
+        ("message.timestamp.after.max.ms", facts.max_timestamp - now_ms, "newer"),
+    )
+    for key, distance, word in bounds:
+        limit = int(existing.configs.get(key, MAX_INT64))
+        if distance > limit:
+            raise TargetUnsuitable(
+                f"topic {existing.name} refuses records {word} than {key}={limit}, {choice.source.name} has records "
+                f"{distance} ms {word} than now",
+                hint=f"Raise {key} of {existing.name} for the time of the restore, or restore under another name.",
+            )
+
+
+def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts, now_ms: int) -> list[str]:
+    """What the topic's own configuration will soon do to the restored records."""
+    warnings = []
+    policy = configs.get("cleanup.policy", "delete").replace(" ", "").split(",")
+    if "delete" in policy:
+        keep_ms = int(configs.get("retention.ms", -1))
+        if keep_ms >= 0 and 0 <= facts.min_timestamp < now_ms - keep_ms:
+            what = "all" if facts.max_timestamp < now_ms - keep_ms else "some"
+            warnings.append(
+                f"topic {name}: retention.ms={keep_ms} and {what} restored segments hold records older than that: "
+                "Kafka deletes them soon; "
+                "raise retention.ms to keep them"
+            )
+        keep_bytes = int(configs.get("retention.bytes", -1))
+        if 0 <= keep_bytes < facts.bytes:
+            warnings.append(
+                f"topic {name}: retention.bytes={keep_bytes} a partition, {facts.bytes} bytes were archived: Kafka "
+                "may delete the oldest"
+            )
+    return warnings
+
+
+def working_configs(facts: TopicFacts) -> dict[str, str]:
+    """The configuration of a topic while it is being restored: it takes every batch as it is and deletes nothing.
+
+    `max.message.bytes` leaves room for batches that are built anew and compress a little worse.
+    """
+    largest = facts.max_batch_bytes + facts.max_batch_bytes // 4 + 65536
+    return {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "max.message.bytes": str(min(MAX_INT32, max(DEFAULT_MAX_MESSAGE_BYTES, largest))),
+        "message.timestamp.after.max.ms": str(MAX_INT64),
+        "message.timestamp.before.max.ms": str(MAX_INT64),
+        "message.timestamp.type": "CreateTime",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+    }
+
+
+def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """(to set, to delete) that turn a topic with the working configuration into one with the source's own."""
+    own = {key: value for key, value in source.items() if key not in _CLUSTER_BOUND}
+    return own, sorted(set(working) - set(own))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One task: the archived partition of this number goes to the target partition of the same number.
+
+    `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
+    alone, epoch 0;
+    -1 for a partition without segments, which has no task.
+    """
+
+    partition: int
+    producer_id: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """`max_batch_bytes` is what the target takes; batches built anew are cut to it. `replication_factor` is 0 for an
+    existing topic.
+    """
+
+    source: str
+    topic_id: str
+    target: str
+    created: bool
+    partition_count: int
+    replication_factor: int
+    max_batch_bytes: int
+    partitions: tuple[PartitionPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSurvey:
+    """What is left out of an archived partition, see `salvage.Survey`."""
+
+    topic_id: str
+    partition: int
+    survey: Survey
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the
+    same spec.
+
+    `loss` are source offsets that will not be restored, `warnings` what was found while planning.
+    """
+
+    run_id: str
+    spec_digest: str
+    archive_id: str
+    commit: int
+    cluster_id: str
+    topics: tuple[TopicPlan, ...]
+    surveys: tuple[PartitionSurvey, ...] = ()
+    loss: tuple[LossFact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        body = {
+            "format": FORMAT,
+            "runId": self.run_id,
+            "specDigest": self.spec_digest,
+            "archiveId": self.archive_id,
+            "commit": self.commit,
+            "clusterId": self.cluster_id,
+            "warnings": list(self.warnings),
+            "loss": [[fact.topic, fact.partition, fact.start, fact.end, fact.reason] for fact in self.loss],
+            "surveys": [_survey_to_json(item) for item in self.surveys],
+            "topics": [
+                {
+                    "source": topic.source,
+                    "topicId": topic.topic_id,
+                    "target": topic.target,
+                    "created": topic.created,
+                    "partitionCount": topic.partition_count,
+                    "replicationFactor": topic.replication_factor,
+                    "maxBatchBytes": topic.max_batch_bytes,
+                    "columns": ["partition", "producerId", "start"],
+                    "partitions": [[part.partition, part.producer_id, part.start] for part in topic.partitions],
+                }
+                for topic in self.topics
+            ],
+        }
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> RestorePlan:
+        """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
+        try:
+            body: dict[str, Any] = json.loads(data)
+            if body["format"] != FORMAT:
+                raise ArchiveMismatch(
+                    f"{name}: restore plan of format {body['format']}, this version reads {FORMAT}",
+                    hint="Go on with the version of Logkeep that began this restore.",
+                )
+            topics = tuple(
+                TopicPlan(
+                    source=topic["source"],
+                    topic_id=topic["topicId"],
+                    target=topic["target"],
+                    created=topic["created"],
+                    partition_count=topic["partitionCount"],
+                    replication_factor=topic["replicationFactor"],
+                    max_batch_bytes=topic["maxBatchBytes"],
+                    partitions=tuple(PartitionPlan(*row) for row in topic["partitions"]),
+                )
+                for topic in body["topics"]
+            )
+            return cls(
+                run_id=body["runId"],
+                spec_digest=body["specDigest"],
+                archive_id=body["archiveId"],
+                commit=body["commit"],
+                cluster_id=body["clusterId"],
+                topics=topics,
+                surveys=tuple(_survey_from_json(item) for item in body["surveys"]),
+                loss=tuple(LossFact(*row) for row in body["loss"]),
+                warnings=tuple(body["warnings"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArchiveDamaged(
+                f"{name}: not a restore plan: {error!r}",
+                hint="The object was altered: begin a new restore under another run id.",
+            ) from error
+
+    def with_producer_ids(self, ids: Iterable[int]) -> RestorePlan:
+        """The plan with one producer id of `ids` for each partition that has a task."""
+        left = iter(ids)
+        topics = tuple(
+            replace(
+                topic,
+                partitions=tuple(
+                    replace(part, producer_id=next(left)) if part.producer_id != NO_TASK else part
+                    for part in topic.partitions
+                ),
+            )
+            for topic in self.topics
+        )
+        return replace(self, topics=topics)
+
+
+def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:
+    survey = item.survey
+    aborted = None
+    if survey.aborted is not None:
+        aborted = [
+            [txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset] for txn in survey.aborted
+        ]
+    return {
+        "topicId": item.topic_id,
+        "partition": item.partition,
+        "damaged": list(survey.damaged),
+        "lost": [[lost.start, lost.end, lost.reason] for lost in survey.lost],
+        "aborted": aborted,
+    }
+
+
+def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
+    aborted = body["aborted"]
+    survey = Survey(
+        damaged=tuple(body["damaged"]),
+        lost=tuple(Lost(*row) for row in body["lost"]),
+        aborted=None if aborted is None else tuple(AbortedTxn(*row) for row in aborted),
+    )
+    return PartitionSurvey(body["topicId"], body["partition"], survey)
+
+
+NO_TASK = -1
+NEEDS_PRODUCER_ID = -2
+
+
+def plan_topic(
+    choice: Choice,
+    segments: Mapping[int, Sequence[SegmentEntry]],
+    *,
+    existing: ExistingTopic | None,
+    end_offsets: Mapping[int, int],
+    brokers: int,
+) -> TopicPlan:
+    """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
+
+    `segments` are the archived ones by partition; `end_offsets` those of the existing target topic.
+    """
+    facts = topic_facts(segment for part in segments.values() for segment in part)
+    if existing is None:
+        limit = int(working_configs(facts)["max.message.bytes"])
+    else:
+        limit = int(existing.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+    return TopicPlan(
+        source=choice.source.name,
+        topic_id=choice.source.topic_id,
+        target=choice.target,
+        created=existing is None,
+        partition_count=choice.source.partitions,
+        replication_factor=0 if existing is not None else max(1, min(choice.source.replication_factor, brokers)),
+        max_batch_bytes=limit,
+        partitions=tuple(
+            PartitionPlan(
+                partition, NEEDS_PRODUCER_ID if segments.get(partition) else NO_TASK, end_offsets.get(partition, 0)
+            )
+            for partition in range(choice.source.partitions)
+        ),
+    )

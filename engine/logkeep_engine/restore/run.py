@@ -1,0 +1,727 @@
+"""One restore from beginning to end, in the driver.
+
+    result = run_restore(request, spec, session.runner, reporter, os.environ)
+
+Plan → check the archive → store the plan → create topics → one task a partition → count → the source's configuration →
+result. Below `runs/<run id>/` lie, in this order, what a driver that starts again needs to go on:
+
+    restore-plan.json    sources, targets, producer ids, start offsets, what is left out; made once
+    offset-maps/...      a partition is done when its map is there
+    counted.json         the target held what was sent; from here on the topics get their own configuration
+    result.json          the end: a run that has succeeded is not done again
+
+Nothing else in the archive is written. A crash at any point leaves topics with the working configuration, which deletes
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.archive.segments import Fault
+from logkeep_engine.archive.verify import verify_segment
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+    Refused,
+    SpecError,
+    TargetChanged,
+    TopicExists,
+    TopicGone,
+)
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.restore import snapshot
+from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
+from logkeep_engine.restore.plan import (
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
+    Choice,
+    ExistingTopic,
+    PartitionSurvey,
+    RestorePlan,
+    TopicPlan,
+    check_append,
+    final_configs,
+    plan_topic,
+    refuse_existing,
+    retention_warnings,
+    select_topics,
+    topic_facts,
+    working_configs,
+)
+from logkeep_engine.restore.salvage import Lost, Survey, survey
+from logkeep_engine.restore.task import RestoreTask, restore_partition
+from logkeep_engine.storage import Storage, open_storage
+from logkeep_engine.tasks import TaskContext, TaskRunner
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PLAN = "restore-plan.json"
+DAMAGE = "damage.json"
+COUNTED = "counted.json"
+RESULT = "result.json"
+OFFSET_MAPS = "offset-maps"
+
+_CHECK_BYTES = 256 << 20  # archived bytes one task of the check reads
+_CHECK_SEGMENTS = 500
+_AT_ONCE = 32
+_FAULTS_SHOWN = 3
+
+
+def run_restore(
+    request: RunRequest,
+    spec: KafkaRestoreSpec,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    environ: Mapping[str, str],
+) -> RunResult:
+    """As `restore`, but never raises for what happens in a run: every error becomes a result with its exit code."""
+    started = time.time()
+    try:
+        return restore(request, spec, runner_factory, reporter, environ)
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
+            log.exception("unexpected error")
+        return replace(failed(_begun(request, started), error), end_time=time.time())
+
+
+def restore(
+    request: RunRequest,
+    spec: KafkaRestoreSpec,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    environ: Mapping[str, str],
+) -> RunResult:
+    """Restore as `spec` says and return the result; a run id that has succeeded returns its result and writes nothing.
+
+    `runner_factory` is called when the first tasks are ready. Raises a LogkeepError when the restore cannot be done;
+    the same run can then be started again and goes on where it stopped. The caller hands the result to the reporter.
+    """
+    if spec.source.storage is None:
+        raise SpecError(
+            "spec.source.backupRef: it was not resolved to a storage",
+            hint="Write spec.source.storage, or use the operator.",
+        )
+    begun = _begun(request, time.time())
+    reporter.phase("Planning")
+    storage = open_storage(spec.source.storage, environ)
+    storage.check()
+    archive = Archive.open(storage)
+    begun = replace(begun, archive_id=archive.info.archive_id)
+    try:
+        result_path = archive.run_file(request.run_id, RESULT)
+    except ValueError as error:
+        raise SpecError(str(error), hint="Give the run another id.") from error
+    earlier = _earlier_result(storage, result_path)
+    if earlier is not None:
+        log.info("run %s has succeeded before: nothing to do", request.run_id)
+        return earlier
+    try:
+        connection = connection_from(spec.cluster, environ)
+        with ControlPlane(connection) as control:
+            run = _Restore(request, spec, archive, control, connection, runner_factory, reporter)
+            result = replace(run.execute(begun), end_time=time.time())
+    except (Exception, KeyboardInterrupt) as error:
+        _note_failure(storage, result_path, replace(failed(begun, error), end_time=time.time()))
+        raise
+    storage.put(result_path, result.to_json().encode())
+    return result
+
+
+def _begun(request: RunRequest, started: float) -> RunResult:
+    return RunResult(
+        run_id=request.run_id,
+        kind=request.kind,
+        outcome="Succeeded",
+        exit_code=int(ExitCode.OK),
+        start_time=started,
+        end_time=started,
+    )
+
+
+def _earlier_result(storage: Storage, path: str) -> RunResult | None:
+    try:
+        result = RunResult.from_json(storage.read(path))
+    except ObjectMissing:
+        return None
+    return result if result.outcome == "Succeeded" else None
+
+
+def _note_failure(storage: Storage, path: str, result: RunResult) -> None:
+    try:
+        storage.put(path, result.to_json().encode())
+    except LogkeepError as error:  # the failure itself matters more
+        log.warning("%s could not be written: %s", path, error)
+
+
+# ---- tasks of the check
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """Segments to verify: (topic name, entry). Pickles without secrets."""
+
+    storage: Storage
+    segments: tuple[tuple[str, SegmentEntry], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyTask:
+    """A partition to look through, see `salvage.survey`."""
+
+    storage: Storage
+    topic: str
+    segments: tuple[SegmentEntry, ...]
+    faulty: tuple[str, ...]
+    undecided: bool
+
+
+def check_segments(task: CheckTask, context: TaskContext) -> tuple[Fault, ...]:
+    """Runs on an executor: every fault of the task's segments."""
+    return tuple(fault for topic, entry in task.segments for fault in verify_segment(task.storage, topic, entry))
+
+
+def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
+    """Runs on an executor."""
+    return survey(task.storage, task.topic, task.segments, task.faulty, task.undecided)
+
+
+# ---- the run
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What the check of the archive found, when it may go on."""
+
+    surveys: tuple[PartitionSurvey, ...] = ()
+    loss: tuple[LossFact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _Restore:
+    def __init__(
+        self,
+        request: RunRequest,
+        spec: KafkaRestoreSpec,
+        archive: Archive,
+        control: ControlPlane,
+        connection: Connection,
+        runner_factory: Callable[[], TaskRunner],
+        reporter: Reporter,
+    ) -> None:
+        self._run_id = request.run_id
+        self._spec = spec
+        self._archive = archive
+        self._storage = archive.storage
+        self._control = control
+        self._connection = connection
+        self._runner_factory = runner_factory
+        self._reporter = reporter
+        self._digest = spec_digest(spec)
+
+    def execute(self, result: RunResult) -> RunResult:
+        cluster_id = self._control.cluster_id()
+        known = self._load_plan()
+        if known is None:
+            plan, state, fresh = *self._make_plan(cluster_id), True
+        else:
+            self._refuse_other(known, cluster_id)
+            plan, state, fresh = known, snapshot.load_at(self._archive, known.commit), False
+        counted = self._is_counted()
+        if not counted:
+            self._create_topics(plan, state, fresh)
+        summaries = self._restore_partitions(plan, state, fresh)
+        self._reporter.phase("Finishing")
+        if not counted:
+            self._count(plan, summaries)
+        warnings = [*plan.warnings, *_append_time_warnings(summaries.values())]
+        warnings += self._finish_topics(plan, state)
+        return replace(
+            result,
+            cluster_id=cluster_id,
+            commit=plan.commit,
+            topics=len(plan.topics),
+            partitions=sum(topic.partition_count for topic in plan.topics),
+            records=sum(summary.records for summary in summaries.values()),
+            bytes=sum(summary.bytes for summary in summaries.values()),
+            segments=sum(
+                len(_segments(state, topic, part.partition)) for topic in plan.topics for part in topic.partitions
+            ),
+            loss_total=len(plan.loss),
+            loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
+            loss=plan.loss[:MAX_LIST],
+            warnings=tuple(warnings[:MAX_LIST]),
+            offset_map=f"{self._storage.uri}/{self._file(OFFSET_MAPS)}",
+        )
+
+    def _file(self, name: str) -> str:
+        return self._archive.run_file(self._run_id, name)
+
+    # ---- the plan
+
+    def _load_plan(self) -> RestorePlan | None:
+        path = self._file(PLAN)
+        try:
+            return RestorePlan.from_json(self._storage.read(path), f"{self._storage.uri}/{path}")
+        except ObjectMissing:
+            return None
+
+    def _refuse_other(self, plan: RestorePlan, cluster_id: str) -> None:
+        hint = "Give this restore a run id of its own."
+        if plan.archive_id != self._archive.info.archive_id:
+            raise SpecError(f"run {self._run_id} was begun from archive {plan.archive_id}, not this one", hint=hint)
+        if plan.cluster_id != cluster_id:
+            raise SpecError(
+                f"run {self._run_id} was begun into Kafka cluster {plan.cluster_id}, not {cluster_id}", hint=hint
+            )
+        if plan.spec_digest != self._digest:
+            raise SpecError(f"run {self._run_id} was begun with another spec", hint=hint)
+
+    def _make_plan(self, cluster_id: str) -> tuple[RestorePlan, ArchiveState]:
+        seen = snapshot.choose(self._archive)
+        state = seen.state
+        selection = select_topics(state, self._spec.topics)
+        existing = self._existing(selection.choices)
+        warnings = [*seen.warnings, *selection.warnings]
+        if self._spec.if_topic_exists is IfTopicExists.FAIL:
+            refuse_existing(selection.choices, existing)
+        now_ms = int(time.time() * 1000)
+        for choice in selection.choices:
+            if choice.target in existing:
+                facts = topic_facts(_topic_segments(state, choice.source))
+                warnings += check_append(choice, existing[choice.target], facts, now_ms)
+        findings = self._check_archive(state, selection.choices)
+        plan = self._store_plan(
+            RestorePlan(
+                run_id=self._run_id,
+                spec_digest=self._digest,
+                archive_id=self._archive.info.archive_id,
+                commit=state.commit,
+                cluster_id=cluster_id,
+                topics=self._plan_topics(state, selection.choices, existing),
+                surveys=findings.surveys,
+                loss=findings.loss,
+                warnings=(*warnings, *findings.warnings),
+            )
+        )
+        return plan, state
+
+    def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
+        wanted = {choice.target for choice in choices}
+        found = [topic for topic in self._control.topics() if topic.name in wanted]
+        configs: dict[str, dict[str, str]] = {}
+        if found and self._spec.if_topic_exists is IfTopicExists.APPEND:
+            configs = effective_topic_configs(self._control, [topic.name for topic in found])
+        return {
+            topic.name: ExistingTopic(topic.name, len(topic.partitions), configs.get(topic.name, {})) for topic in found
+        }
+
+    def _plan_topics(
+        self, state: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+    ) -> tuple[TopicPlan, ...]:
+        brokers = self._control.broker_count()
+        appended = [
+            (choice.target, partition)
+            for choice in choices
+            if choice.target in existing
+            for partition in range(choice.source.partitions)
+        ]
+        ends = self._control.latest_offsets(appended)
+        missing = [where for where in appended if where not in ends]
+        if missing:
+            raise TopicGone(
+                f"topic {missing[0][0]!r} partition {missing[0][1]} vanished while the restore was planned",
+                hint="Try again.",
+            )
+        return tuple(
+            plan_topic(
+                choice,
+                {
+                    partition: state.segments.get((choice.source.topic_id, partition), [])
+                    for partition in range(choice.source.partitions)
+                },
+                existing=existing.get(choice.target),
+                end_offsets={
+                    partition: ends[choice.target, partition]
+                    for partition in range(choice.source.partitions)
+                    if (choice.target, partition) in ends
+                },
+                brokers=brokers,
+            )
+            for choice in choices
+        )
+
+    def _store_plan(self, plan: RestorePlan) -> RestorePlan:
+        wanted = sum(part.producer_id == NEEDS_PRODUCER_ID for topic in plan.topics for part in topic.partitions)
+
+        async def ask() -> list[tuple[int, int]]:
+            async with RawClient(self._connection) as client:
+                return await _gather([client.init_producer_id] * wanted)
+
+        ids = [producer_id for producer_id, _ in asyncio.run(ask())] if wanted else []
+        plan = plan.with_producer_ids(ids)
+        data = plan.to_json()
+        path = self._file(PLAN)
+        try:
+            self._storage.create(path, data)
+        except ObjectExists:
+            # Also when the answer to this very call was lost: then the object is the same.
+            if self._storage.read(path) != data:
+                raise SpecError(
+                    f"run {self._run_id} is being started twice at once",
+                    hint="Wait for the other one, or give this restore a run id of its own.",
+                ) from None
+        return plan
+
+    # ---- the archive's state of health
+
+    def _check_archive(self, state: ArchiveState, choices: Sequence[Choice]) -> _Findings:
+        self._reporter.phase("Checking")
+        partitions = [(choice.source, partition) for choice in choices for partition in range(choice.source.partitions)]
+        used = [
+            (topic.name, entry)
+            for topic, partition in partitions
+            for entry in state.segments.get((topic.topic_id, partition), ())
+        ]
+        refuse = self._spec.on_damaged_archive is OnDamagedArchive.REFUSE
+        faults = self._missing_or_short(used)
+        if faults and refuse:
+            self._refuse_damaged(faults)
+        bad = {fault.object for fault in faults}
+        faults += [fault for fault in self._verify(used) if fault.object not in bad]
+        if faults and refuse:
+            self._refuse_damaged(faults)
+        if faults:
+            self._note_damage(faults)
+        surveys = self._survey(state, partitions, faults)
+        surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
+        loss = [
+            LossFact(topic.name, partition, lost.start, lost.end, lost.reason)
+            for topic, partition in partitions
+            for lost in (*surveyed.get((topic.topic_id, partition), ()), *_holes(state, topic, partition))
+        ]
+        return _Findings(surveys, tuple(loss), tuple(_archive_warnings(state, choices, faults)))
+
+    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
+        """One listing a topic tells what is not there or has another size."""
+        sizes: dict[str, int] = {}
+        for folder in sorted({f"{names.TOPICS}{topic}/{entry.topic_id}/" for topic, entry in used}):
+            sizes.update((info.path, info.size) for info in self._storage.list(folder))
+        faults = []
+        for topic, entry in used:
+            for path, size in entry.objects(topic).items():
+                found = sizes.get(path)
+                if found != size:
+                    what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
+                    faults.append(Fault(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what))
+        return faults
+
+    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
+        work = [CheckTask(self._storage, tuple(group)) for group in _groups(used)]
+        found: dict[int, tuple[Fault, ...]] = {}
+        self._run_tasks(work, check_segments, found.__setitem__)
+        return [fault for index in sorted(found) for fault in found[index]]
+
+    def _survey(
+        self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], faults: Sequence[Fault]
+    ) -> tuple[PartitionSurvey, ...]:
+        faulty: dict[tuple[str, int], list[str]] = {}
+        for fault in faults:
+            path = fault.object.removeprefix(f"{self._storage.uri}/")
+            faulty.setdefault((fault.topic, fault.partition), []).append(path)
+        work, keys = [], []
+        for topic, partition in partitions:
+            segments = state.segments.get((topic.topic_id, partition), [])
+            undecided = snapshot.may_end_inside_a_transaction(state, segments)
+            objects = tuple(faulty.get((topic.name, partition), ()))
+            if undecided or objects:
+                work.append(SurveyTask(self._storage, topic.name, tuple(segments), objects, undecided))
+                keys.append((topic.topic_id, partition))
+        found: dict[int, Survey] = {}
+        self._run_tasks(work, survey_partition, found.__setitem__)
+        return tuple(PartitionSurvey(*keys[index], found[index]) for index in sorted(found))
+
+    def _note_damage(self, faults: Sequence[Fault]) -> None:
+        body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
+        self._storage.put(self._file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
+
+    def _refuse_damaged(self, faults: Sequence[Fault]) -> None:
+        self._note_damage(faults)
+        shown = "; ".join(str(fault) for fault in faults[:_FAULTS_SHOWN])
+        more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
+        raise ArchiveDamaged(
+            f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
+            f"Kafka: {shown}{more}",
+            hint=f"All are in {self._storage.uri}/{self._file(DAMAGE)}. Repair the objects from a copy of the "
+            "archive, or restore what is "
+            "whole with spec.onDamagedArchive: Skip.",
+            faults=tuple(str(fault) for fault in faults),
+        )
+
+    # ---- topics
+
+    def _create_topics(self, plan: RestorePlan, state: ArchiveState, fresh: bool) -> None:
+        wanted = [
+            NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, _working(topic, state))
+            for topic in plan.topics
+            if topic.created
+        ]
+        if not fresh:
+            there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
+            configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])
+            for topic in wanted:
+                if topic.name not in there:
+                    continue
+                as_created = topic.configs.items() <= configs.get(topic.name, {}).items()
+                if there[topic.name] != topic.partitions or not as_created:
+                    raise TopicExists(
+                        f"topic {topic.name!r} exists, and this restore has not created it: its partitions or its "
+                        "configuration are others",
+                        hint="Delete it and start the run again, or begin a new restore under another name.",
+                    )
+            wanted = [topic for topic in wanted if topic.name not in there]
+        if wanted:
+            self._control.create_topics(wanted)
+
+    def _finish_topics(self, plan: RestorePlan, state: ArchiveState) -> list[str]:
+        """Give created topics the source's own configuration; returns what the user should know of it."""
+        warnings: list[str] = []
+        created = [topic for topic in plan.topics if topic.created]
+        for topic in created:
+            own, gone = final_configs(state.topics[topic.topic_id].configs, _working(topic, state))
+            try:
+                self._control.alter_topic_configs(topic.target, own, gone)
+            except Refused:
+                warnings += self._set_one_by_one(topic.target, own, gone)
+        configs = effective_topic_configs(self._control, [topic.target for topic in created])
+        now_ms = int(time.time() * 1000)
+        for topic in created:
+            facts = topic_facts(_topic_segments(state, state.topics[topic.topic_id]))
+            warnings += retention_warnings(topic.target, configs.get(topic.target, {}), facts, now_ms)
+            wanted = state.topics[topic.topic_id].replication_factor
+            if topic.replication_factor < wanted:
+                warnings.append(
+                    f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}, "
+                    "the cluster has no more brokers"
+                )
+        return warnings
+
+    def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> list[str]:
+        """The cluster does not know or allow something of the source's configuration: set the rest."""
+        self._control.alter_topic_configs(name, {}, gone)
+        warnings = []
+        for key, value in sorted(own.items()):
+            try:
+                self._control.alter_topic_configs(name, {key: value})
+            except Refused as error:
+                warnings.append(f"topic {name}: {key}={value} could not be set: {error.message}")
+        return warnings
+
+    # ---- the records
+
+    def _restore_partitions(
+        self, plan: RestorePlan, state: ArchiveState, fresh: bool
+    ) -> dict[tuple[str, int], PartitionSummary]:
+        done = {} if fresh else self._done_partitions()
+        surveys = {(found.topic_id, found.partition): found.survey for found in plan.surveys}
+        tasks: list[RestoreTask] = []
+        parts: list[Part] = []
+        idle = 0
+        for topic in plan.topics:
+            for part in topic.partitions:
+                if part.producer_id == NO_TASK:
+                    idle += 1
+                    continue
+                segments = _segments(state, topic, part.partition)
+                first, end = segments[0].base_offset, segments[-1].next_offset
+                number = len(parts)
+                summary = done.get((topic.target, part.partition))
+                if summary is not None:
+                    parts.append(
+                        Part(number, topic.target, part.partition, first, end, end, summary.records, summary.bytes)
+                    )
+                    continue
+                parts.append(Part(number, topic.target, part.partition, first, end))
+                tasks.append(
+                    RestoreTask(
+                        number=number,
+                        storage=self._storage,
+                        connection=self._connection,
+                        source=topic.source,
+                        topic_id=topic.topic_id,
+                        partition=part.partition,
+                        target=topic.target,
+                        created=topic.created,
+                        fresh=fresh,
+                        max_batch_bytes=topic.max_batch_bytes,
+                        producer_id=part.producer_id,
+                        start=part.start,
+                        segments=tuple(segments),
+                        survey=surveys.get((topic.topic_id, part.partition)),
+                        map_path=self._map_path(topic.target, part.partition),
+                    )
+                )
+        self._reporter.planned(parts, topics=len(plan.topics), idle=idle)
+        self._reporter.phase("Running")
+        # The largest first: the last task to start is then a short one.
+        tasks.sort(key=lambda task: -sum(segment.bytes for segment in task.segments))
+
+        def on_result(index: int, summary: PartitionSummary) -> None:
+            done[summary.target_topic, summary.target_partition] = summary
+            self._reporter.done(tasks[index].number, summary.records, summary.bytes)
+
+        self._run_tasks(tasks, restore_partition, on_result)
+        return done
+
+    def _map_path(self, topic: str, partition: int) -> str:
+        return self._file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
+
+    def _done_partitions(self) -> dict[tuple[str, int], PartitionSummary]:
+        paths = [info.path for info in self._storage.list(self._file(OFFSET_MAPS) + "/")]
+
+        def read(path: str) -> PartitionSummary:
+            return read_summary(self._storage.read_range(path, 0, HEADER_MAX_BYTES), f"{self._storage.uri}/{path}")
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
+            return {(found.target_topic, found.target_partition): found for found in pool.map(read, paths)}
+
+    def _run_tasks(
+        self, work: Sequence[T], function: Callable[[T, TaskContext], R], on_result: Callable[[int, R], None]
+    ) -> None:
+        if work:
+            self._runner_factory().run(work, function, on_result, self._reporter.update)
+
+    # ---- the end
+
+    def _is_counted(self) -> bool:
+        return bool(self._storage.list(self._file(COUNTED)))
+
+    def _count(self, plan: RestorePlan, summaries: Mapping[tuple[str, int], PartitionSummary]) -> None:
+        """Every created partition must end where the records that were sent to it end."""
+        expected = {
+            (topic.target, part.partition): part.start
+            + (summaries[topic.target, part.partition].records if part.producer_id != NO_TASK else 0)
+            for topic in plan.topics
+            if topic.created
+            for part in topic.partitions
+        }
+        ends = self._control.latest_offsets(expected)
+        wrong = {where: ends.get(where) for where in expected if ends.get(where) != expected[where]}
+        if wrong:
+            (topic, partition), found = next(iter(sorted(wrong.items())))
+            raise TargetChanged(
+                f"topic {topic!r} partition {partition} ends at offset {found} instead of {expected[topic, partition]}"
+                + (f", and {len(wrong) - 1} more partitions are not as they should be" if len(wrong) > 1 else ""),
+                hint="Somebody else wrote to it, or the cluster lost records. Delete the topics and restore again "
+                "under another run id.",
+            )
+        self._storage.put(self._file(COUNTED), json.dumps({"format": 1, "partitions": len(expected)}).encode())
+
+
+def spec_digest(spec: KafkaRestoreSpec) -> str:
+    """Changes with everything that decides what is restored to where; not with Spark's settings or how to log in."""
+    storage = spec.source.storage
+    decides = {
+        "uri": storage.uri.rstrip("/") if storage is not None else "",
+        "topics": spec.topics.model_dump(mode="json", by_alias=True),
+        "ifTopicExists": spec.if_topic_exists.value,
+        "onDamagedArchive": spec.on_damaged_archive.value,
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[T]]) -> T:
+        async with slots:
+            return await call()
+
+    return list(await asyncio.gather(*(one(call) for call in calls)))
+
+
+def _groups(used: Iterable[tuple[str, SegmentEntry]]) -> Iterable[list[tuple[str, SegmentEntry]]]:
+    group: list[tuple[str, SegmentEntry]] = []
+    size = 0
+    for topic, entry in used:
+        if group and (size + entry.bytes > _CHECK_BYTES or len(group) >= _CHECK_SEGMENTS):
+            yield group
+            group, size = [], 0
+        group.append((topic, entry))
+        size += entry.bytes
+    if group:
+        yield group
+
+
+def _segments(state: ArchiveState, topic: TopicPlan, partition: int) -> list[SegmentEntry]:
+    return state.segments.get((topic.topic_id, partition), [])
+
+
+def _topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
+    return [
+        entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
+    ]
+
+
+def _working(topic: TopicPlan, state: ArchiveState) -> dict[str, str]:
+    return working_configs(topic_facts(_topic_segments(state, state.topics[topic.topic_id])))
+
+
+def _holes(state: ArchiveState, topic: TopicEntry, partition: int) -> list[Lost]:
+    settled = state.settled(topic.topic_id, partition)
+    return [Lost(end, start, "not archived: a backup run did not finish") for (_, end), (start, _) in pairwise(settled)]
+
+
+def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:
+    warnings = []
+    for choice in choices:
+        topic = choice.source
+        gaps = [gap for partition in range(topic.partitions) for gap in state.gaps.get((topic.topic_id, partition), ())]
+        if gaps:
+            first = gaps[0]
+            warnings.append(
+                f"topic {topic.name}: {sum(gap.end - gap.start for gap in gaps)} offsets were lost before they "
+                "could be archived, first "
+                f"partition {first.partition} offsets {first.start} to {first.end - 1}: {first.reason}"
+            )
+    if faults:
+        word = "fault" if len(faults) == 1 else "faults"
+        warnings.append(f"the archive has {len(faults)} {word}, first: {faults[0]}")
+    return warnings
+
+
+def _append_time_warnings(summaries: Iterable[PartitionSummary]) -> list[str]:
+    topics = sorted({summary.target_topic for summary in summaries if summary.append_time_records})
+    if not topics:
+        return []
+    shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
+    return [
+        f"records of {shown} had append times: they keep the times, but the type of the timestamp is now CreateTime"
+    ]
+
+
+__all__ = ["check_segments", "restore", "run_restore", "spec_digest", "survey_partition"]

@@ -1,0 +1,107 @@
+"""Which state of the archive a restore sees: the one at the end of the last backup that succeeded.
+
+At that commit every partition is archived up to a last stable offset, so all transactions are decided, and the consumer
+groups fit. What a later run has added so far, out of order and perhaps in the middle of a transaction, is not looked
+at. If no backup has succeeded (the cluster was lost during the first one), the newest commit is used and `survey` finds
+the transactions whose outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState, CommitKind, Outcome, RunEntry, SegmentEntry
+from logkeep_engine.errors import ArchiveDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state at `state.commit`; `warnings` say what of the archive is not in it, or why it may be incomplete."""
+
+    state: ArchiveState
+    warnings: tuple[str, ...]
+
+
+def choose(archive: Archive) -> Snapshot:
+    """The snapshot of a new restore. Raises ArchiveDamaged if the catalog is."""
+    newest = archive.load()
+    succeeded = [run for run in newest.runs.values() if run.outcome is Outcome.SUCCEEDED]
+    if not succeeded:
+        if not newest.segments:
+            return Snapshot(newest, ())
+        return Snapshot(
+            newest, ("no backup of this archive has succeeded yet: what has been archived so far is restored",)
+        )
+    commit = _last_success(archive, newest.commit)
+    if commit == newest.commit:
+        return Snapshot(newest, ())
+    state = load_at(archive, commit)
+    warnings = []
+    for run in newest.runs.values():
+        before = state.runs.get(run.run_id)
+        if run.segments > (before.segments if before is not None else 0):
+            warnings.append(
+                f"backup run {run.run_id} has not succeeded ({_word(run)}): what it has archived is not restored, "
+                f"the state is that of the last successful run"
+            )
+    return Snapshot(state, tuple(warnings))
+
+
+def _word(run: RunEntry) -> str:
+    return {Outcome.RUNNING: "still running, or dead", Outcome.FAILED: "failed"}.get(run.outcome, "taken over")
+
+
+def _last_success(archive: Archive, commit: int) -> int:
+    # Backwards: the end of the last successful run is the last commit, or some commits of a running one lie after it.
+    for number in range(commit, -1, -1):
+        found = archive.read_commit(number)
+        if found.kind is CommitKind.END and found.outcome is Outcome.SUCCEEDED:
+            return number
+    raise ArchiveDamaged(
+        f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
+        hint="Restore the catalog from a copy of the archive.",
+    )
+
+
+def load_at(archive: Archive, commit: int) -> ArchiveState:
+    """The state after commit number `commit`. Raises ArchiveDamaged naming the first commit that is missing or
+    unreadable.
+    """
+    listing = archive.listing()
+    state = ArchiveState()
+    for number, _, info in listing.checkpoints:
+        if number > commit:
+            continue
+        try:
+            state = archive.read_checkpoint(info.path)
+        except ArchiveDamaged:
+            continue  # the commits hold the same
+        break
+    for found in archive.read_commits(range(state.commit + 1, commit + 1)):
+        try:
+            state.apply(found)
+        except (ValueError, KeyError) as error:
+            raise ArchiveDamaged(
+                f"Commit {found.number} of the archive at {archive.storage.uri}: {error}.",
+                hint="Restore it from a copy of the archive.",
+            ) from error
+    if state.commit != commit:
+        raise ArchiveDamaged(
+            f"The catalog at {archive.storage.uri} ends with commit {state.commit}, commit {commit} is wanted.",
+            hint="Restore the catalog from a copy of the archive.",
+        )
+    return state
+
+
+def may_end_inside_a_transaction(state: ArchiveState, segments: list[SegmentEntry]) -> bool:
+    """True if it is not certain that every transaction of the partition is decided by what is archived.
+
+    It is certain when the run that wrote the last segment succeeded. A run's entry has its last epoch; an earlier epoch
+    of the same run is below it.
+    """
+    if not any(segment.transactional for segment in segments):
+        return False
+    last = max(segment.epoch for segment in segments)
+    runs = [run for run in state.runs.values() if run.epoch >= last]
+    return not runs or min(runs, key=lambda run: run.epoch).outcome is not Outcome.SUCCEEDED

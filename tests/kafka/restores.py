@@ -1,0 +1,161 @@
+"""Backups and restores for the tests of this folder, run as the driver runs them."""
+
+import os
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
+
+from logkeep_engine.backup.run import run_backup
+from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore.offset_map import OffsetMap, read_offset_map
+from logkeep_engine.restore.run import restore
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.data.compare import read_committed
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+@dataclass
+class Context:
+    """`tasks.TaskContext` of a task in this process."""
+
+    attempt: int
+    updates: list[PartitionUpdate]
+
+    def report(self, updates: Sequence[PartitionUpdate]) -> None:
+        self.updates.extend(updates)
+
+
+class ThreadRunner:
+    """Runs tasks in this process, `copies` of each at the same time, after `before`. Work is pickled as for Spark."""
+
+    def __init__(self, *, copies: int = 1, before: Callable[[Any], None] | None = None) -> None:
+        self._copies = copies
+        self._before = before
+        self.functions: list[str] = []
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+    ) -> None:
+        self.functions.append(getattr(function, "__name__", ""))
+        for index, item in enumerate(work):
+            if self._before is not None:
+                self._before(item)
+            results = self._at_once(pickle.dumps(item), function)
+            assert len(set(map(repr, results))) == 1
+            on_result(index, results[0])
+
+    def _at_once(self, item: bytes, function: Callable[[Any, TaskContext], R]) -> list[R]:
+        results: list[R] = []
+        errors: list[BaseException] = []
+
+        def one(number: int) -> None:
+            try:
+                results.append(function(pickle.loads(item), Context(number, [])))
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(self._copies)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return results
+
+
+def backup_spec(broker: KafkaBroker, root: Path, *topics: str, **more: Any) -> dict[str, Any]:
+    return {
+        "cluster": {"bootstrapServers": [broker.bootstrap]},
+        "topics": {"include": list(topics)},
+        "storage": {"uri": root.as_uri()},
+        **more,
+    }
+
+
+def restore_spec(broker: KafkaBroker, root: Path, *, suffix: str = "-copy", **more: Any) -> dict[str, Any]:
+    """Every topic comes back with `suffix` behind its name."""
+    return {
+        "cluster": {"bootstrapServers": [broker.bootstrap]},
+        "source": {"storage": {"uri": root.as_uri()}},
+        "topics": {"rename": [{"from": "(.*)", "to": rf"\1{suffix}"}]},
+        **more,
+    }
+
+
+def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
+    request = RunRequest("KafkaBackup", "test", "", run_id, dict(spec))
+    result = run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+    assert result.outcome == "Succeeded", result
+    return result
+
+
+def bring_back(spec: Mapping[str, Any], run_id: str = "restore-1", runner: TaskRunner | None = None) -> RunResult:
+    request = RunRequest("KafkaRestore", "test", "", run_id, dict(spec))
+    return restore(request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+
+
+def offset_map(root: Path, run_id: str, topic: str, partition: int = 0) -> OffsetMap:
+    path = root / "runs" / run_id / "offset-maps" / topic / f"{partition}.json"
+    return read_offset_map(path.read_bytes(), str(path))
+
+
+Seen = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+
+
+def seen(message: Message) -> Seen:
+    """Offset, key, value, headers, timestamp."""
+    headers = message.headers() or []
+    offset = message.offset()
+    assert offset is not None
+    return (offset, message.key(), message.value(), tuple(headers), message.timestamp()[1])  # type: ignore[arg-type]
+
+
+def committed(broker: KafkaBroker, topic: str, partition: int = 0) -> list[Seen]:
+    """What a committed consumer sees."""
+    return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
+
+
+def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
+    return [record[1:] for record in records]
+
+
+def topic_settings(broker: KafkaBroker, topic: str) -> dict[str, str]:
+    """What is set on the topic itself."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    entries = admin.describe_configs([resource])[resource].result(30)
+    dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {name: entry.value for name, entry in entries.items() if entry.source == dynamic}
+
+
+def transactions(broker: KafkaBroker, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
+    """One transaction for each size, numbered values; those with a negative size are aborted."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic}-{partition}"})
+    producer.init_transactions(30)
+    number = 0
+    for size in sizes:
+        producer.begin_transaction()
+        for _ in range(abs(size)):
+            producer.produce(topic, value=b"%d" % number, key=b"aborted" if size < 0 else b"kept", partition=partition)
+            number += 1
+        producer.flush(30)
+        if size < 0:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)

@@ -1,0 +1,306 @@
+"""The command `logkeep` as a user runs it: what it prints where, and its exit codes."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.contract import names
+from logkeep_engine.storage import open_uri
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+from tests.data.compare import compare_topics
+from tests.data.topics import Record, create_topic, produce, random_records, topic_names
+from tests.kafka.restores import back_up, backup_spec, restore_spec
+from tests.unit.archive.build import FAST
+
+NOW = int(time.time() * 1000) - 3_600_000
+UNREACHABLE = "127.0.0.1:1"
+
+
+def logkeep(
+    *arguments: str | Path, stdin: str | None = None, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "logkeep_engine.cli", *map(str, arguments)]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=120, check=False, env=_environ(environ)
+    )
+
+
+def _environ(more: Mapping[str, str] | None) -> dict[str, str]:
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "LOGKEEP_"))}
+    return {**plain, "PYTHONPATH": os.pathsep.join(sys.path), **(more or {})}
+
+
+def resource(kind: str, spec: Mapping[str, Any], **more: Any) -> str:
+    return yaml.safe_dump(
+        {"apiVersion": "logkeep.dev/v1alpha1", "kind": kind, "metadata": {"name": "it"}, "spec": dict(spec), **more}
+    )
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], message: str, code: int = 2) -> None:
+    assert done.returncode == code, done.stderr
+    assert re.search(rf"^error: .*{message}", done.stderr, re.MULTILINE), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.fixture
+def orders(kafka: KafkaBroker, unique: str) -> str:
+    create_topic(kafka.bootstrap, unique)
+    records = [Record(b"k%d" % number, b"v" * 50, NOW + number) for number in range(100)]
+    produce(kafka.bootstrap, unique, records, config={"batch.num.messages": 10, "linger.ms": 50})
+    return unique
+
+
+@pytest.fixture
+def archived(kafka: KafkaBroker, orders: str, tmp_path: Path) -> Path:
+    """An archive of the topic `orders`."""
+    root = tmp_path / "archive"
+    back_up(backup_spec(kafka, root, orders))
+    return root
+
+
+BACKUP: dict[str, Any] = {
+    "cluster": {"bootstrapServers": [UNREACHABLE]},
+    "topics": {"include": ["a"]},
+    "storage": {"uri": "file:///nowhere"},
+}
+RESTORE: dict[str, Any] = {
+    "cluster": {"bootstrapServers": [UNREACHABLE]},
+    "source": {"storage": {"uri": "file:///nowhere"}},
+}
+
+
+class TestFile:
+    @pytest.mark.parametrize(
+        ("command", "text", "message"),
+        [
+            (
+                "backup",
+                resource("KafkaBackup", {**BACKUP, "topics": {"include": ["("]}}),
+                r"spec\.topics\.include\[0\]: '\('",
+            ),
+            ("backup", resource("KafkaBackup", {**BACKUP, "topic": {}}), r"spec\.topic: unknown field"),
+            ("backup", resource("KafkaBackup", BACKUP, spce={}), "spce: unknown field"),
+            ("backup", resource("KafkaBackup", {**BACKUP, "storage": {"uri": "ftp://x"}}), r"spec\.storage\.uri: "),
+            ("restore", resource("KafkaBackup", BACKUP), "kind: 'KafkaBackup' found, KafkaRestore wanted"),
+            ("backup", resource("KafkaBackup", BACKUP).replace("v1alpha1", "v9"), "apiVersion: 'logkeep.dev/v9' found"),
+            ("backup", 2 * ("---\n" + resource("KafkaBackup", BACKUP)), "2 documents of kind KafkaBackup"),
+            ("backup", "kind: [", "not YAML"),
+            ("backup", "kind: a\nkind: b\n", "key 'kind' stands here twice"),
+            ("backup", "", "holds no document"),
+            ("backup", "- a\n", "a document is a list"),
+            ("backup", "apiVersion: logkeep.dev/v1alpha1\nkind: KafkaBackup\n", "spec: required"),
+            (
+                "restore",
+                resource("KafkaRestore", {**RESTORE, "source": {"backupRef": {"name": "x"}}}),
+                r"spec\.source\.backupRef: only the operator",
+            ),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, tmp_path: Path, command: str, text: str, message: str) -> None:
+        file = tmp_path / "it.yaml"
+        file.write_text(text)
+        assert_refused(logkeep(command, "-f", file), message)
+
+    def test_a_file_that_is_not_there(self) -> None:
+        assert_refused(logkeep("backup", "-f", "/no/such.yaml"), "/no/such.yaml: No such file")
+
+    def test_usage_errors_are_refusals_too(self) -> None:
+        done = logkeep("backup")
+        assert done.returncode == 2
+        assert "--file" in done.stderr
+        text = resource("KafkaBackup", BACKUP)
+        assert_refused(logkeep("backup", "-f", "-", "--master", "yarn", stdin=text), "--master 'yarn'")
+        assert_refused(logkeep("backup", "-f", "-", "--run-id", "a/b", stdin=text), "--run-id 'a/b'")
+
+    def test_exit_codes_are_in_the_help(self) -> None:
+        done = logkeep("restore", "--help")
+        assert done.returncode == 0
+        assert "130 interrupted" in " ".join(done.stdout.split())
+
+    def test_secrets_come_from_variables_that_are_named(self) -> None:
+        security = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "s"}}}
+        spec = {**BACKUP, "cluster": {**BACKUP["cluster"], "security": security}}
+        assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec)), names.ENV_KAFKA_USERNAME)
+        spec = {**BACKUP, "storage": {"uri": "s3://bucket/x", "credentials": {"secretRef": {"name": "s"}}}}
+        assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec)), names.ENV_S3_ACCESS_KEY)
+
+
+class TestRuns:
+    def test_from_backup_to_verified_restore(self, kafka: KafkaBroker, orders: str, tmp_path: Path) -> None:
+        root = tmp_path / "archive"
+        text = "---\n" + resource("ConfigMap", {}) + "---\n" + resource("KafkaBackup", backup_spec(kafka, root, orders))
+        done = logkeep("backup", "-f", "-", "--output", "json", stdin=text)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert (result["outcome"], result["records"], result["topics"]) == ("Succeeded", 100, 1)
+        assert re.fullmatch(r"[0-9]{8}t[0-9]{6}z-[0-9a-f]{6}", result["runId"])
+        assert f"run {result['runId']}" in done.stderr
+
+        shown = logkeep("inspect", root.as_uri())
+        assert shown.returncode == 0
+        for word in (orders, "0 to 99", result["runId"], "Succeeded", kafka.cluster_id):
+            assert word in shown.stdout
+        described = json.loads(logkeep("inspect", root.as_uri(), "-o", "json").stdout)
+        assert [topic["name"] for topic in described["topics"]] == [orders]
+
+        checked = logkeep("verify", root.as_uri())
+        assert (checked.returncode, checked.stdout[:6]) == (0, "whole:")
+        assert json.loads(logkeep("verify", root.as_uri(), "-o", "json").stdout)["whole"] is True
+
+        file = tmp_path / "restore.yaml"
+        file.write_text(resource("KafkaRestore", restore_spec(kafka, root)))
+        restored = logkeep("restore", "-f", file, "--run-id", "r1", "--master", "local[1]")
+        assert restored.returncode == 0, restored.stderr
+        for word in ("r1", "Succeeded", "100", f"{root.as_uri()}/runs/r1/offset-maps"):
+            assert word in restored.stdout
+        comparison = compare_topics(kafka.bootstrap, orders, f"{orders}-copy")
+        assert comparison.equal, str(comparison)
+        again = logkeep("restore", "-f", file, "--run-id", "r2")
+        assert_refused(again, f"topic {orders}-copy already exists")
+        assert "hint: Delete" in again.stderr
+
+    def test_json_of_a_refused_run_has_the_reason(self, kafka: KafkaBroker, archived: Path) -> None:
+        spec = {**restore_spec(kafka, archived), "topics": {"include": ["nope"]}}
+        done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", spec))
+        assert done.returncode == 2
+        result = json.loads(done.stdout)
+        assert (result["outcome"], result["errorCode"], result["exitCode"]) == ("Failed", "NoTopicMatches", 2)
+        assert "error: no topic of the archive matches" in done.stderr
+
+    def test_no_topic_matches(self, kafka: KafkaBroker, archived: Path, orders: str, tmp_path: Path) -> None:
+        text = resource("KafkaRestore", {**restore_spec(kafka, archived), "topics": {"include": ["nope"]}})
+        done = logkeep("restore", "-f", "-", stdin=text)
+        assert_refused(done, r"no topic of the archive matches spec\.topics\.include")
+        assert orders in done.stderr
+        text = resource("KafkaBackup", backup_spec(kafka, tmp_path / "b", "no-such-topic"))
+        assert_refused(logkeep("backup", "-f", "-", stdin=text), "")
+
+    def test_a_broker_out_of_reach_may_come_back(self, archived: Path, tmp_path: Path) -> None:
+        spec = {**BACKUP, "storage": {"uri": (tmp_path / "b").as_uri()}}
+        assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec)), UNREACHABLE, code=1)
+        spec = {**RESTORE, "source": {"storage": {"uri": archived.as_uri()}}}
+        assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec)), UNREACHABLE, code=1)
+
+    def test_interrupted_and_gone_on_with(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        produce(kafka.bootstrap, unique, random_records(2, 60, record_bytes=1000), config={"batch.size": 4000})
+        root = tmp_path / "archive"
+        back_up(backup_spec(kafka, root, unique))
+        file = tmp_path / "restore.yaml"
+        file.write_text(resource("KafkaRestore", restore_spec(kafka, root)))
+        command = [sys.executable, "-m", "logkeep_engine.cli", "restore", "-f", str(file), "--run-id", "r1"]
+        running = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environ(None),
+            start_new_session=True,
+        )
+        while not list(kafka.data_dir.glob(f"{unique}-copy-0/*.log")) and running.poll() is None:
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+        assert running.returncode == 130, err
+        assert out == ""
+        assert "error: interrupted" in err
+        assert "hint: go on with --run-id r1" in err
+        assert "Traceback" not in err
+        done = logkeep("restore", "-f", file, "--run-id", "r1")
+        assert done.returncode == 0, done.stderr
+        comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")
+        assert comparison.equal, str(comparison)
+
+
+class TestStorage:
+    def test_there_is_no_archive(self, kafka: KafkaBroker, tmp_path: Path) -> None:
+        uri = (tmp_path / "none").as_uri()
+        for command in ("inspect", "verify"):
+            assert_refused(logkeep(command, uri), f"no archive at {uri}")
+        text = resource("KafkaRestore", restore_spec(kafka, tmp_path / "none"))
+        assert_refused(logkeep("restore", "-f", "-", stdin=text), f"no archive at {uri}")
+        assert_refused(logkeep("inspect", "gopher://x"), "not a storage URI")
+
+    def test_wrong_credentials_and_a_missing_bucket(self, s3: S3Server, kafka: KafkaBroker, bucket: str) -> None:
+        right = {names.ENV_S3_ACCESS_KEY: s3.access_key, names.ENV_S3_SECRET_KEY: s3.secret_key}
+        wrong = {**right, names.ENV_S3_SECRET_KEY: "wrong"}
+        for environ, uri, message in (
+            (wrong, f"s3://{bucket}/a", "refused the credentials|denied"),
+            (right, "s3://no-such-bucket/a", "Bucket 'no-such-bucket' does not exist"),
+        ):
+            assert_refused(logkeep("inspect", uri, "--endpoint", s3.endpoint, environ=environ), message)
+            storage = {"uri": uri, "endpoint": s3.endpoint}
+            spec = {**backup_spec(kafka, Path("/unused"), "a"), "storage": storage}
+            assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec), environ=environ), message)
+            spec = {**restore_spec(kafka, Path("/unused")), "source": {"storage": storage}}
+            assert_refused(
+                logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec), environ=environ), message
+            )
+
+    def test_an_archive_of_another_cluster(self, kafka: KafkaBroker, tmp_path: Path, orders: str) -> None:
+        Archive.create_or_open(open_uri(tmp_path.as_uri()), "another-cluster-id-000")
+        text = resource("KafkaBackup", backup_spec(kafka, tmp_path, orders))
+        assert_refused(logkeep("backup", "-f", "-", stdin=text), "belongs to Kafka cluster another-cluster-id-000")
+
+    def test_an_archive_that_another_run_is_writing(self, kafka: KafkaBroker, archived: Path, orders: str) -> None:
+        archive = Archive.open(open_uri(archived.as_uri()))
+        with archive.begin_run("alive", wait=FAST):
+            done = logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", backup_spec(kafka, archived, orders)))
+        assert_refused(done, "is being written by run alive", code=3)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("damage", ["cut short", "flipped byte", "missing"])
+    def test_verify_names_it_restore_refuses_it_and_skip_goes_around(
+        self, kafka: KafkaBroker, archived: Path, orders: str, damage: str
+    ) -> None:
+        (log,) = archived.glob("topics/*/*/partition=0/*.log")
+        data = bytearray(log.read_bytes())
+        if damage == "missing":
+            log.unlink()
+        elif damage == "cut short":
+            log.write_bytes(data[:-20])
+        else:
+            (length,) = struct.unpack_from(">i", data, 8)
+            data[length + 12 + 70] ^= 0x10
+            log.write_bytes(data)
+        checked = logkeep("verify", archived.as_uri())
+        assert checked.returncode == 1
+        faults = [line for line in checked.stdout.splitlines() if log.name in line]
+        assert len(faults) == 1, checked.stdout
+        assert json.loads(logkeep("verify", archived.as_uri(), "-o", "json").stdout)["whole"] is False
+
+        text = resource("KafkaRestore", restore_spec(kafka, archived))
+        refused = logkeep("restore", "-f", "-", stdin=text)
+        assert_refused(refused, "nothing was written to Kafka")
+        assert log.name in refused.stderr
+        assert f"{orders}-copy" not in topic_names(kafka.bootstrap)
+
+        text = resource("KafkaRestore", restore_spec(kafka, archived, onDamagedArchive="Skip"))
+        done = logkeep("restore", "-f", "-", "-o", "json", stdin=text)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert result["records"] == 100 - result["lossOffsets"]
+        assert result["lossTotal"] == 1
+        assert (result["records"] == 0) == (damage == "missing")
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_left() -> Iterator[None]:
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("logkeep-heartbeat")]

@@ -1,0 +1,533 @@
+"""Restores on a real broker: every committed record once and in order, or a refusal before anything is written."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from pyspark import SparkContext
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record as LogRecord
+from logkeep_engine.log.records import encode
+from logkeep_engine.restore.task import RestoreTask
+from logkeep_engine.spark.runner import SparkRunner
+from logkeep_engine.storage import Storage, open_uri
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+from tests.data.compare import compare_topics
+from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
+from tests.kafka.restores import (
+    ThreadRunner,
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    offset_map,
+    restore_spec,
+    topic_settings,
+    transactions,
+    without_offsets,
+)
+from tests.unit.archive.build import begin, write_segment
+from tests.unit.log.batches import batch, marker, with_header
+
+NOW = int(time.time() * 1000) - 3_600_000  # older records would be deleted where a topic has the default retention
+
+
+def numbered(count: int, *, start: int = 0, partition: int = 0) -> Iterator[Record]:
+    for number in range(start, start + count):
+        yield Record(b"k%d" % number, b"v%d" % number, NOW + number, [("h", b"1"), ("h", None)], partition)
+
+
+@pytest.fixture(scope="session")
+def other_kafka() -> Iterator[KafkaBroker]:
+    """Another cluster to restore into."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+class TestAnotherCluster:
+    def test_records_configuration_and_offset_maps_arrive(
+        self, kafka: KafkaBroker, other_kafka: KafkaBroker, spark_context: SparkContext, unique: str, tmp_path: Path
+    ) -> None:
+        plain, stamped, txn, empty = (f"{unique}-{name}" for name in ("plain", "stamped", "txn", "empty"))
+        create_topic(
+            kafka.bootstrap, plain, 3, {**NO_RETENTION, "cleanup.policy": "compact,delete", "segment.bytes": "1048576"}
+        )
+        create_topic(kafka.bootstrap, stamped, 1, {"message.timestamp.type": "LogAppendTime"})
+        create_topic(kafka.bootstrap, txn, 1)
+        create_topic(kafka.bootstrap, empty, 2)
+        for partition in range(2):
+            produce(kafka.bootstrap, plain, numbered(3000, partition=partition), compression="zstd")
+        produce(kafka.bootstrap, stamped, numbered(500), compression="lz4")
+        transactions(kafka, txn, [10, -5, 20, -1, 3])
+        back_up(backup_spec(kafka, tmp_path, f"{unique}.*"))
+
+        spec = {**restore_spec(other_kafka, tmp_path), "topics": {}}
+        result = bring_back(spec, runner=SparkRunner(spark_context))
+
+        for topic in (plain, stamped, txn, empty):
+            comparison = compare_topics(kafka.bootstrap, topic, topic, target_bootstrap=other_kafka.bootstrap)
+            assert comparison.equal, str(comparison)
+            assert topic_settings(other_kafka, topic) == topic_settings(kafka, topic)
+        assert (result.outcome, result.topics, result.partitions) == ("Succeeded", 4, 7)
+        assert result.records == 6000 + 500 + 33
+        assert result.cluster_id == other_kafka.cluster_id
+        assert (result.loss_total, result.loss) == (0, ())
+        assert result.offset_map == f"{tmp_path.as_uri()}/runs/restore-1/offset-maps"
+        append_time = [warning for warning in result.warnings if "append times" in warning]
+        assert len(append_time) == 1
+        assert stamped in append_time[0]
+        assert plain not in append_time[0]
+        assert offset_map(tmp_path, "restore-1", plain).rows == [(0, 0, 3000)]
+        source, target = committed(kafka, txn), committed(other_kafka, txn)
+        found = offset_map(tmp_path, "restore-1", txn)
+        assert {found.translate(record[0]) for record in source} == {record[0] for record in target}
+        assert [found.translate(record[0]) for record in source] == [record[0] for record in target]
+
+    def test_from_an_object_store(
+        self,
+        kafka: KafkaBroker,
+        s3: S3Server,
+        bucket: str,
+        spark_context: SparkContext,
+        unique: str,
+        tmp_path: Path,
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        for partition in (0, 1):
+            produce(kafka.bootstrap, unique, numbered(200, partition=partition), compression="snappy")
+        storage = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint}
+        back_up({**backup_spec(kafka, tmp_path, unique), "storage": storage}, runner=SparkRunner(spark_context))
+        spec = {**restore_spec(kafka, tmp_path), "source": {"storage": storage}}
+        result = bring_back(spec, runner=SparkRunner(spark_context))
+        assert result.records == 400
+        assert result.offset_map == f"s3://{bucket}/kafka/runs/restore-1/offset-maps"
+        comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")
+        assert comparison.equal, str(comparison)
+        assert bring_back(spec) == result
+
+    def test_a_finished_run_is_not_done_again(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(10))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        first = bring_back(restore_spec(kafka, tmp_path))
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+        runner = ThreadRunner()
+        assert bring_back(restore_spec(kafka, tmp_path), runner=runner) == first
+        assert runner.functions == []
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
+        assert len(committed(kafka, f"{unique}-copy")) == 10
+
+    def test_large_batches_need_no_help(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique, 1, {"max.message.bytes": "6000000"})
+        large = Record(b"k", os.urandom(5_000_000), NOW)
+        produce(kafka.bootstrap, unique, [large, large], config={"message.max.bytes": 6_000_000})
+        back_up(backup_spec(kafka, tmp_path, unique))
+        bring_back(restore_spec(kafka, tmp_path))
+        comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")
+        assert comparison.equal, str(comparison)
+        assert topic_settings(kafka, f"{unique}-copy") == {"max.message.bytes": "6000000"}
+
+    def test_retention_that_will_delete_what_was_restored_is_told(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
+        produce(kafka.bootstrap, unique, [Record(b"k", b"v", 1_000_000_000_000)])
+        archive = back_up(backup_spec(kafka, tmp_path, unique))
+        assert archive.records == 1
+        assert bring_back(restore_spec(kafka, tmp_path)).warnings == ()
+        # The same topic with a retention of its own.
+        other = f"{unique}-b"
+        create_topic(kafka.bootstrap, other, 1, {"retention.ms": "-1"})
+        produce(kafka.bootstrap, other, [Record(b"k", b"v", 1_000_000_000_000)])
+        from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        entry = ConfigEntry("retention.ms", "999999999", incremental_operation=AlterConfigOpType.SET)
+        root = tmp_path / "b"
+        resource = ConfigResource(ConfigResource.Type.TOPIC, other, incremental_configs=[entry])
+        with_segment = backup_spec(kafka, root, other)
+        back_up(with_segment)
+        admin.incremental_alter_configs([resource])[resource].result(30)
+        back_up(with_segment, "backup-2")
+        warnings = bring_back(restore_spec(kafka, root)).warnings
+        assert any("retention.ms=999999999" in warning and "Kafka deletes them soon" in warning for warning in warnings)
+
+
+class TestExistingTopics:
+    def test_refused_before_anything_is_written(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        names = [f"{unique}-{letter}" for letter in "abc"]
+        for name in names:
+            create_topic(kafka.bootstrap, name)
+            produce(kafka.bootstrap, name, numbered(1))
+        back_up(backup_spec(kafka, tmp_path, f"{unique}.*"))
+        for name in names[:2]:
+            create_topic(kafka.bootstrap, f"{name}-copy")
+        with pytest.raises(TopicExists, match=f"topics {names[0]}-copy, {names[1]}-copy already exist"):
+            bring_back(restore_spec(kafka, tmp_path))
+        assert f"{names[2]}-copy" not in topic_names(kafka.bootstrap)
+        assert not (tmp_path / "runs" / "restore-1" / "restore-plan.json").exists()
+
+    def test_append_writes_behind_what_is_there(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        copy = f"{unique}-copy"
+        create_topic(kafka.bootstrap, unique, 2)
+        produce(kafka.bootstrap, unique, numbered(50), compression="gzip")
+        back_up(backup_spec(kafka, tmp_path, unique))
+        create_topic(kafka.bootstrap, copy, 3, {"retention.ms": "-1"})
+        produce(kafka.bootstrap, copy, numbered(7, start=1000))
+        result = bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Append"))
+        records = committed(kafka, copy)
+        assert without_offsets(records[7:]) == without_offsets(committed(kafka, unique))
+        assert len(records) == 57
+        assert offset_map(tmp_path, "restore-1", copy).rows == [(0, 7, 50)]
+        assert topic_settings(kafka, copy) == {"retention.ms": "-1"}
+        assert result.records == 50
+
+    def test_append_refuses_what_cannot_take_the_records(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        produce(kafka.bootstrap, unique, [Record(b"k", b"x" * 5000, NOW)])
+        back_up(backup_spec(kafka, tmp_path, unique))
+        for suffix, partitions, settings, complaint in (
+            ("-few", 1, {}, "has 1 partitions"),
+            ("-stamp", 2, {"message.timestamp.type": "LogAppendTime"}, "LogAppendTime"),
+            ("-small", 2, {"max.message.bytes": "1000"}, r"max\.message\.bytes=1000"),
+            ("-now", 2, {"message.timestamp.before.max.ms": "1"}, r"older than message\.timestamp\.before\.max\.ms=1"),
+        ):
+            create_topic(kafka.bootstrap, unique + suffix, partitions, settings)
+            with pytest.raises(TargetUnsuitable, match=complaint):
+                bring_back(restore_spec(kafka, tmp_path, suffix=suffix, ifTopicExists="Append"))
+            assert sum(len(committed(kafka, unique + suffix, number)) for number in range(partitions)) == 0
+
+    def test_somebody_who_writes_into_a_created_topic_is_noticed(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(10))
+        back_up(backup_spec(kafka, tmp_path, unique))
+
+        def meddle(item: Any) -> None:
+            if isinstance(item, RestoreTask):
+                produce(kafka.bootstrap, item.target, numbered(1))
+
+        with pytest.raises(TopicExists, match="holds records that this restore has not written"):
+            bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=meddle))
+
+    def test_a_later_start_with_another_spec_is_refused(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(10))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        with pytest.raises(RuntimeError, match="power cut"):
+            bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=_power_cut))
+        with pytest.raises(SpecError, match="was begun with another spec"):
+            bring_back(restore_spec(kafka, tmp_path, suffix="-other"))
+        assert bring_back(restore_spec(kafka, tmp_path)).records == 10
+
+
+def _power_cut(item: Any) -> None:
+    if isinstance(item, RestoreTask):
+        raise RuntimeError("power cut")
+
+
+class TestStartedAgain:
+    def test_two_tasks_of_one_partition_at_once_write_every_record_once(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
+        produce(kafka.bootstrap, unique, numbered(20_000), config={"batch.size": 2000, "linger.ms": 5})
+        back_up(backup_spec(kafka, tmp_path, unique))
+        for run, mode in (("restore-1", "Fail"), ("restore-2", "Append")):
+            suffix = f"-{mode.lower()}"
+            if mode == "Append":
+                create_topic(kafka.bootstrap, unique + suffix, 1, NO_RETENTION)
+            twice = ThreadRunner(copies=2)
+            bring_back(
+                restore_spec(kafka, tmp_path, suffix=suffix, ifTopicExists=mode), run, _Only(twice, "restore_partition")
+            )
+            comparison = compare_topics(kafka.bootstrap, unique, unique + suffix)
+            assert comparison.equal, str(comparison)
+            assert comparison.records == 20_000
+            assert offset_map(tmp_path, run, unique + suffix).rows == [(0, 0, 20_000)]
+
+    @pytest.mark.parametrize("mode", ["Fail", "Append"])
+    def test_a_killed_driver_started_again_writes_every_record_once(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
+    ) -> None:
+        source, copy = f"{unique}-s", f"{unique}-s-copy"
+        create_topic(kafka.bootstrap, source, 2, NO_RETENTION)
+        produce(kafka.bootstrap, source, random_records(2, 60, record_bytes=1000), config={"batch.size": 16_000})
+        root = tmp_path / "archive"
+        back_up(backup_spec(kafka, root, source))
+        foreign = 0
+        if mode == "Append":
+            create_topic(kafka.bootstrap, copy, 2, NO_RETENTION)
+        request = RunRequest("KafkaRestore", "test", "", "r1", restore_spec(kafka, root, ifTopicExists=mode))
+        file = tmp_path / "request.json"
+        file.write_text(request.to_json())
+        for _ in range(3):
+            driver = _driver(file)
+            written = _wait_for_more(kafka, copy, driver)
+            os.killpg(driver.pid, signal.SIGKILL) if mode == "Fail" else driver.kill()
+            driver.wait()
+            assert written
+            if mode == "Append":
+                produce(kafka.bootstrap, copy, [Record(b"foreign", b"", NOW, partition=at) for at in (0, 1)])
+                foreign += 1
+        driver = _driver(file)
+        assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+        for partition in (0, 1):
+            expected = without_offsets(committed(kafka, source, partition))
+            found = committed(kafka, copy, partition)
+            ours = [record for record in found if record[1] != b"foreign"]
+            assert len(found) - len(ours) == foreign
+            assert without_offsets(ours) == expected
+            translated = offset_map(root, "r1", copy, partition)
+            assert [translated.translate(offset) for offset in range(len(expected))] == [record[0] for record in ours]
+
+    def test_a_crash_before_the_topics_get_their_configuration(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 1, {"retention.ms": "123456789", "cleanup.policy": "compact"})
+        produce(kafka.bootstrap, unique, numbered(10))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        bring_back(restore_spec(kafka, tmp_path))
+        # As if it had died after each of its last steps: what it left is taken away again, newest first.
+        run = tmp_path / "runs" / "restore-1"
+        for name in ("result.json", "counted.json"):
+            (run / name).unlink()
+            if name == "result.json":
+                produce(kafka.bootstrap, f"{unique}-copy", numbered(1, start=99))
+                assert bring_back(restore_spec(kafka, tmp_path)).records == 10
+                (run / "result.json").unlink()
+        with pytest.raises(TopicExists, match="this restore has not created it"):
+            bring_back(restore_spec(kafka, tmp_path))
+
+
+class _Only:
+    """Hands tasks of one function to `runner`, and all others to a plain one."""
+
+    def __init__(self, runner: ThreadRunner, name: str) -> None:
+        self._runner = runner
+        self._name = name
+
+    def run(self, work: Any, function: Any, on_result: Any, on_update: Any) -> None:
+        runner = self._runner if getattr(function, "__name__", "") == self._name else ThreadRunner()
+        runner.run(work, function, on_result, on_update)
+
+
+def _driver(request: Path) -> "subprocess.Popen[bytes]":
+    log = (request.parent / "driver.log").open("ab")
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "LOGKEEP_TERMINATION_LOG": str(request.parent / "end"),
+    }
+    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request), "--master", "local[2]"]
+    return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
+
+
+def _wait_for_more(kafka: KafkaBroker, topic: str, driver: "subprocess.Popen[bytes]") -> bool:
+    """True when the topic's log has grown by some megabytes, or the driver has ended."""
+
+    def size() -> int:
+        return sum(path.stat().st_size for path in kafka.data_dir.glob(f"{topic}-[01]/*.log"))
+
+    before = size()
+    for _ in range(3000):
+        if size() > before + 3_000_000 or driver.poll() is not None:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class TestDamagedArchive:
+    @pytest.fixture
+    def archived(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> Path:
+        """300 records in batches of one, in two segments or more."""
+        create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
+        produce(kafka.bootstrap, unique, numbered(300), config={"batch.num.messages": 10, "linger.ms": 50})
+        back_up(backup_spec(kafka, tmp_path, unique))
+        (log,) = tmp_path.glob(f"topics/{unique}/*/partition=0/*.log")
+        return log
+
+    def refused(self, kafka: KafkaBroker, unique: str, root: Path) -> ArchiveDamaged:
+        with pytest.raises(ArchiveDamaged) as caught:
+            bring_back(restore_spec(kafka, root))
+        assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
+        assert "nothing was written to Kafka" in caught.value.message
+        noted = json.loads((root / "runs" / "restore-1" / "damage.json").read_text())["faults"]
+        assert len(noted) == len(caught.value.faults) > 0
+        return caught.value
+
+    def test_a_flipped_byte_costs_its_batch(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+    ) -> None:
+        data = bytearray(archived.read_bytes())
+        (second,) = struct.unpack_from(">i", data, 8)
+        data[second + 12 + 80] ^= 1
+        archived.write_bytes(data)
+        error = self.refused(kafka, unique, tmp_path)
+        assert archived.name in error.message
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
+        (fact,) = result.loss
+        assert (fact.topic, fact.partition, result.loss_total) == (unique, 0, 1)
+        assert result.loss_offsets == fact.end - fact.start < 20
+        expected = [record for record in committed(kafka, unique) if not fact.start <= record[0] < fact.end]
+        assert without_offsets(committed(kafka, f"{unique}-copy")) == without_offsets(expected)
+        assert any("the archive has" in warning for warning in result.warnings)
+        assert offset_map(tmp_path, "restore-2", f"{unique}-copy").translate(fact.start) == fact.start
+
+    def test_an_object_cut_short_costs_its_tail(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+    ) -> None:
+        archived.write_bytes(archived.read_bytes()[: archived.stat().st_size // 2])
+        assert "the catalog says" in self.refused(kafka, unique, tmp_path).message
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
+        (fact,) = result.loss
+        assert fact.end == 300
+        assert without_offsets(committed(kafka, f"{unique}-copy")) == without_offsets(
+            committed(kafka, unique)[: fact.start]
+        )
+
+    def test_a_missing_object_is_found_by_a_listing(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+    ) -> None:
+        archived.unlink()
+        assert "the object is missing" in self.refused(kafka, unique, tmp_path).message
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
+        assert [(fact.start, fact.end) for fact in result.loss] == [(0, 300)]
+        assert committed(kafka, f"{unique}-copy") == []
+
+    def test_a_lost_transaction_index_is_made_again_from_the_markers(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        transactions(kafka, unique, [10, -5, 20, -1, 3])
+        back_up(backup_spec(kafka, tmp_path, unique))
+        (index,) = tmp_path.glob(f"topics/{unique}/*/partition=0/*.txnindex")
+        index.unlink()
+        self.refused(kafka, unique, tmp_path)
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
+        assert result.loss == ()
+        comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")
+        assert comparison.equal, str(comparison)
+
+    def test_damage_after_the_plan_was_made_stops_the_restore(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+    ) -> None:
+        def damage(item: Any) -> None:
+            if isinstance(item, RestoreTask):
+                data = bytearray(archived.read_bytes())
+                data[-1] ^= 1
+                archived.write_bytes(data)
+
+        with pytest.raises(ArchiveDamaged, match=archived.name):
+            bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=damage))
+
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def handmade(root: Path, name: str, batches: list[bytes], *, end: int, finished: bool = True) -> Storage:
+    """An archive of one partition with these batches."""
+    storage = open_uri(root.as_uri())
+    topic = TopicEntry(name, TOPIC_ID, 1, 1, {"retention.ms": "-1"})
+    with begin(storage) as writer:
+        entry = write_segment(storage, batches, topic=topic)
+        writer.commit(topics=[topic], receipts=[Receipt((Coverage(TOPIC_ID, 0, entry.base_offset, end),), (entry,))])
+        if finished:
+            writer.end(Outcome.SUCCEEDED)
+    return storage
+
+
+class TestUnusualBatches:
+    def test_gaps_append_times_horizons_and_old_messages(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        def some(*offsets: int, codec: Codec = Codec.NONE) -> bytes:
+            made = [LogRecord(at, NOW + at, b"k%d" % at, b"v%d" % at, ((b"h", None),)) for at in offsets]
+            return encode(made, codec=codec, base_offset=offsets[0])
+
+        batches = [some(3, 4, 9, codec=Codec.ZSTD)]
+        batches.append(with_header(some(10, 11, 12), attributes=0x08, max_timestamp=NOW + 999))
+        batches.append(with_header(some(20, 21, codec=Codec.LZ4), attributes=0x43))
+        batches.append(some(22, 23))
+        handmade(tmp_path, unique, batches, end=24)
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert [(value, stamp) for _, _, value, _, stamp in committed(kafka, f"{unique}-copy")] == [
+            *((b"v%d" % at, NOW + at) for at in (3, 4, 9)),
+            *((b"v%d" % at, NOW + 999) for at in (10, 11, 12)),
+            *((b"v%d" % at, NOW + at) for at in (20, 21, 22, 23)),
+        ]
+        assert result.records == 10
+        rows = offset_map(tmp_path, "restore-1", f"{unique}-copy").rows
+        assert rows == [(3, 0, 2), (9, 2, 4), (20, 6, 4)]
+
+    @pytest.mark.parametrize(("magic", "codec"), [(0, 0), (1, 0), (1, 1)], ids=["magic 0", "magic 1", "magic 1 gzip"])
+    def test_messages_of_old_brokers(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, magic: int, codec: int
+    ) -> None:
+        builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
+        for at in range(3):
+            builder.append(at, timestamp=NOW + at, key=b"k", value=b"v%d" % at)
+        handmade(tmp_path, unique, [bytes(builder.build()), batch(3, 2)], end=5)
+        assert bring_back(restore_spec(kafka, tmp_path)).records == 5
+        found = committed(kafka, f"{unique}-copy")
+        assert [value for _, _, value, _, _ in found] == [b"v0", b"v1", b"v2", b"v", b"v"]
+        assert [stamp for *_, stamp in found][:3] == ([-1] * 3 if magic == 0 else [NOW, NOW + 1, NOW + 2])
+
+    def test_a_rebuilt_batch_above_the_targets_limit_is_cut(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        # Zstd of a higher level than ours may become larger: here the limit of an existing topic is the archived size.
+        made = [LogRecord(at, NOW, None, b"x" * 3000) for at in range(0, 40, 2)]
+        data = encode(made, codec=Codec.NONE, base_offset=0)
+        handmade(tmp_path, unique, [data], end=39)
+        create_topic(kafka.bootstrap, f"{unique}-copy", 1, {"max.message.bytes": str(len(data)), **NO_RETENTION})
+        bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Append"))
+        assert [value for _, _, value, _, _ in committed(kafka, f"{unique}-copy")] == [b"x" * 3000] * 20
+
+
+class TestSnapshots:
+    def test_what_an_unfinished_run_has_archived_is_not_restored(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(10))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        storage = open_uri(tmp_path.as_uri())
+        archive = Archive.open(storage)
+        (topic,) = archive.load().topics.values()
+        with archive.begin_run("dead-run") as writer:
+            entry = write_segment(storage, [batch(10, 5)], topic=topic, epoch=2)
+            writer.commit(receipts=[Receipt((Coverage(topic.topic_id, 0, 10, 15),), (entry,))])
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert result.records == 10
+        assert any("dead-run has not succeeded" in warning for warning in result.warnings)
+
+    def test_without_a_successful_run_undecided_transactions_are_left_out_and_told(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        batches = [
+            batch(0, 5, producer_id=1, transactional=True),
+            marker(5, 1, commit=True),
+            batch(6, 2, producer_id=2, transactional=True),
+            batch(8, 2),
+            batch(10, 3, producer_id=1, transactional=True),
+        ]
+        handmade(tmp_path, unique, batches, end=13, finished=False)
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert len(committed(kafka, f"{unique}-copy")) == 5 + 2
+        assert [(fact.start, fact.end) for fact in result.loss] == [(6, 13), (10, 13)]
+        assert any("no backup of this archive has succeeded" in warning for warning in result.warnings)

@@ -1,0 +1,165 @@
+"""Whatever records a topic holds: backed up and restored, a committed consumer sees the same ones in the same order."""
+
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+from pyspark import SparkContext
+
+from logkeep_engine.spark.runner import SparkRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import create_topic
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
+
+PARTITIONS = 2
+START = int(time.time() * 1000) - 3_600_000
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    time: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """What one producer sends. `outcome` None: without a transaction. `backup_after`: an incremental backup follows."""
+
+    rows: tuple[Row, ...]
+    codec: str
+    batch: int
+    outcome: bool | None
+    backup_after: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    append_time: bool
+    compacted: bool
+    writes: tuple[Write, ...]
+
+
+headers = st.lists(
+    st.tuples(st.sampled_from(["", "a", "b", "schlüssel"]), st.none() | st.binary(max_size=20)), max_size=4
+).map(tuple)
+values = st.one_of(st.none(), st.just(b""), st.binary(max_size=60), st.integers(1, 9).map(lambda n: b"%d" % n * 2000))
+
+
+@st.composite
+def examples(draw: st.DrawFn) -> Example:
+    compacted = draw(st.booleans())
+    keys = (
+        st.sampled_from([b"", b"a", b"b", b"c"])
+        if compacted
+        else st.one_of(st.none(), st.just(b""), st.binary(max_size=9))
+    )
+    rows = st.builds(
+        Row, st.integers(0, PARTITIONS - 1), keys, values, headers, st.integers(0, 3_000_000).map(lambda at: START + at)
+    )
+    writes = st.builds(
+        Write,
+        st.lists(rows, min_size=1, max_size=25).map(tuple),
+        st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+        st.sampled_from([1, 3, 100]),
+        st.sampled_from([None, None, True, False]),
+        st.booleans(),
+    )
+    return Example(draw(st.booleans()), compacted, tuple(draw(st.lists(writes, min_size=1, max_size=4))))
+
+
+def send(kafka: KafkaBroker, topic: str, write: Write) -> None:
+    config: dict[str, str | int] = {
+        "bootstrap.servers": kafka.bootstrap,
+        "compression.type": write.codec,
+        "batch.num.messages": write.batch,
+        "linger.ms": 5,
+    }
+    if write.outcome is not None:
+        config["transactional.id"] = secrets.token_hex(8)
+    producer = Producer(config)
+    if write.outcome is not None:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for row in write.rows:
+        producer.produce(
+            topic, value=row.value, key=row.key, partition=row.partition, timestamp=row.time, headers=list(row.headers)
+        )
+    assert producer.flush(30) == 0
+    if write.outcome is True:
+        producer.commit_transaction(30)
+    elif write.outcome is False:
+        producer.abort_transaction(30)
+
+
+def let_the_cleaner_run(kafka: KafkaBroker, topic: str) -> None:
+    """Roll the active segment with one more record a partition, and wait until the cleaner has been at the first."""
+    time.sleep(0.3)
+    row = [Row(partition, b"last", b"", (), START) for partition in range(PARTITIONS)]
+    send(kafka, topic, Write(tuple(row), "none", 1, None, False))
+    checkpoint = kafka.data_dir / "cleaner-offset-checkpoint"
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and f"{topic} " not in checkpoint.read_text():
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def runner(spark_context: SparkContext) -> SparkRunner:
+    return SparkRunner(spark_context)
+
+
+@pytest.mark.timeout(600)
+@settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],  # each example takes seconds: shrinking would take minutes
+    suppress_health_check=list(HealthCheck),
+)
+@given(example=examples())
+def test_a_committed_consumer_sees_the_same_records(
+    kafka: KafkaBroker, runner: SparkRunner, tmp_path_factory: pytest.TempPathFactory, example: Example
+) -> None:
+    topic = f"round-trip-{secrets.token_hex(4)}"
+    root: Path = tmp_path_factory.mktemp(topic)
+    config = {"message.timestamp.type": "LogAppendTime" if example.append_time else "CreateTime"}
+    if example.compacted:
+        config |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", "segment.ms": "100"}
+    create_topic(kafka.bootstrap, topic, PARTITIONS, config)
+    backups = 0
+    for write in example.writes:
+        send(kafka, topic, write)
+        if write.backup_after:
+            backups += 1
+            back_up(backup_spec(kafka, root, topic), f"backup-{backups}", runner)
+    if example.compacted and backups == 0:
+        let_the_cleaner_run(kafka, topic)
+    before = [committed(kafka, topic, partition) for partition in range(PARTITIONS)]
+    back_up(backup_spec(kafka, root, topic), "backup-last", runner)
+    after = [committed(kafka, topic, partition) for partition in range(PARTITIONS)]
+
+    result = bring_back(restore_spec(kafka, root), runner=runner)
+
+    copies = [committed(kafka, f"{topic}-copy", partition) for partition in range(PARTITIONS)]
+    note(f"{topic} {backups + 1} backups, {result}")
+    assert result.records == sum(map(len, copies))
+    for partition, (source, copy) in enumerate(zip(before, copies, strict=True)):
+        if example.compacted and (source != after[partition] or backups):
+            # The cleaner took some while, or since, they were archived: what it has left must be among the restored,
+            # in order.
+            remaining = iter(without_offsets(copy))
+            assert all(record in remaining for record in without_offsets(after[partition]))
+            continue
+        assert without_offsets(copy) == without_offsets(source)
+        if source:
+            found = offset_map(root, "restore-1", f"{topic}-copy", partition)
+            assert [found.translate(record[0]) for record in source] == [record[0] for record in copy]

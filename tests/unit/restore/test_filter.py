@@ -1,0 +1,163 @@
+"""Which batches are sent, and as what."""
+
+import pytest
+
+from logkeep_engine.log.batch import check_crc, parse_header
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, decode, encode
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.filter import (
+    SEQUENCE_SPACE,
+    AbortedRanges,
+    Action,
+    Landed,
+    LandedReader,
+    Outgoing,
+    decide,
+    outgoing,
+    source_runs,
+)
+from tests.unit.log.batches import NOON, batch, marker, with_header
+
+NONE = AbortedRanges(())
+
+
+def sent(data: bytes, *, index: int = 0, done: int = 0, max_bytes: int = 1 << 20) -> list[Outgoing]:
+    header = parse_header(data)
+    found = decide(header, NONE)
+    return list(outgoing(data, header, found, index=index, producer_id=9, max_bytes=max_bytes, done=done))
+
+
+def gapped(base: int = 100, offsets: tuple[int, ...] = (100, 101, 105), codec: Codec = Codec.NONE) -> bytes:
+    return encode([Record(at, NOON + at, b"k", b"v%d" % at) for at in offsets], codec=codec, base_offset=base)
+
+
+class TestDecide:
+    def test_a_dense_batch_goes_as_it_is(self) -> None:
+        assert decide(parse_header(batch(5, 3)), NONE) is Action.RAW
+
+    def test_markers_are_left_out(self) -> None:
+        assert decide(parse_header(marker(9, 1, commit=True)), NONE) is Action.CONTROL
+
+    def test_only_the_aborted_part_of_a_producers_batches_is_left_out(self) -> None:
+        aborted = AbortedRanges([AbortedTxn(1, 20, 29, 30), AbortedTxn(1, 5, 9, 10), AbortedTxn(2, 0, 100, 101)])
+        kept = {
+            at
+            for at in range(0, 40, 1)
+            if decide(parse_header(batch(at, producer_id=1, transactional=True)), aborted) is Action.RAW
+        }
+        assert kept == {*range(5), *range(10, 20), *range(30, 40)}
+
+    def test_a_batch_outside_transactions_is_kept_whatever_its_producer(self) -> None:
+        aborted = AbortedRanges([AbortedTxn(1, 0, 9, 10)])
+        assert decide(parse_header(batch(5, producer_id=1)), aborted) is Action.RAW
+
+    def test_what_a_broker_would_refuse_or_change_is_built_anew(self) -> None:
+        plain = batch(5, 3)
+        assert decide(parse_header(gapped()), NONE) is Action.REBUILD
+        assert decide(parse_header(with_header(plain, attributes=0x08)), NONE) is Action.REBUILD
+        assert decide(parse_header(with_header(plain, attributes=0x40)), NONE) is Action.REBUILD
+
+    def test_a_batch_emptied_by_compaction_is_left_out(self) -> None:
+        header = parse_header(batch(5, 3))._replace(record_count=0)
+        assert decide(header, NONE) is Action.EMPTY
+
+
+class TestOutgoing:
+    def test_raw_records_stay_and_the_producer_is_ours(self) -> None:
+        data = batch(500, 3, codec=Codec.LZ4, producer_id=4, transactional=True)
+        (one,) = sent(data, index=7)
+        assert one.data is not None
+        header = parse_header(one.data)
+        check_crc(one.data, 0, header)
+        assert (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence) == (0, 9, 0, 7)
+        assert not header.is_transactional
+        assert bytes(one.data[61:]) == data[61:]
+        assert (one.index, one.count, one.size, one.source, one.source_end) == (7, 3, len(data), ((500, 3),), 503)
+
+    @pytest.mark.parametrize("codec", list(Codec))
+    def test_gapped_records_become_dense_in_the_same_codec(self, codec: Codec) -> None:
+        (one,) = sent(gapped(codec=codec), index=3)
+        assert one.data is not None
+        header = parse_header(one.data)
+        check_crc(one.data, 0, header)
+        assert (header.codec, header.has_gaps, header.record_count, header.base_sequence) == (codec, False, 3, 3)
+        assert [(record.timestamp, record.value) for record in decode(one.data)] == [
+            (NOON + at, b"v%d" % at) for at in (100, 101, 105)
+        ]
+        assert one.source == ((100, 2), (105, 1))
+
+    def test_append_time_becomes_the_create_time_of_every_record(self) -> None:
+        (one,) = sent(with_header(batch(5, 3), attributes=0x08, max_timestamp=NOON + 77))
+        assert one.data is not None
+        assert one.append_time
+        assert not parse_header(one.data).is_log_append_time
+        assert [record.timestamp for record in decode(one.data)] == [NOON + 77] * 3
+
+    def test_a_rebuilt_batch_that_is_too_large_is_cut_with_sequences_that_follow(self) -> None:
+        data = encode([Record(at, NOON, None, b"x" * 300) for at in range(0, 20, 2)], codec=Codec.NONE, base_offset=0)
+        parts = sent(data, index=5, max_bytes=1000)
+        assert len(parts) > 1
+        assert all(part.size <= 1000 for part in parts)
+        assert [part.index for part in parts] == [5 + sum(one.count for one in parts[:at]) for at in range(len(parts))]
+        assert sum(part.count for part in parts) == 10
+        assert [run for part in parts for run in part.source] == [(at, 1) for at in range(0, 20, 2)]
+        for part in parts:
+            assert part.data is not None
+            assert parse_header(part.data).base_sequence == part.index
+
+    def test_a_single_record_above_the_limit_is_handed_out(self) -> None:
+        (one,) = sent(gapped(0, (1,)), max_bytes=10)
+        assert one.count == 1
+
+    def test_what_is_there_already_is_only_counted(self) -> None:
+        for data in (batch(0, 3), gapped()):
+            (one,) = sent(data, index=4, done=7)
+            assert (one.data, one.count) == (None, 3)
+            (one,) = sent(data, index=4, done=6)
+            assert one.data is not None
+
+    def test_sequences_wrap_as_kafkas_do(self) -> None:
+        (one,) = sent(batch(0, 3), index=SEQUENCE_SPACE - 1)
+        assert one.data is not None
+        assert (one.base_sequence, parse_header(one.data).base_sequence) == (2**31 - 1, 2**31 - 1)
+        (one,) = sent(batch(0, 3), index=SEQUENCE_SPACE + 2)
+        assert one.base_sequence == 2
+
+    def test_source_runs(self) -> None:
+        records = [Record(at, 0, None, None) for at in (3, 4, 5, 9, 11, 12)]
+        assert list(source_runs(records)) == [(3, 3), (9, 1), (11, 2)]
+
+
+class TestLanded:
+    def ours(self, offset: int, sequence: int, count: int, producer_id: int = 9) -> bytes:
+        records = [Record(offset + at, NOON, None, b"") for at in range(count)]
+        return encode(
+            records,
+            codec=Codec.NONE,
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+
+    def read(self, *batches: bytes) -> Landed:
+        reader = LandedReader(9)
+        for one in batches:
+            reader.add(parse_header(one))
+        return reader.landed()
+
+    def test_nothing(self) -> None:
+        assert self.read(batch(0, 4), marker(4, 9, commit=True)) == Landed(0, ())
+
+    def test_batches_that_follow_are_one_run_and_others_between_cut_it(self) -> None:
+        landed = self.read(self.ours(10, 0, 3), self.ours(13, 3, 2), batch(15, 5), self.ours(20, 5, 4))
+        assert landed == Landed(9, ((0, 10, 5), (5, 20, 4)))
+
+    def test_a_sequence_that_wrapped(self) -> None:
+        landed = self.read(self.ours(100, 2**31 - 2, 2), self.ours(102, 0, 3))
+        assert landed.records == SEQUENCE_SPACE + 3
+
+    def test_what_the_targets_compaction_removed_still_counts(self) -> None:
+        landed = self.read(self.ours(10, 0, 3), self.ours(20, 8, 2))
+        assert landed == Landed(10, ((0, 10, 3), (8, 20, 2)))

@@ -1,0 +1,284 @@
+"""What a restore decides before it touches anything."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.spec import RestoreTopics
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    ArchiveMismatch,
+    NoTopicMatches,
+    SpecError,
+    TargetUnsuitable,
+    TopicExists,
+)
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.plan import (
+    Choice,
+    ExistingTopic,
+    PartitionPlan,
+    PartitionSurvey,
+    RestorePlan,
+    TopicFacts,
+    TopicPlan,
+    check_append,
+    final_configs,
+    legal_topic_name,
+    plan_topic,
+    refuse_existing,
+    retention_warnings,
+    select_topics,
+    topic_facts,
+    working_configs,
+)
+from logkeep_engine.restore.salvage import Lost, Survey
+
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+
+
+def topic(name: str, number: int = 1, partitions: int = 2) -> TopicEntry:
+    return TopicEntry(name, f"{number:022d}", partitions, 3, {"retention.ms": "1000"})
+
+
+def state_of(*topics: TopicEntry) -> ArchiveState:
+    state = ArchiveState()
+    state.add_facts(topics, (), (), ())
+    return state
+
+
+def wanted(
+    include: Sequence[str] = (".*",), exclude: Sequence[str] = (), rename: Sequence[tuple[str, str]] = ()
+) -> RestoreTopics:
+    return RestoreTopics.model_validate(
+        {
+            "include": list(include),
+            "exclude": list(exclude),
+            "rename": [{"from": source, "to": target} for source, target in rename],
+        }
+    )
+
+
+def entry(**changes: object) -> SegmentEntry:
+    plain = SegmentEntry(
+        topic_id=f"{1:022d}",
+        partition=0,
+        epoch=1,
+        attempt=0,
+        base_offset=0,
+        next_offset=10,
+        records=10,
+        batches=1,
+        bytes=500,
+        min_base_timestamp=NOW - 100,
+        max_timestamp=NOW,
+        sha256="",
+        codecs={"none": 1},
+        transactional=False,
+        control=False,
+        gaps=False,
+        append_time=False,
+        legacy=False,
+        max_batch_bytes=500,
+        index_bytes=0,
+        timeindex_bytes=12,
+        txnindex_bytes=0,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+FACTS = TopicFacts(
+    records=10, bytes=500, max_batch_bytes=500, min_timestamp=NOW - 100, max_timestamp=NOW, append_time=False
+)
+
+
+class TestSelection:
+    def test_patterns_match_the_whole_name(self) -> None:
+        state = state_of(topic("orders", 1), topic("orders-eu", 2), topic("payments", 3))
+        selection = select_topics(state, wanted(["orders", "pay.*"], ["payments"]))
+        assert [choice.source.name for choice in selection.choices] == ["orders"]
+
+    def test_first_rename_rule_that_matches_is_used_with_its_groups(self) -> None:
+        state = state_of(topic("prod.orders", 1), topic("prod.payments", 2), topic("other", 3))
+        rules = [(r"prod\.(?P<what>orders)", r"test.\g<what>"), (r"prod\.(.*)", r"\1.copy"), ("orders", "never")]
+        selection = select_topics(state, wanted(rename=rules))
+        assert {choice.source.name: choice.target for choice in selection.choices} == {
+            "prod.orders": "test.orders",
+            "prod.payments": "payments.copy",
+            "other": "other",
+        }
+
+    def test_nothing_matches_lists_what_there_is(self) -> None:
+        state = state_of(*(topic(f"t{number:02d}", number) for number in range(12)))
+        with pytest.raises(NoTopicMatches) as caught:
+            select_topics(state, wanted(["nope"], ["x"]))
+        assert "['nope'] without exclude ['x']" in caught.value.message
+        assert "t00, t01" in caught.value.hint
+        assert "t09 and 2 more" in caught.value.hint
+        assert "t10" not in caught.value.hint
+
+    def test_an_empty_archive_says_so(self) -> None:
+        with pytest.raises(NoTopicMatches, match="holds no topic"):
+            select_topics(ArchiveState(), wanted())
+
+    def test_newest_incarnation_is_taken_and_the_others_named(self) -> None:
+        state = state_of(topic("a", 7), topic("b", 1), topic("a", 3))
+        selection = select_topics(state, wanted())
+        assert [choice.source.topic_id for choice in selection.choices] == [f"{3:022d}", f"{1:022d}"]
+        assert len(selection.warnings) == 1
+        assert f"({3:022d}) is restored, not {7:022d}" in selection.warnings[0]
+
+    def test_no_warning_for_incarnations_of_a_topic_that_is_not_restored(self) -> None:
+        selection = select_topics(state_of(topic("a", 1), topic("a", 2), topic("b", 3)), wanted(["b"]))
+        assert selection.warnings == ()
+
+    @pytest.mark.parametrize("target", [".", "..", "a b", "a/b", "x" * 250, "ä"])
+    def test_an_illegal_name_names_rule_and_topic(self, target: str) -> None:
+        with pytest.raises(SpecError, match=r"spec\.topics\.rename\[1\]: turns topic 'orders'"):
+            select_topics(state_of(topic("orders")), wanted(rename=[("no", "x"), ("orders", target)]))
+        assert not legal_topic_name(target)
+
+    def test_a_rename_to_nothing_is_refused(self) -> None:
+        with pytest.raises(SpecError, match="into ''"):
+            select_topics(state_of(topic("orders")), wanted(rename=[("orders(.*)", r"\1")]))
+
+    def test_two_topics_onto_one_name_both_of_them(self) -> None:
+        state = state_of(topic("a-1", 1), topic("a-2", 2))
+        with pytest.raises(SpecError, match="'a-1' and 'a-2' would both become 'a'"):
+            select_topics(state, wanted(rename=[("(a)-.", r"\1")]))
+
+    def test_a_rename_onto_an_unrenamed_topic_is_refused(self) -> None:
+        with pytest.raises(SpecError, match="'a' and 'b' would both become 'b'"):
+            select_topics(state_of(topic("a", 1), topic("b", 2)), wanted(rename=[("a", "b")]))
+
+    def test_kafkas_own_topics_are_left_out_unless_renamed(self) -> None:
+        state = state_of(topic("__consumer_offsets", 1), topic("orders", 2))
+        selection = select_topics(state, wanted())
+        assert [choice.target for choice in selection.choices] == ["orders"]
+        assert "Kafka writes __consumer_offsets itself" in selection.warnings[0]
+        renamed = select_topics(state, wanted(["__.*"], rename=[("__(.*)", r"old-\1")]))
+        assert [choice.target for choice in renamed.choices] == ["old-consumer_offsets"]
+
+
+class TestExistingTopics:
+    CHOICE = Choice(topic("orders"), "copy")
+
+    def existing(self, partitions: int = 2, **configs: str) -> ExistingTopic:
+        return ExistingTopic("copy", partitions, {key.replace("_", "."): value for key, value in configs.items()})
+
+    def test_all_existing_targets_are_named(self) -> None:
+        choices = [Choice(topic(name, number), name) for number, name in enumerate("cab")]
+        with pytest.raises(TopicExists, match="topics a, b already exist on") as caught:
+            refuse_existing(choices, ["a", "b", "other"])
+        assert "nothing was written" in caught.value.message
+        refuse_existing(choices, ["other"])
+
+    def test_append_needs_as_many_partitions(self) -> None:
+        with pytest.raises(TargetUnsuitable, match="topic copy has 1 partitions, the archived topic orders has 2"):
+            check_append(self.CHOICE, self.existing(1), FACTS, NOW)
+        assert check_append(self.CHOICE, self.existing(3), FACTS, NOW) == []
+
+    def test_append_refuses_a_topic_that_stamps_append_time(self) -> None:
+        with pytest.raises(TargetUnsuitable, match=r"message\.timestamp\.type=LogAppendTime"):
+            check_append(self.CHOICE, self.existing(message_timestamp_type="LogAppendTime"), FACTS, NOW)
+
+    def test_append_refuses_a_topic_whose_batches_must_be_smaller(self) -> None:
+        assert check_append(self.CHOICE, self.existing(max_message_bytes="500"), FACTS, NOW) == []
+        with pytest.raises(TargetUnsuitable, match=r"max\.message\.bytes=499, the largest .* has 500 bytes"):
+            check_append(self.CHOICE, self.existing(max_message_bytes="499"), FACTS, NOW)
+
+    def test_append_refuses_limits_on_timestamps(self) -> None:
+        with pytest.raises(TargetUnsuitable, match=r"older than message\.timestamp\.before\.max\.ms=99"):
+            check_append(self.CHOICE, self.existing(message_timestamp_before_max_ms="99"), FACTS, NOW)
+        late = replace(FACTS, max_timestamp=NOW + 7200_000)
+        with pytest.raises(TargetUnsuitable, match=r"newer than message\.timestamp\.after\.max\.ms=3600000"):
+            check_append(self.CHOICE, self.existing(message_timestamp_after_max_ms="3600000"), late, NOW)
+
+    def test_what_retention_will_delete_is_told(self) -> None:
+        old = replace(FACTS, min_timestamp=NOW - 9 * DAY, max_timestamp=NOW - 8 * DAY)
+        week = {"retention.ms": str(7 * DAY), "cleanup.policy": "delete"}
+        assert "all restored segments" in retention_warnings("t", week, old, NOW)[0]
+        assert "some restored" in retention_warnings("t", week, replace(old, max_timestamp=NOW), NOW)[0]
+        assert retention_warnings("t", week, replace(old, min_timestamp=NOW - DAY, max_timestamp=NOW), NOW) == []
+        assert retention_warnings("t", {**week, "retention.ms": "-1"}, old, NOW) == []
+        assert retention_warnings("t", {**week, "cleanup.policy": "compact"}, old, NOW) == []
+        assert "retention.bytes=499" in retention_warnings("t", {"retention.bytes": "499"}, FACTS, NOW)[0]
+
+
+class TestConfigs:
+    def test_working_configuration_takes_the_largest_batch_and_deletes_nothing(self) -> None:
+        large = working_configs(replace(FACTS, max_batch_bytes=8_000_000))
+        assert int(large["max.message.bytes"]) > 8_000_000
+        assert working_configs(FACTS)["max.message.bytes"] == "1048588"
+        assert working_configs(replace(FACTS, max_batch_bytes=2**31 - 5))["max.message.bytes"] == str(2**31 - 1)
+        assert (large["retention.ms"], large["retention.bytes"], large["cleanup.policy"]) == ("-1", "-1", "delete")
+        assert large["message.timestamp.type"] == "CreateTime"
+
+    def test_final_configuration_is_the_sources_and_nothing_else(self) -> None:
+        working = working_configs(FACTS)
+        own, gone = final_configs(
+            {"cleanup.policy": "compact", "segment.bytes": "9", "leader.replication.throttled.replicas": "0:1"}, working
+        )
+        assert own == {"cleanup.policy": "compact", "segment.bytes": "9"}
+        assert gone == sorted(set(working) - {"cleanup.policy"})
+
+
+class TestPlan:
+    def test_only_partitions_with_segments_get_a_task(self) -> None:
+        choice = Choice(topic("orders", partitions=3), "copy")
+        plan = plan_topic(
+            choice, {0: [entry()], 1: [], 2: [entry(partition=2)]}, existing=None, end_offsets={}, brokers=2
+        )
+        assert (plan.created, plan.replication_factor, plan.partition_count) == (True, 2, 3)
+        whole = RestorePlan("r", "d", "a", 1, "c", (plan,)).with_producer_ids([71, 72])
+        assert whole.topics[0].partitions == (
+            PartitionPlan(0, 71, 0),
+            PartitionPlan(1, -1, 0),
+            PartitionPlan(2, 72, 0),
+        )
+
+    def test_an_existing_topic_is_written_behind_its_end(self) -> None:
+        existing = ExistingTopic("copy", 4, {"max.message.bytes": "2000"})
+        choice = Choice(topic("orders"), "copy")
+        plan = plan_topic(choice, {0: [entry()]}, existing=existing, end_offsets={0: 17, 1: 4}, brokers=1)
+        assert (plan.created, plan.max_batch_bytes) == (False, 2000)
+        assert [part.start for part in plan.partitions] == [17, 4]
+
+    PLAN = RestorePlan(
+        run_id="r1",
+        spec_digest="d",
+        archive_id="a",
+        commit=41,
+        cluster_id="c",
+        topics=(
+            TopicPlan(
+                "orders", f"{1:022d}", "copy", True, 2, 1, 1000, (PartitionPlan(0, 71, 0), PartitionPlan(1, -1, 0))
+            ),
+        ),
+        surveys=(
+            PartitionSurvey(f"{1:022d}", 0, Survey((0, 10), (Lost(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))),
+            PartitionSurvey(f"{1:022d}", 1, Survey((), ())),
+        ),
+        loss=(LossFact("orders", 0, 3, 5, "cut"),),
+        warnings=("w",),
+    )
+
+    def test_it_survives_json(self) -> None:
+        assert RestorePlan.from_json(self.PLAN.to_json(), "plan") == self.PLAN
+
+    def test_another_format_and_damage_are_refused(self) -> None:
+        body = json.loads(self.PLAN.to_json())
+        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 2, this version reads 1"):
+            RestorePlan.from_json(json.dumps({**body, "format": 2}).encode(), "plan")
+        del body["commit"]
+        for data in (json.dumps(body).encode(), b"{", b"[]"):
+            with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
+                RestorePlan.from_json(data, "plan")
+
+    def test_facts_of_a_topic_without_records(self) -> None:
+        assert topic_facts([]) == TopicFacts(0, 0, 0, -1, -1, False)
