@@ -20,6 +20,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 _QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+# A Job that is gone before the operator saw it finished would be made again; five minutes outlast a restart of it.
+MIN_TTL_SECONDS = 300
 MIN_SEGMENT_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
 
@@ -206,7 +208,7 @@ class Spark(Model):
 class RunPolicy(Model):
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] = 86400
+    ttl_seconds_after_finished: Annotated[int, Field(ge=MIN_TTL_SECONDS)] = 86400
 
 
 class KafkaBackupSpec(Model):

@@ -1,0 +1,53 @@
+{{- define "logkeep.name" -}}
+{{- if contains "logkeep" .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-logkeep" .Release.Name | trunc 52 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "logkeep.serviceAccount" -}}
+{{- default (include "logkeep.name" .) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "logkeep.selector" -}}
+app.kubernetes.io/name: logkeep
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "logkeep.labels" -}}
+{{ include "logkeep.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "logkeep.image" -}}
+{{ .image.repository }}:{{ default .default .image.tag }}
+{{- end }}
+
+{{/* What the operator itself needs, then what it grants to drivers: nobody may grant what he does not have. */}}
+{{- define "logkeep.rules" -}}
+- apiGroups: [logkeep.dev]
+  resources: [kafkabackups, kafkarestores]
+  verbs: [get, list, watch]
+- apiGroups: [logkeep.dev]
+  resources: [kafkabackups/status, kafkarestores/status]
+  verbs: [get, update, patch]
+# Where OwnerReferencesPermissionEnforcement is on, blockOwnerDeletion needs this.
+- apiGroups: [logkeep.dev]
+  resources: [kafkabackups/finalizers, kafkarestores/finalizers]
+  verbs: [update]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [get, list, create, patch]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [pods, services, configmaps, persistentvolumeclaims]
+  verbs: [get, list, watch, create, update, patch, delete, deletecollection]
+{{- end }}

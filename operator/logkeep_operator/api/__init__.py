@@ -1,0 +1,50 @@
+"""The two kinds as the operator sees them: identity and spec (`resource`), status (`status`). Typed specs come from
+the contract."""
+
+from logkeep_engine.contract.spec import (
+    API_VERSION,
+    GROUP,
+    VERSION,
+    KafkaBackupSpec,
+    KafkaRestoreSpec,
+    SpecInvalid,
+    parse_backup,
+    parse_restore,
+)
+from logkeep_operator.api.resource import KINDS, Key, Resource
+from logkeep_operator.api.status import (
+    ArchiveStatus,
+    Condition,
+    HistoryEntry,
+    Lagging,
+    LossEntry,
+    Phase,
+    ProgressStatus,
+    RunOutcome,
+    RunStatus,
+    Status,
+)
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KINDS",
+    "VERSION",
+    "ArchiveStatus",
+    "Condition",
+    "HistoryEntry",
+    "KafkaBackupSpec",
+    "KafkaRestoreSpec",
+    "Key",
+    "Lagging",
+    "LossEntry",
+    "Phase",
+    "ProgressStatus",
+    "Resource",
+    "RunOutcome",
+    "RunStatus",
+    "SpecInvalid",
+    "Status",
+    "parse_backup",
+    "parse_restore",
+]

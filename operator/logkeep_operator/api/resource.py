@@ -1,0 +1,69 @@
+"""A KafkaBackup or KafkaRestore as read from the API: who it is, what it asks for, what its status says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from logkeep_engine.contract.spec import API_VERSION
+from logkeep_operator.api.status import Status
+
+KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
+ANNOTATION_RUN = "logkeep.dev/run"
+
+
+class Key(NamedTuple):
+    """Names one resource."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """`spec` is as stored, with the CRD's defaults; `body` is the whole object, for writing the status back."""
+
+    key: Key
+    uid: str
+    generation: int
+    deleting: bool
+    spec: Mapping[str, Any]
+    status: Status
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_object(cls, kind: str, body: Mapping[str, Any]) -> Resource:
+        """From the API's JSON. A status that cannot be read (another version wrote it) counts as empty."""
+        metadata = body["metadata"]
+        return cls(
+            key=Key(kind, metadata["namespace"], metadata["name"]),
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 1),
+            deleting="deletionTimestamp" in metadata,
+            spec=body.get("spec") or {},
+            status=Status.from_dict(body.get("status") or {}),
+            annotations=metadata.get("annotations") or {},
+            body=body,
+        )
+
+    @property
+    def trigger(self) -> str | None:
+        """The value of the annotation that asks for another run."""
+        return self.annotations.get(ANNOTATION_RUN)
+
+    def owner_reference(self) -> dict[str, Any]:
+        """What makes a child go when this resource goes."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": self.key.kind,
+            "name": self.key.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }

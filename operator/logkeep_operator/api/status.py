@@ -1,0 +1,207 @@
+"""The status of both kinds, field for field as in the CRDs. Times are RFC 3339 in UTC, to the second."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Self
+
+MAX_HISTORY = 10
+MAX_LISTED = 20
+
+
+class Phase(StrEnum):
+    """Where a resource stands, in a word."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    INVALID = "Invalid"
+
+
+class RunOutcome(StrEnum):
+    """How a run ended; `Replaced`: the spec changed before it was over."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    REPLACED = "Replaced"
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_timestamp(text: str | None) -> datetime | None:
+    """None for None and for what is no time."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a status: JSON in camelCase, nothing written for None and for empty lists, unknown keys ignored when
+    read."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        written = {f.name: _encode(getattr(self, f.name)) for f in fields(self)}
+        return {_camel(name): value for name, value in written.items() if value is not None and value != []}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Reads what is there and has the right shape; the rest is left at its default."""
+        known: dict[str, Any] = {}
+        for name, kind in _hints(cls).items():
+            item = value.get(_camel(name))
+            if item is not None:
+                decoded = _decode(kind, item)
+                if decoded is not None:
+                    known[name] = decoded
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Condition(Part):
+    type: str = ""
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"message": "", **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class RunStatus(Part):
+    id: str = ""
+    key: str = ""
+    job: str | None = None
+    attempt: int | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    outcome: RunOutcome | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Lagging(Part):
+    topic: str = ""
+    partition: int = 0
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class ProgressStatus(Part):
+    phase: str | None = None
+    topics: int = 0
+    partitions: int = 0
+    partitions_done: int = 0
+    display: str = "0/0"
+    records: int = 0
+    bytes: int = 0
+    percent: int = 0
+    lagging: tuple[Lagging, ...] = ()
+
+
+@dataclass(frozen=True)
+class ArchiveStatus(Part):
+    id: str | None = None
+    uri: str | None = None
+    cluster_id: str | None = None
+    epoch: int | None = None
+    commit: int | None = None
+
+
+@dataclass(frozen=True)
+class LossEntry(Part):
+    topic: str = ""
+    partition: int = 0
+    start: int = 0
+    end: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HistoryEntry(Part):
+    run_id: str = ""
+    outcome: str = ""
+    start_time: str | None = None
+    end_time: str | None = None
+    records: int | None = None
+    bytes: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Status(Part):
+    """`last_handled_run` is a KafkaBackup's, `offset_map` a KafkaRestore's; all else is of both."""
+
+    observed_generation: int | None = None
+    phase: Phase | None = None
+    conditions: tuple[Condition, ...] = ()
+    run: RunStatus | None = None
+    progress: ProgressStatus | None = None
+    archive: ArchiveStatus | None = None
+    last_success_time: str | None = None
+    last_handled_run: str | None = None
+    offset_map: str | None = None
+    loss: tuple[LossEntry, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of that type."""
+        return next((c for c in self.conditions if c.type == kind), None)
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Part):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, StrEnum):
+        return value.value
+    return value
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    if cls not in _HINTS:
+        _HINTS[cls] = typing.get_type_hints(cls)
+    return _HINTS[cls]
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    """The value as `kind`, or None if it has another shape."""
+    origin = typing.get_origin(kind)
+    if origin is types.UnionType:
+        return _decode(next(a for a in typing.get_args(kind) if a is not types.NoneType), value)
+    if origin is tuple:
+        items = (_decode(typing.get_args(kind)[0], item) for item in value) if isinstance(value, list) else ()
+        return tuple(item for item in items if item is not None)
+    if is_dataclass(kind):
+        return typing.cast(type[Part], kind).from_dict(value) if isinstance(value, Mapping) else None
+    if issubclass(kind, StrEnum):
+        return kind(value) if value in list(kind) else None
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None

@@ -1,0 +1,265 @@
+"""The only module that talks to the Kubernetes API: a small facade over the official client, JSON in and out.
+
+All calls are synchronous (`controller` calls them from threads) and have time-outs. What goes wrong becomes one of
+`errors.ApiError`'s classes; nothing is retried here, since every caller looks again anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import urllib3
+from kubernetes import client, config
+
+from logkeep_engine.contract.spec import GROUP, VERSION
+from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
+from logkeep_operator.api.status import timestamp
+from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnavailable, Conflict, NotFound
+from logkeep_operator.resources import resource_labels
+
+FIELD_MANAGER = "logkeep-operator"
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, to read
+_PLURALS = {
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "Event": ("/api/v1", "events"),
+    "Job": ("/apis/batch/v1", "jobs"),
+    "KafkaBackup": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaBackup"]),
+    "KafkaRestore": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaRestore"]),
+    "Pod": ("/api/v1", "pods"),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    "ServiceAccount": ("/api/v1", "serviceaccounts"),
+}
+
+
+def connect() -> client.ApiClient:
+    """A client with the pod's ServiceAccount, or outside a cluster with the current kubeconfig."""
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    configuration.retries = urllib3.Retry(total=0)
+    configuration.connection_pool_maxsize = 32
+    return client.ApiClient(configuration)
+
+
+class Cluster:
+    """Reads resources and their children, makes and changes children, writes statuses and events."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+
+    # ---- resources
+
+    def resource(self, key: Key) -> Resource | None:
+        """The KafkaBackup or KafkaRestore, None if there is none."""
+        body = self._get(key.kind, key.namespace, key.name)
+        return Resource.from_object(key.kind, body) if body is not None else None
+
+    def resources(self, namespaces: Iterable[str]) -> list[Resource]:
+        """All resources of both kinds, of the whole cluster if no namespace is given."""
+        found = []
+        for kind in KINDS:
+            for namespace in namespaces or (None,):
+                found += [Resource.from_object(kind, body) for body in self._list(kind, namespace)]
+        return found
+
+    def serves_kinds(self) -> bool:
+        """Whether the CRDs are installed."""
+        try:
+            listed = self._call("GET", f"/apis/{GROUP}/{VERSION}")
+        except NotFound:
+            return False
+        names = {item["name"] for item in listed.get("resources", ())}
+        return all(plural in names and f"{plural}/status" in names for plural in KINDS.values())
+
+    def write_status(self, resource: Resource, status: Status) -> None:
+        """Replace the whole status. Raises Conflict when the resource is not what was read any more."""
+        body = {**resource.body, "apiVersion": API_VERSION, "kind": resource.key.kind, "status": status.to_dict()}
+        self._call("PUT", f"{_path(resource.key.kind, resource.key.namespace, resource.key.name)}/status", body=body)
+
+    # ---- children
+
+    def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
+        """Jobs, Pods or ConfigMaps that belong to a resource (of any incarnation: the uid is not looked at)."""
+        selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
+        return self._list(kind, key.namespace, {"labelSelector": selector})
+
+    def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
+        """What the newest event about an object says has failed (FailedCreate, FailedMount and the like)."""
+        selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
+        listed = self._list("Event", namespace, {"fieldSelector": selector, "limit": "50"})
+        events = [event for event in listed if str(event.get("reason", "")).startswith("Failed")]
+        if not events:
+            return None
+        newest = max(
+            events, key=lambda e: e.get("lastTimestamp") or e.get("eventTime") or e["metadata"]["creationTimestamp"]
+        )
+        return str(newest.get("message") or newest.get("reason") or "")
+
+    def create(self, body: Mapping[str, Any]) -> bool:
+        """Make the object unless one of its name is there; whether it was made."""
+        metadata = body["metadata"]
+        try:
+            self._call("POST", _path(body["kind"], metadata["namespace"]), body=body)
+        except AlreadyExists:  # no other conflict: a quota that many objects change at once is one, too
+            return False
+        return True
+
+    def apply(self, body: Mapping[str, Any]) -> None:
+        """Server-side apply: our fields are as given, other people's stay."""
+        metadata = body["metadata"]
+        path = _path(body["kind"], metadata["namespace"], metadata["name"])
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
+
+    def suspend_job(self, namespace: str, name: str, suspend: bool) -> None:
+        """Set spec.suspend; a Job that is gone is left at that."""
+        try:
+            self._merge("Job", namespace, name, {"spec": {"suspend": suspend}})
+        except NotFound:
+            return
+
+    def delete(self, kind: str, namespace: str, name: str, uid: str | None = None) -> None:
+        """Delete with its dependents in the background; only the object of that uid, if one is given."""
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._call("DELETE", _path(kind, namespace, name), body=options)
+        except (NotFound, Conflict):
+            return
+
+    # ---- events
+
+    def event(self, resource: Resource, kind: str, reason: str, message: str, run_id: str) -> None:
+        """A core/v1 Event about the resource. Its name is made from its content: told twice, it is counted, not
+        doubled."""
+        key = resource.key
+        content = "\0".join((resource.uid, run_id, reason, message))
+        name = f"{key.name[:230]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        moment = timestamp(datetime.now(UTC))
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": key.kind,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": resource.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": FIELD_MANAGER},
+            "reportingComponent": FIELD_MANAGER,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+        if self.create(body):
+            return
+        known = self._get("Event", key.namespace, name)
+        if known is not None:
+            self._merge("Event", key.namespace, name, {"count": known.get("count", 1) + 1, "lastTimestamp": moment})
+
+    # ---- permissions
+
+    def may(self, verb: str, group: str, resource: str, namespace: str | None, subresource: str = "") -> bool:
+        """Whether the API would allow it to this client."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        if namespace is not None:
+            attributes["namespace"] = namespace
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = self._call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        return bool(answer["status"]["allowed"])
+
+    # ---- requests
+
+    def _get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        try:
+            return self._call("GET", _path(kind, namespace, name))
+        except NotFound:
+            return None
+
+    def _list(self, kind: str, namespace: str | None, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        return list(self._call("GET", _path(kind, namespace), query=query).get("items") or ())
+
+    def _merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        path = _path(kind, namespace, name)
+        self._call("PATCH", path, body=patch, content_type="application/merge-patch+json")
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        headers = {"Accept": "application/json"}
+        text = None
+        if body is not None:
+            headers["Content-Type"] = content_type
+            text = json.dumps(body).encode()
+        try:
+            request = self._api.param_serialize(
+                method,
+                path,
+                query_params=list((query or {}).items()),
+                header_params=headers,
+                auth_settings=["BearerToken"],
+            )
+            # The client's own encoding knows no apply-patch: the body goes as bytes, past it.
+            answer = self._api.rest_client.pool_manager.request(
+                method,
+                request[1],
+                headers=request[2],
+                body=text,
+                timeout=urllib3.Timeout(connect=_TIMEOUT[0], read=_TIMEOUT[1]),
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiUnavailable(
+                f"{method} {path}: the Kubernetes API did not answer: {type(error).__name__}"
+            ) from error
+        if answer.status >= 300:
+            raise _error(method, path, answer.status, answer.data)
+        parsed = json.loads(answer.data)
+        return parsed if isinstance(parsed, dict) else {}
+
+
+def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
+    base, plural = _PLURALS[kind]
+    scope = f"{base}/namespaces/{namespace}" if namespace is not None else base
+    return f"{scope}/{plural}/{name}" if name is not None else f"{scope}/{plural}"
+
+
+def _error(method: str, path: str, status: int, data: bytes) -> ApiError:
+    try:
+        answer = json.loads(data)
+        reason = str(answer.get("reason") or "")
+        message = str(answer.get("message") or reason)
+    except (ValueError, AttributeError):
+        reason, message = "", data[:200].decode(errors="replace")
+    text = f"{method} {path}: {status} {message}"
+    if status == 404:
+        return NotFound(text, status)
+    if reason == "AlreadyExists":
+        return AlreadyExists(text, status)
+    if status == 409:
+        return Conflict(text, status)
+    if status in (429, 500, 502, 503, 504):
+        return ApiUnavailable(text, status)
+    return ApiRefused(message or text, status)

@@ -1,0 +1,78 @@
+"""What Prometheus can ask the operator. Counters count from the operator's start; gauges are read again from the
+resources."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from logkeep_operator.api import Key, Status
+from logkeep_operator.api.status import parse_timestamp
+
+
+class Metrics:
+    """The operator's metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._started = Counter(
+            "logkeep_runs_started_total", "Runs that were started.", ["kind", "namespace"], registry=self.registry
+        )
+        self._finished = Counter(
+            "logkeep_runs_finished_total",
+            "Runs that ended, by outcome.",
+            ["kind", "namespace", "outcome"],
+            registry=self.registry,
+        )
+        self._last_success = Gauge(
+            "logkeep_last_success_timestamp_seconds",
+            "When a run of the resource last succeeded.",
+            ["kind", "namespace", "name"],
+            registry=self.registry,
+        )
+        self._ready = Gauge(
+            "logkeep_resource_ready",
+            "1 if the resource's condition Ready is True, else 0.",
+            ["kind", "namespace", "name"],
+            registry=self.registry,
+        )
+        self._errors = Counter(
+            "logkeep_reconcile_errors_total",
+            "Reconciliations that failed and are tried again.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.reconcile_seconds = Histogram(
+            "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
+        )
+        self.queue_depth = Gauge(
+            "logkeep_reconcile_queue_depth", "Resources that wait for a reconciliation.", registry=self.registry
+        )
+
+    def serve(self, port: int) -> None:
+        """Serve /metrics from a thread of its own."""
+        start_http_server(port, registry=self.registry)
+
+    def run_started(self, key: Key) -> None:
+        """A run has been started for the first time."""
+        self._started.labels(key.kind, key.namespace).inc()
+
+    def run_finished(self, key: Key, outcome: str) -> None:
+        """A run has ended."""
+        self._finished.labels(key.kind, key.namespace, outcome).inc()
+
+    def reconcile_failed(self, key: Key) -> None:
+        """A reconciliation failed and is tried again."""
+        self._errors.labels(key.kind).inc()
+
+    def seen(self, key: Key, status: Status) -> None:
+        """The resource is there and its status says this."""
+        success = parse_timestamp(status.last_success_time)
+        if success is not None:
+            self._last_success.labels(*key).set(success.timestamp())
+        ready = status.condition("Ready")
+        self._ready.labels(*key).set(1 if ready is not None and ready.status == "True" else 0)
+
+    def gone(self, key: Key) -> None:
+        """The resource was deleted: its series end."""
+        for gauge in (self._last_success, self._ready):
+            gauge.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})

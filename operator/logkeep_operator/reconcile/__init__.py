@@ -1,0 +1,36 @@
+"""Decisions of the operator, pure: `reconcile(observed, now, engine) -> Plan`. No I/O, no clock; `controller` gathers
+and applies."""
+
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState, documents, job_state, pod_state
+from logkeep_operator.reconcile.plan import (
+    Action,
+    Create,
+    DeleteConfigMap,
+    DeleteJob,
+    EnsureAccess,
+    Event,
+    Plan,
+    SuspendJob,
+)
+from logkeep_operator.reconcile.reconcile import is_settled, reconcile, refused
+
+__all__ = [
+    "Action",
+    "Create",
+    "DeleteConfigMap",
+    "DeleteJob",
+    "Documents",
+    "EnsureAccess",
+    "Event",
+    "JobState",
+    "Observed",
+    "Plan",
+    "PodState",
+    "SuspendJob",
+    "documents",
+    "is_settled",
+    "job_state",
+    "pod_state",
+    "reconcile",
+    "refused",
+]

@@ -1,0 +1,78 @@
+"""The conditions of a resource, with the meaning that kstatus (Flux, kubectl wait, Argo CD) gives them.
+
+| | Ready | Reconciling | Stalled |
+|---|---|---|---|
+| the wanted run has succeeded | True | False | False |
+| a run is on its way, or waits for something that may come by itself | False | True | False |
+| suspended | False | False | False |
+| failed or invalid: somebody must act | False | False | True |
+
+`DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from logkeep_operator.api import Condition, Status
+from logkeep_operator.api.status import timestamp
+
+MESSAGE_MAX = 1024
+
+
+def ready(reason: str, message: str) -> tuple[Condition, ...]:
+    """The wanted run has succeeded."""
+    return _three(reason, message, ready="True")
+
+
+def reconciling(reason: str, message: str) -> tuple[Condition, ...]:
+    """On its way."""
+    return _three(reason, message, reconciling="True")
+
+
+def suspended(message: str) -> tuple[Condition, ...]:
+    """Nothing happens because somebody said so."""
+    return _three("Suspended", message)
+
+
+def stalled(reason: str, message: str) -> tuple[Condition, ...]:
+    """Nothing happens until somebody acts."""
+    return _three(reason, message, stalled="True")
+
+
+def data_loss(lost: bool, message: str) -> Condition:
+    """Whether records are missing."""
+    return Condition("DataLoss", "True" if lost else "False", "RecordsMissing" if lost else "NoLoss", cut(message))
+
+
+def cut(message: str) -> str:
+    """At most MESSAGE_MAX characters."""
+    return message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 1] + "…"
+
+
+def merge(before: Status, wanted: Iterable[Condition], generation: int, now: datetime) -> tuple[Condition, ...]:
+    """The wanted conditions with times: a time changes only when the condition's status does. Others stay as they
+    are."""
+    new = {condition.type: condition for condition in wanted}
+    result = []
+    for condition in new.values():
+        old = before.condition(condition.type)
+        same = old is not None and old.status == condition.status and old.last_transition_time
+        moment = old.last_transition_time if old is not None and same else timestamp(now)
+        result.append(
+            Condition(condition.type, condition.status, condition.reason, condition.message, moment, generation)
+        )
+    result += [old for old in before.conditions if old.type not in new]
+    return tuple(result)
+
+
+def _three(
+    reason: str, message: str, *, ready: str = "False", reconciling: str = "False", stalled: str = "False"
+) -> tuple[Condition, ...]:
+    text = cut(message)
+    return (
+        Condition("Ready", ready, reason, text),
+        Condition("Reconciling", reconciling, reason, text),
+        Condition("Stalled", stalled, reason, text),
+    )

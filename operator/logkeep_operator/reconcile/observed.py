@@ -1,0 +1,167 @@
+"""What is seen of a resource and its children, cut down to what decisions need. Built from the API's JSON by pure
+functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
+from logkeep_engine.contract.run import ContractError, Progress, RunResult
+from logkeep_operator.api import Resource
+from logkeep_operator.api.status import parse_timestamp
+from logkeep_operator.resources import LABEL_ROLE, LABEL_RUN
+
+D = TypeVar("D", Progress, RunResult)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """`failure`: reason and message of the condition Failed or FailureTarget."""
+
+    name: str
+    uid: str
+    run_id: str
+    created: datetime | None = None
+    suspended: bool = False
+    deleting: bool = False
+    active: int = 0
+    failed: int = 0
+    complete: bool = False
+    failure: tuple[str, str] | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.complete or self.failure is not None
+
+
+@dataclass(frozen=True)
+class PodState:
+    """`waiting`: reason and message why a container does not start. `unschedulable`: the scheduler's message."""
+
+    name: str
+    run_id: str
+    role: str
+    phase: str
+    created: datetime | None = None
+    started: datetime | None = None
+    deleting: bool = False
+    waiting: tuple[str, str] | None = None
+    unschedulable: str | None = None
+    exit_code: int | None = None
+    exit_reason: str | None = None
+    termination_message: str = ""
+    reason: tuple[str, str] | None = None  # of the pod itself, such as Evicted
+
+    @property
+    def alive(self) -> bool:
+        return self.phase not in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What the driver of a run has written to its ConfigMap so far. `config_maps`: names of all ConfigMaps of the
+    run."""
+
+    progress: Progress | None = None
+    result: RunResult | None = None
+    config_maps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One resource and all that belongs to it.
+
+    `backup` is the KafkaBackup that a restore's backupRef names, if it is there. `warnings` maps names of Jobs and
+    pods to the newest Warning event about them; it is looked up only for those that do not get on.
+    """
+
+    resource: Resource
+    jobs: Mapping[str, JobState] = field(default_factory=dict)  # by run id
+    pods: Sequence[PodState] = ()
+    documents: Mapping[str, Documents] = field(default_factory=dict)  # by run id
+    backup: Resource | None = None
+    warnings: Mapping[str, str] = field(default_factory=dict)
+
+    def pods_of(self, run_id: str, role: str) -> list[PodState]:
+        """The pods of one role of a run, oldest first."""
+        chosen = [pod for pod in self.pods if pod.run_id == run_id and pod.role == role]
+        return sorted(chosen, key=lambda pod: (pod.created.timestamp() if pod.created else 0.0, pod.name))
+
+
+def job_state(body: Mapping[str, Any]) -> JobState:
+    """From a batch/v1 Job."""
+    metadata, status = body["metadata"], body.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    failed = conditions.get("Failed") or conditions.get("FailureTarget")
+    return JobState(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        run_id=(metadata.get("labels") or {}).get(LABEL_RUN, ""),
+        created=parse_timestamp(metadata.get("creationTimestamp")),
+        suspended=bool(body.get("spec", {}).get("suspend")),
+        deleting="deletionTimestamp" in metadata,
+        active=status.get("active", 0),
+        failed=status.get("failed", 0),
+        complete="Complete" in conditions,
+        failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
+    )
+
+
+def pod_state(body: Mapping[str, Any]) -> PodState:
+    """From a v1 Pod. A terminal pod may have no container statuses at all (evicted before it started)."""
+    metadata, status = body["metadata"], body.get("status") or {}
+    labels = metadata.get("labels") or {}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    states = [container.get("state") or {} for container in containers]
+    waiting = next((state["waiting"] for state in states if "waiting" in state), None)
+    ended = next((state["terminated"] for state in reversed(states) if "terminated" in state), None)
+    scheduled: dict[str, Any] = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), {})
+    unschedulable = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+    return PodState(
+        name=metadata["name"],
+        run_id=labels.get(LABEL_RUN, ""),
+        role=labels.get(LABEL_ROLE, ""),
+        phase=status.get("phase", "Pending"),
+        created=parse_timestamp(metadata.get("creationTimestamp")),
+        started=parse_timestamp(status.get("startTime")),
+        deleting="deletionTimestamp" in metadata,
+        waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
+        unschedulable=scheduled.get("message", "Unschedulable") if unschedulable else None,
+        exit_code=ended.get("exitCode") if ended else None,
+        exit_reason=ended.get("reason") if ended else None,
+        termination_message=(ended.get("message") or "") if ended else "",
+        reason=(status["reason"], status.get("message", "")) if status.get("reason") else None,
+    )
+
+
+def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
+    """By run id. A document of another run, another version or cut short counts as absent."""
+    found: dict[str, Documents] = {}
+    for body in config_maps:
+        run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
+        data = body.get("data") or {}
+        before = found.get(run_id, Documents())
+        found[run_id] = Documents(
+            progress=_read(Progress, data.get(KEY_PROGRESS), run_id) or before.progress,
+            result=_read(RunResult, data.get(KEY_RESULT), run_id) or before.result,
+            config_maps=(*before.config_maps, body["metadata"]["name"]),
+        )
+    return found
+
+
+def termination_result(pod: PodState) -> RunResult | None:
+    """The result in the pod's termination message, if there is one of its run."""
+    return _read(RunResult, pod.termination_message, pod.run_id)
+
+
+def _read(kind: type[D], text: str | None, run_id: str) -> D | None:
+    if not text:
+        return None
+    try:
+        document = kind.from_json(text)
+    except (ContractError, TypeError, KeyError, ValueError, AttributeError):
+        return None
+    return document if document.run_id == run_id else None

@@ -1,0 +1,120 @@
+"""How a run ended, if it did: from what the driver wrote, else from what its pod said, else from what the Job says.
+
+The driver's pod may be gone before the operator looked, the operator may have been down for a day, a driver may be
+killed before it says anything: each of the three sources alone must lead to the right end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
+from logkeep_engine.contract.run import RunResult
+from logkeep_operator.api import RunOutcome
+from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
+
+_EXPLANATIONS = {
+    "BackoffLimitExceeded": "the driver failed as often as runPolicy.backoffLimit allows",
+    "DeadlineExceeded": "the run took longer than runPolicy.activeDeadlineSeconds",
+    "PodFailurePolicy": "the driver ended with an exit code that trying again cannot help",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`reason` is a CamelCase word for conditions and events, `result` what the driver said, if it could."""
+
+    outcome: RunOutcome
+    reason: str
+    message: str
+    result: RunResult | None = None
+    end: datetime | None = None
+
+
+def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
+    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short."""
+    candidates = [termination_result(pod) for pod in drivers]
+    newest = documents.result
+    for result in candidates:
+        if result is not None and (newest is None or result.end_time > newest.end_time):
+            newest = result
+    return newest
+
+
+def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState]) -> Outcome | None:
+    """The run's end, or None while it goes on (or while the Job must be made again).
+
+    The result of a failed attempt is no end as long as the Job may start another one; success is an end at once.
+    """
+    result = last_result(documents, drivers)
+    if result is not None and result.outcome == RunOutcome.SUCCEEDED:
+        return _succeeded(result)
+    if job is None:
+        if result is not None and result.exit_code in NEVER_RETRIED:
+            return _failed(result, "", "", drivers)
+        return None
+    if job.complete:
+        return _succeeded(None)
+    if job.failure is not None:
+        return _failed(result, *job.failure, drivers)
+    return None
+
+
+def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> str:
+    """What the last attempt that failed has to say; empty if none did. An interruption is no failure."""
+    if result is not None and result.exit_code == ExitCode.INTERRUPTED:
+        return ""
+    if result is not None and result.outcome == RunOutcome.FAILED:
+        return _say(result)
+    return _pod_failure(drivers)
+
+
+def _succeeded(result: RunResult | None) -> Outcome:
+    if result is None:
+        return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", "The run is done; the driver's report was lost.")
+    message = f"{result.records} records, {result.bytes} bytes, {result.topics} topics, {result.partitions} partitions"
+    if result.message:
+        message = f"{message}; {result.message}"
+    if result.warnings:
+        message = f"{message}; {'; '.join(result.warnings)}"
+    return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", message, result, datetime.fromtimestamp(result.end_time, UTC))
+
+
+def _failed(result: RunResult | None, job_reason: str, job_message: str, drivers: Sequence[PodState]) -> Outcome:
+    explanation = _EXPLANATIONS.get(job_reason, job_message)
+    end = datetime.fromtimestamp(result.end_time, UTC) if result is not None else None
+    if job_reason == "DeadlineExceeded":  # the driver only knows that it was interrupted
+        return Outcome(RunOutcome.FAILED, job_reason, f"{explanation[0].upper()}{explanation[1:]}.", result, end)
+    if result is not None and result.outcome == RunOutcome.FAILED:
+        return Outcome(
+            RunOutcome.FAILED, result.error_code or "RunFailed", _join(_say(result), explanation), result, end
+        )
+    reason = "OutOfMemory" if any(pod.exit_reason == "OOMKilled" for pod in drivers[-1:]) else job_reason or "RunFailed"
+    return Outcome(
+        RunOutcome.FAILED, reason, _join(_pod_failure(drivers) or "the driver said nothing", explanation), result, end
+    )
+
+
+def _join(what: str, explanation: str) -> str:
+    return f"{what} ({explanation})" if explanation else what
+
+
+def _say(result: RunResult) -> str:
+    return result.message or f"{result.error_code or 'RunFailed'}, exit code {result.exit_code}"
+
+
+def _pod_failure(drivers: Sequence[PodState]) -> str:
+    failed = [pod for pod in drivers if pod.phase == "Failed"]
+    if not failed:
+        return ""
+    pod = failed[-1]
+    if pod.exit_reason == "OOMKilled":
+        return f"driver pod {pod.name} ran out of memory; give it more in spec.spark.driver.memory"
+    if pod.reason is not None:
+        return f"driver pod {pod.name}: {pod.reason[0]}: {pod.reason[1]}"
+    if pod.exit_code is not None:
+        how = f"exit code {pod.exit_code} ({pod.exit_reason or 'Error'})"
+        return f"driver pod {pod.name} ended with {how} without a report"
+    return f"driver pod {pod.name} failed before its container ran"

@@ -1,0 +1,105 @@
+"""Why a run does not get on: what scheduler, kubelet and Job controller say about its pods. It passes when the cause
+does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
+from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
+
+_IMAGE_REASONS = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+_CONFIG_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+# A pod that was made so long ago and has not begun is worth a look at its events (a Secret that cannot be mounted
+# shows nowhere else).
+STUCK_AFTER = timedelta(seconds=10)
+NO_EXECUTORS_AFTER = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """`reason` is a CamelCase word for the condition Ready."""
+
+    reason: str
+    message: str
+
+
+def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | None:
+    """The first thing in the way of this Job's run, driver before executors."""
+    drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
+    executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
+    if not drivers:
+        warning = observed.warnings.get(job.name)
+        return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
+    documents = observed.documents.get(job.run_id, Documents())
+    return (
+        _of_pods("Driver", drivers, 1)
+        or _not_mounted(observed, drivers)
+        or _of_pods("Executors", executors, len(executors))
+        or _not_mounted(observed, executors)
+        or _no_executors(drivers[-1], executors, documents, now)
+    )
+
+
+def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
+    """Pods that have a node but no running container for longer than that takes; their events say why."""
+    return [
+        pod
+        for pod in pods
+        if pod.phase == "Pending"
+        and not pod.unschedulable
+        and (pod.waiting is None or pod.waiting[0] in ("ContainerCreating", "PodInitializing"))
+        and pod.created is not None
+        and now - pod.created > STUCK_AFTER
+    ]
+
+
+def _of_pods(who: str, pods: Sequence[PodState], total: int) -> Trouble | None:
+    for pod in pods:
+        if pod.waiting is not None:
+            trouble = _of_waiting(pod, *pod.waiting)
+            if trouble is not None:
+                return trouble
+    waiting = [pod for pod in pods if pod.unschedulable]
+    if not waiting:
+        return None
+    which = f"Driver pod {waiting[0].name}" if who == "Driver" else f"{len(waiting)} of {total} executor pods"
+    return Trouble(f"{who}Unschedulable", f"{which} cannot be scheduled: {waiting[0].unschedulable}")
+
+
+def _of_waiting(pod: PodState, reason: str, message: str) -> Trouble | None:
+    text = f"Pod {pod.name}: {reason}: {message}"
+    if reason in _IMAGE_REASONS:
+        return Trouble("ImagePullFailed", text)
+    if reason in _CONFIG_REASONS:
+        return Trouble("SecretMissing" if "secret" in message.lower() else "ContainerConfigError", text)
+    return None
+
+
+def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> Trouble | None:
+    for pod in pods:
+        warning = observed.warnings.get(pod.name)
+        if warning and pod.phase == "Pending":
+            reason = "SecretMissing" if "secret" in warning.lower() and "not found" in warning else "PodNotStarted"
+            return Trouble(reason, f"Pod {pod.name}: {warning}")
+    return None
+
+
+def _no_executors(
+    driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
+) -> Trouble | None:
+    progress = documents.progress
+    if (
+        executors
+        or driver.phase != "Running"
+        or driver.started is None
+        or progress is None
+        or progress.phase != "Running"
+    ):
+        return None
+    if progress.percent >= 100 or now - driver.started < NO_EXECUTORS_AFTER:
+        return None
+    message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
+    return Trouble("NoExecutors", message)

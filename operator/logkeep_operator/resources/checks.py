@@ -1,0 +1,57 @@
+"""What is wrong with a spec beyond what the contract's models see: things that only matter in a cluster."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, SpecInvalid, Storage, parse_quantity
+from logkeep_operator.resources import memory
+from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
+
+# Mounting a volume there would hide what the image or the kubelet put there.
+_SYSTEM_FOLDERS = frozenset(
+    ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"]
+)
+
+
+def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
+    """Raises SpecInvalid whose problems name the fields."""
+    problems = [*_spark_problems(spec.spark)]
+    if isinstance(spec, KafkaBackupSpec):
+        problems += storage_problems("spec.storage", spec.storage)
+    elif spec.source.storage is not None:
+        problems += storage_problems("spec.source.storage", spec.source.storage)
+    if problems:
+        raise SpecInvalid(problems)
+
+
+def storage_problems(path: str, storage: Storage) -> list[tuple[str, str]]:
+    """Problems of a storage whose archive is read or written by pods."""
+    if not storage.uri.startswith("file:"):
+        return []
+    problems = []
+    if storage.volume is None:
+        problems.append((f"{path}.volume", "required with a file:// uri: a pod has no other place for files that last"))
+    parts = PurePosixPath(storage.uri.removeprefix("file://")).parts[1:]
+    if not parts or ".." in parts or parts[0] in _SYSTEM_FOLDERS or parts[:2] == ("var", "run"):
+        problems.append(
+            (f"{path}.uri", f"the volume is mounted at the uri's path, and {storage.uri!r} is a system folder")
+        )
+    return problems
+
+
+def _spark_problems(spark: Spark) -> list[tuple[str, str]]:
+    problems = []
+    for key in sorted(spark.conf):
+        if not key.startswith("spark."):
+            problems.append((f"spec.spark.conf[{key}]", "keys begin with 'spark.'"))
+        elif key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES):
+            problems.append((f"spec.spark.conf[{key}]", "is set by Logkeep and cannot be changed here"))
+    cores = spark.executor.cores
+    for path, quantity, least, why in (
+        ("spec.spark.driver.memory", spark.driver.memory, memory.DRIVER_MIN_MIB, ""),
+        ("spec.spark.executor.memory", spark.executor.memory, memory.executor_min_mib(cores), f" with {cores} cores"),
+    ):
+        if parse_quantity(quantity) < least * memory.MIB:
+            problems.append((path, f"{quantity} is too little, at least {least}Mi are needed{why}"))
+    return problems

@@ -1,0 +1,45 @@
+"""How a pod's memory is split between the JVM's heap and the rest: Python, where the work is done, and the JVM's own
+needs.
+
+Facts: Spark refuses a heap below 450 MiB (`UnifiedMemoryManager`: 1.5 times the 300 MiB it reserves), and the JVM
+reports somewhat less than -Xmx. A task of the engine needs at most 256 MiB above the interpreter; the JVM only passes
+tasks and receipts on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logkeep_engine.contract.spec import parse_quantity
+
+MIB = 1 << 20
+HEAP_MIN_MIB = 512
+PYTHON_MIB_PER_CORE = 256
+DRIVER_MIN_MIB = HEAP_MIN_MIB + PYTHON_MIB_PER_CORE
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySplit:
+    """In MiB: `heap` + `overhead` is what the pod requests and may use at most."""
+
+    heap: int
+    overhead: int
+
+    @property
+    def pod(self) -> int:
+        return self.heap + self.overhead
+
+
+def executor_min_mib(cores: int) -> int:
+    """The least memory of an executor pod."""
+    return HEAP_MIN_MIB + PYTHON_MIB_PER_CORE * cores
+
+
+def split(quantity: str, cores: int) -> MemorySplit:
+    """40 % of the pod for the heap, at least 512 MiB, as long as every core's Python keeps its 256 MiB.
+
+    The quantity is rounded down to whole MiB.
+    """
+    total = parse_quantity(quantity) // MIB
+    heap = max(HEAP_MIN_MIB, min(total * 2 // 5, total - PYTHON_MIB_PER_CORE * cores))
+    return MemorySplit(heap, total - heap)

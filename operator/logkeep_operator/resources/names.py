@@ -1,0 +1,52 @@
+"""Names and labels of what the operator creates. Only own labels: a copied `argocd.argoproj.io/instance` would make
+Argo CD prune the child."""
+
+from __future__ import annotations
+
+import hashlib
+
+from logkeep_operator.api import Key
+
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_KIND = "logkeep.dev/kind"
+LABEL_NAME = "logkeep.dev/name"
+LABEL_RUN = "logkeep.dev/run"
+LABEL_ROLE = "logkeep.dev/role"
+ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label had to be shortened
+MANAGED_BY = "logkeep"
+ROLE_DRIVER = "driver"
+ROLE_EXECUTOR = "executor"
+
+# Job names of at most 40 give driver pods of at most 46 characters ("-" and five random ones), which is the longest
+# prefix that Spark's executor pod names may have (63 with "-exec-" and a number).
+_JOB_NAME_MAX = 40
+_LABEL_MAX = 63
+
+
+def job_name(resource_name: str, run_id: str) -> str:
+    """`<resource's name, cut>-<run id>`: a DNS label."""
+    cut = resource_name.replace(".", "-")[: _JOB_NAME_MAX - 1 - len(run_id)].rstrip("-")
+    return f"{cut}-{run_id}"
+
+
+def request_name(resource_name: str, run_id: str) -> str:
+    """The ConfigMap with the run's request."""
+    return f"{job_name(resource_name, run_id)}-request"
+
+
+def progress_name(resource_name: str, run_id: str) -> str:
+    """The ConfigMap that the driver writes progress and result to."""
+    return f"{job_name(resource_name, run_id)}-progress"
+
+
+def resource_labels(key: Key) -> dict[str, str]:
+    """What every child of a resource carries; names that are too long for a label are cut and end in a hash."""
+    name = key.name
+    if len(name) > _LABEL_MAX:
+        name = f"{name[: _LABEL_MAX - 11].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_KIND: key.kind, LABEL_NAME: name}
+
+
+def run_labels(key: Key, run_id: str) -> dict[str, str]:
+    """What every child of a run carries."""
+    return {**resource_labels(key), LABEL_RUN: run_id}

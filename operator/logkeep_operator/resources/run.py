@@ -1,0 +1,220 @@
+"""The objects of one run: the request, the place for progress, and the Job whose pod is the Spark driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from logkeep_engine.contract import names
+from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage
+from logkeep_operator.api import Resource
+from logkeep_operator.resources import memory
+from logkeep_operator.resources.access import DRIVER_ACCOUNT
+from logkeep_operator.resources.credentials import access
+from logkeep_operator.resources.names import (
+    ANNOTATION_RESOURCE,
+    LABEL_ROLE,
+    ROLE_DRIVER,
+    ROLE_EXECUTOR,
+    job_name,
+    progress_name,
+    request_name,
+    run_labels,
+)
+from logkeep_operator.resources.spark_conf import DRIVER_CPU_KEY, spark_conf
+from logkeep_operator.settings import EngineSettings
+
+USER = 185  # Spark's customary user; the image has it in /etc/passwd
+GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to go
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run to be started. `storage` is the archive, for a restore with backupRef that of the backup; `raw_storage`
+    the same as written."""
+
+    resource: Resource
+    id: str
+    spec: KafkaBackupSpec | KafkaRestoreSpec
+    storage: Storage
+    raw_storage: Mapping[str, Any]
+    engine: EngineSettings
+
+    @property
+    def namespace(self) -> str:
+        return self.resource.key.namespace
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        """Of a child: own labels, and the owner that takes it along when it goes."""
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": run_labels(self.resource.key, self.id),
+            "annotations": {ANNOTATION_RESOURCE: self.resource.key.name},
+            "ownerReferences": [self.resource.owner_reference()],
+        }
+
+
+def request_config_map(run: Run) -> dict[str, Any]:
+    """What the driver reads: the request and the template of its executors. Never changes."""
+    key = run.resource.key
+    spec = dict(run.resource.spec)
+    if isinstance(run.spec, KafkaRestoreSpec):
+        spec["source"] = {"storage": dict(run.raw_storage)}
+    request = RunRequest(
+        kind=key.kind,
+        name=key.name,
+        namespace=key.namespace,
+        run_id=run.id,
+        spec=spec,
+        progress_config_map=progress_name(key.name, run.id),
+        spark_conf=spark_conf(key, run.id, run.spec.spark, run.engine),
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": run.metadata(request_name(key.name, run.id)),
+        "immutable": True,
+        "data": {
+            names.KEY_REQUEST: request.to_json(),
+            names.KEY_EXECUTOR_TEMPLATE: yaml.safe_dump(executor_template(run), sort_keys=False),
+        },
+    }
+
+
+def progress_config_map(run: Run) -> dict[str, Any]:
+    """Empty; made beforehand, so that the driver only patches it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": run.metadata(progress_name(run.resource.key.name, run.id)),
+    }
+
+
+def executor_template(run: Run) -> dict[str, Any]:
+    """The pod that Spark completes with image, resources, arguments and names."""
+    parts = access(run.spec.cluster, run.storage)
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "securityContext": _pod_security(),
+        "containers": [
+            {
+                "name": "executor",
+                "env": parts.env,
+                "securityContext": _container_security(),
+                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *parts.mounts],
+            }
+        ],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *parts.volumes],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _pod_metadata(run, ROLE_EXECUTOR), "spec": spec}
+
+
+def job(run: Run) -> dict[str, Any]:
+    """The Job: never two drivers, never tried again where that cannot help, disruptions and interruptions not
+    counted."""
+    policy = run.spec.run_policy
+    spec: dict[str, Any] = {
+        "completions": 1,
+        "parallelism": 1,
+        "backoffLimit": policy.backoff_limit,
+        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _failure_rules()},
+        "suspend": run.spec.suspend,
+        "template": {"metadata": _pod_metadata(run, ROLE_DRIVER), "spec": _driver_pod(run)},
+    }
+    if policy.active_deadline_seconds is not None:
+        spec["activeDeadlineSeconds"] = policy.active_deadline_seconds
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": run.metadata(job_name(run.resource.key.name, run.id)),
+        "spec": spec,
+    }
+
+
+def _failure_rules() -> list[dict[str, Any]]:
+    def on_exit(action: str, codes: list[ExitCode]) -> dict[str, Any]:
+        values = sorted(int(code) for code in codes)
+        return {"action": action, "onExitCodes": {"containerName": ROLE_DRIVER, "operator": "In", "values": values}}
+
+    return [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        on_exit("FailJob", list(NEVER_RETRIED)),
+        # With podReplacementPolicy Failed a pod that suspension ends counts as failed unless it is left out here.
+        on_exit("Ignore", [ExitCode.INTERRUPTED]),
+    ]
+
+
+def _driver_pod(run: Run) -> dict[str, Any]:
+    parts = access(run.spec.cluster, run.storage)
+    spark = run.spec.spark
+    memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
+    container = {
+        "name": ROLE_DRIVER,
+        "image": spark.image or run.engine.image,
+        "imagePullPolicy": run.engine.pull_policy,
+        "args": ["driver", "--request", f"{names.PATH_REQUEST_DIR}/{names.KEY_REQUEST}"],
+        "env": [
+            _from_pod(names.ENV_POD_NAME, "metadata.name"),
+            _from_pod(names.ENV_POD_IP, "status.podIP"),
+            _from_pod(names.ENV_POD_NAMESPACE, "metadata.namespace"),
+            *parts.env,
+        ],
+        "resources": {
+            "requests": {"cpu": spark.conf.get(DRIVER_CPU_KEY, str(spark.driver.cores)), "memory": memory_request},
+            "limits": {"memory": memory_request},
+        },
+        "securityContext": _container_security(),
+        "volumeMounts": [
+            {"name": "request", "mountPath": names.PATH_REQUEST_DIR, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *parts.mounts,
+        ],
+    }
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": spark.service_account_name or DRIVER_ACCOUNT,
+        "automountServiceAccountToken": True,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": _pod_security(),
+        "containers": [container],
+        "volumes": [
+            {"name": "request", "configMap": {"name": request_name(run.resource.key.name, run.id)}},
+            {"name": "tmp", "emptyDir": {}},
+            *parts.volumes,
+        ],
+    }
+    if run.engine.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in run.engine.pull_secrets]
+    return pod
+
+
+def _pod_metadata(run: Run, role: str) -> dict[str, Any]:
+    key = run.resource.key
+    return {"labels": {**run_labels(key, run.id), LABEL_ROLE: role}, "annotations": {ANNOTATION_RESOURCE: key.name}}
+
+
+def _from_pod(variable: str, path: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _pod_security() -> dict[str, Any]:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container_security() -> dict[str, Any]:
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}

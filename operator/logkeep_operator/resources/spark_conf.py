@@ -1,0 +1,73 @@
+"""Spark's configuration of a run, as far as the operator decides it. The engine adds what only the driver's pod knows
+(its name and address)."""
+
+from __future__ import annotations
+
+from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE, PATH_REQUEST_DIR
+from logkeep_engine.contract.spec import Spark
+from logkeep_operator.api import Key
+from logkeep_operator.resources import memory
+from logkeep_operator.resources.access import EXECUTOR_ACCOUNT
+from logkeep_operator.resources.names import LABEL_ROLE, ROLE_EXECUTOR, run_labels
+from logkeep_operator.settings import EngineSettings
+
+EXECUTOR_TEMPLATE_PATH = f"{PATH_REQUEST_DIR}/{KEY_EXECUTOR_TEMPLATE}"
+DRIVER_CPU_KEY = "spark.kubernetes.driver.request.cores"
+
+RESERVED_KEYS = frozenset(
+    {
+        "spark.app.id",
+        "spark.app.name",
+        "spark.driver.bindAddress",
+        "spark.driver.cores",
+        "spark.driver.host",
+        "spark.driver.memory",
+        "spark.driver.memoryOverhead",
+        "spark.dynamicAllocation.enabled",
+        "spark.executor.cores",
+        "spark.executor.instances",
+        "spark.executor.memory",
+        "spark.executor.memoryOverhead",
+        "spark.executor.memoryOverheadFactor",
+        "spark.executor.pyspark.memory",
+        "spark.jars.ivy",
+        "spark.kubernetes.container.image",
+        "spark.kubernetes.driver.pod.name",
+        "spark.kubernetes.executor.container.image",
+        "spark.kubernetes.executor.podNamePrefix",
+        "spark.kubernetes.executor.podTemplateContainerName",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.namespace",
+        "spark.master",
+        "spark.speculation",
+        "spark.submit.deployMode",
+        "spark.task.cpus",
+    }
+)
+RESERVED_PREFIXES = ("spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret")
+
+
+def spark_conf(key: Key, run_id: str, spark: Spark, engine: EngineSettings) -> dict[str, str]:
+    """Strings to strings. The resource's own `spark.conf`, which `check_spec` has kept off the reserved keys, comes
+    last."""
+    executor = memory.split(spark.executor.memory, spark.executor.cores)
+    driver = memory.split(spark.driver.memory, 1)
+    own = {
+        "spark.driver.memory": f"{driver.heap}m",
+        "spark.executor.cores": str(spark.executor.cores),
+        "spark.executor.instances": str(spark.executor.instances),
+        "spark.executor.memory": f"{executor.heap}m",
+        "spark.executor.memoryOverhead": f"{executor.overhead}m",
+        "spark.kubernetes.authenticate.executor.serviceAccountName": spark.service_account_name or EXECUTOR_ACCOUNT,
+        "spark.kubernetes.container.image": spark.image or engine.image,
+        "spark.kubernetes.container.image.pullPolicy": engine.pull_policy,
+        "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE_PATH,
+        "spark.kubernetes.namespace": key.namespace,
+        **{
+            f"spark.kubernetes.executor.label.{name}": value
+            for name, value in {**run_labels(key, run_id), LABEL_ROLE: ROLE_EXECUTOR}.items()
+        },
+    }
+    if engine.pull_secrets:
+        own["spark.kubernetes.container.image.pullSecrets"] = ",".join(engine.pull_secrets)
+    return {**own, **spark.conf}

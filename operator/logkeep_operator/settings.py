@@ -1,0 +1,84 @@
+"""What the operator is told by its environment; the Helm chart sets it.
+
+| variable | meaning | default |
+|---|---|---|
+| LOGKEEP_ENGINE_IMAGE | image of driver and executors, unless a resource names another | must be set |
+| LOGKEEP_ENGINE_PULL_POLICY | its pull policy | IfNotPresent |
+| LOGKEEP_IMAGE_PULL_SECRETS | names of Secrets for pulling it, separated by commas | none |
+| LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
+| LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
+| LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
+| LOGKEEP_WORKERS | resources reconciled at once | 4 |
+| LOGKEEP_RESYNC_SECONDS | how often every resource is looked at without an event | 60 |
+| LOGKEEP_LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | INFO |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from logkeep_operator.errors import SettingsInvalid
+
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the builders of pods need."""
+
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole environment, checked. `namespaces` is empty for the whole cluster."""
+
+    engine: EngineSettings
+    namespaces: tuple[str, ...] = ()
+    metrics_port: int = 8081
+    probe_port: int = 8080
+    workers: int = 4
+    resync_seconds: int = 60
+    log_level: str = "INFO"
+
+
+def from_environ(environ: Mapping[str, str]) -> Settings:
+    """Raises SettingsInvalid that names the variable."""
+    image = environ.get("LOGKEEP_ENGINE_IMAGE", "").strip()
+    if not image:
+        raise SettingsInvalid("LOGKEEP_ENGINE_IMAGE must name the engine's image.")
+    return Settings(
+        engine=EngineSettings(
+            image=image,
+            pull_policy=_choice(environ, "LOGKEEP_ENGINE_PULL_POLICY", "IfNotPresent", PULL_POLICIES),
+            pull_secrets=_names(environ, "LOGKEEP_IMAGE_PULL_SECRETS"),
+        ),
+        namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
+        metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
+        probe_port=_number(environ, "LOGKEEP_PROBE_PORT", 8080, 0, 65535),
+        workers=_number(environ, "LOGKEEP_WORKERS", 4, 1, 64),
+        resync_seconds=_number(environ, "LOGKEEP_RESYNC_SECONDS", 60, 1, 3600),
+        log_level=_choice(environ, "LOGKEEP_LOG_LEVEL", "INFO", LOG_LEVELS),
+    )
+
+
+def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in environ.get(variable, "").split(",") if name.strip()))
+
+
+def _number(environ: Mapping[str, str], variable: str, default: int, low: int, high: int) -> int:
+    text = environ.get(variable, "").strip() or str(default)
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise SettingsInvalid(f"{variable} is {text!r}; it must be a number from {low} to {high}.")
+    return int(text)
+
+
+def _choice(environ: Mapping[str, str], variable: str, default: str, choices: tuple[str, ...]) -> str:
+    text = environ.get(variable, "").strip() or default
+    if text not in choices:
+        raise SettingsInvalid(f"{variable} is {text!r}; it must be one of {', '.join(choices)}.")
+    return text

@@ -1,0 +1,103 @@
+"""A queue of keys to reconcile: each at most once at a time, soon but not too often, later and later after errors.
+
+    queue.add(key)          # from events: many adds become one call
+    await queue.run(work)   # `work(key)` runs in a thread and returns seconds until the next look, or None
+
+It lives in one event loop; only `work` runs elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """`interval`: the least time between two starts for one key. After the n-th error in a row the wait is backoff *
+    2^(n-1)."""
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        interval: float = 0.5,
+        backoff: float = 1.0,
+        backoff_max: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._workers = workers
+        self._interval = interval
+        self._backoff = backoff
+        self._backoff_max = backoff_max
+        self._clock = clock
+        self._due: dict[K, float] = {}
+        self._running: dict[K, asyncio.Task[None]] = {}
+        self._started: dict[K, float] = {}
+        self._errors: dict[K, int] = {}
+        self._changed = asyncio.Event()
+        self.last_turn = clock()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, key: K, delay: float = 0.0) -> None:
+        """Look at the key after `delay` seconds, or earlier if that was said before."""
+        due = max(self._clock() + delay, self._started.get(key, float("-inf")) + self._interval)
+        if due < self._due.get(key, float("inf")):
+            self._due[key] = due
+            self._changed.set()
+
+    async def run(self, work: Callable[[K], float | None]) -> None:
+        """Work until cancelled."""
+        try:
+            while True:
+                self.last_turn = self._clock()
+                timeout = self._start_due(work)
+                # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(timeout, 1.0)):
+                        await self._changed.wait()
+                self._changed.clear()
+        finally:
+            for task in self._running.values():
+                task.cancel()
+
+    def _start_due(self, work: Callable[[K], float | None]) -> float:
+        """Start what is due; seconds until the next is."""
+        now = self._clock()
+        waiting = sorted(((due, i, key) for i, (key, due) in enumerate(self._due.items()) if key not in self._running))
+        for due, _, key in waiting:
+            if due > now:
+                return due - now
+            if len(self._running) >= self._workers:
+                break
+            del self._due[key]
+            self._started[key] = now
+            self._running[key] = asyncio.create_task(self._do(key, work))
+        return float("inf")
+
+    async def _do(self, key: K, work: Callable[[K], float | None]) -> None:
+        try:
+            again = await asyncio.to_thread(work, key)
+        except Exception as error:
+            count = self._errors[key] = self._errors.get(key, 0) + 1
+            wait = min(self._backoff * 2.0 ** min(count - 1, 30), self._backoff_max)
+            log.warning("%s: tried again in %.0f s: %s", key, wait, error, exc_info=log.isEnabledFor(logging.DEBUG))
+            self.add(key, wait)
+        else:
+            self._errors.pop(key, None)
+            if again is not None:
+                self.add(key, again)
+            elif key not in self._due:
+                self._started.pop(key, None)
+        finally:
+            del self._running[key]
+            self._changed.set()

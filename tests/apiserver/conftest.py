@@ -1,0 +1,62 @@
+"""CRDs, and the operator with exactly the permissions that the chart gives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apiserver.operator import ROOT, Namespace, Operator
+from tests.cluster import system, tools
+from tests.cluster.apiserver import ApiServer
+
+SYSTEM = "logkeep-system"
+
+
+def chart(*arguments: str) -> str:
+    """The chart rendered for the release `logkeep` in the namespace SYSTEM."""
+    command = [str(tools.helm()), "template", "logkeep", str(ROOT / "charts/logkeep"), "--namespace", SYSTEM]
+    return system.run([*command, "--kube-version", "1.34.0", *arguments]).stdout
+
+
+@pytest.fixture(scope="session")
+def api(apiserver: ApiServer) -> ApiServer:
+    """The API server with the CRDs."""
+    apiserver.kubectl("apply", "--server-side", "-f", ROOT / "crds")
+    apiserver.kubectl(
+        "wait", "--for=condition=Established", "crd", "kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev"
+    )
+    return apiserver
+
+
+@pytest.fixture(scope="session")
+def operator_kubeconfig(api: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig of the operator's ServiceAccount with the chart's cluster-wide permissions."""
+    api.kubectl("create", "namespace", SYSTEM)
+    api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml"))
+    return service_account_kubeconfig(api, "logkeep", tmp_path_factory.mktemp("kubeconfig") / "operator")
+
+
+def service_account_kubeconfig(api: ApiServer, account: str, path: Path) -> Path:
+    """A kubeconfig with a token of a ServiceAccount in the namespace SYSTEM."""
+    token = api.kubectl("-n", SYSTEM, "create", "token", account, "--duration=1h").stdout.strip()
+    config = json.loads(api.kubeconfig.read_text())
+    config["users"] = [{"name": "operator", "user": {"token": token}}]
+    config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "operator"}}]
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture
+def namespace(api: ApiServer, unique: str) -> Namespace:
+    """A namespace of this test's own."""
+    return Namespace(api, unique)
+
+
+@pytest.fixture
+def operator(namespace: Namespace, operator_kubeconfig: Path, tmp_path: Path) -> Iterator[Operator]:
+    """The operator, serving this test's namespace."""
+    with Operator(operator_kubeconfig, namespace.name, tmp_path / "operator.log") as running:
+        yield running

@@ -1,0 +1,232 @@
+"""The operator as a process against a real API server, and the parts that are missing there played by hand.
+
+No kubelet, Job controller or garbage collector runs: a test says what they would say, by writing the status of Jobs
+and pods.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
+from tests.cluster.apiserver import ApiServer
+
+ROOT = Path(__file__).parents[2]
+T = TypeVar("T")
+IMAGE = "registry.example/logkeep-engine:test"
+
+
+def wait_for(what: str, look: Callable[[], T | None], timeout: float = 20) -> T:
+    """Poll until `look` returns something true."""
+    end = time.monotonic() + timeout
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {timeout} s in vain for {what}")
+        time.sleep(0.1)
+    return found
+
+
+class Operator:
+    """`python -m logkeep_operator` for one namespace; `kill` is SIGKILL, `start` starts it again."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, log: Path) -> None:
+        self.log = log
+        self._environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "LOGKEEP_ENGINE_IMAGE": IMAGE,
+            "LOGKEEP_NAMESPACES": namespace,
+            "LOGKEEP_METRICS_PORT": "0",
+            "LOGKEEP_PROBE_PORT": "0",
+            "LOGKEEP_RESYNC_SECONDS": "5",
+            "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine")),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "logkeep_operator"], stdout=log, stderr=log, env=self._environment
+            )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(20)
+
+    def collect_logs(self, folder: Path) -> None:
+        (folder / "operator.log").write_bytes(self.log.read_bytes())
+
+
+class Namespace:
+    """A namespace of a test's own, and what kubelet and controllers would do in it."""
+
+    def __init__(self, api: ApiServer, name: str) -> None:
+        self.api = api
+        self.name = name
+        api.kubectl("create", "namespace", name)
+
+    # ---- as the user
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        return self.api.kubectl("-n", self.name, *arguments, stdin=stdin, check=check)
+
+    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        """Apply a resource; the answer is not checked, so that a refusal can be looked at."""
+        body = {
+            "apiVersion": "logkeep.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name, "labels": {"argocd.argoproj.io/instance": "app"}},
+            "spec": spec,
+        }
+        return self.kubectl(
+            "apply", "--server-side", "--field-manager=user", "-f", "-", stdin=json.dumps(body), check=False
+        )
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json").stdout)
+        return loaded
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json").stdout)["items"]
+        return found
+
+    def status(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(kind, name).get("status", {})
+        return found
+
+    def phase(self, kind: str, name: str, phase: str) -> dict[str, Any]:
+        """Wait until the resource is in the phase, for what it asks for now; its status."""
+
+        def look() -> dict[str, Any] | None:
+            body = self.get(kind, name)
+            status: dict[str, Any] = body.get("status", {})
+            fresh = status.get("observedGeneration") == body["metadata"]["generation"]
+            return status if fresh and status.get("phase") == phase else None
+
+        try:
+            return wait_for(f"{kind} {name} to be {phase}", look)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{json.dumps(self.status(kind, name), indent=1)}") from None
+
+    def condition(self, kind: str, name: str, condition: str) -> dict[str, Any]:
+        found = [c for c in self.status(kind, name).get("conditions", ()) if c["type"] == condition]
+        return found[0] if found else {}
+
+    def reason(self, kind: str, name: str, reason: str) -> dict[str, Any]:
+        """Wait until the condition Ready has the reason."""
+
+        def look() -> dict[str, Any] | None:
+            ready = self.condition(kind, name, "Ready")
+            return ready if ready.get("reason") == reason else None
+
+        return wait_for(f"{kind} {name} to be Ready={reason}", look)
+
+    def events(self, name: str) -> list[str]:
+        found = [e for e in self.items("events") if e["involvedObject"]["name"] == name]
+        return [
+            e["reason"] for e in sorted(found, key=lambda e: (e["firstTimestamp"], e["metadata"]["resourceVersion"]))
+        ]
+
+    # ---- as the cluster
+
+    def job(self, run_id: str = "") -> dict[str, Any]:
+        """Wait for the only Job (of the run); it."""
+
+        def look() -> dict[str, Any] | None:
+            found = [j for j in self.items("jobs") if run_id in j["metadata"]["name"]]
+            return found[0] if found else None
+
+        return wait_for("a Job", look)
+
+    def job_status(self, job: dict[str, Any], **status: Any) -> None:
+        """As the Job controller."""
+        name = job["metadata"]["name"]
+        self.kubectl("patch", "job", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+    def job_ends(self, job: dict[str, Any], condition: str, reason: str = "", message: str = "") -> None:
+        """As the Job controller, in the steps that the API's validation asks for."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+        def made(kind: str) -> dict[str, str]:
+            known = {"type": kind, "status": "True", "lastProbeTime": moment, "lastTransitionTime": moment}
+            return {**known, "reason": reason or "CompletionsReached", "message": message}
+
+        target = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[condition]
+        self.job_status(job, startTime=moment, active=0, conditions=[made(target)])
+        ended: dict[str, Any] = {"conditions": [made(target), made(condition)], "ready": 0, "terminating": 0}
+        if condition == "Complete":
+            ended |= {"succeeded": 1, "completionTime": moment}
+        else:
+            ended |= {"failed": 1}
+        self.job_status(job, **ended)
+
+    def pod(self, job: dict[str, Any], name: str, role: str = "driver", **status: Any) -> None:
+        """As Job controller or Spark, then kubelet: a pod of the run with this status."""
+        template = job["spec"]["template"]
+        labels = {k: v for k, v in template["metadata"]["labels"].items() if "job" not in k and "controller" not in k}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "labels": {**labels, "logkeep.dev/role": role},
+                "annotations": template["metadata"]["annotations"],
+            },
+            "spec": {"containers": [{"name": role, "image": "x"}]},
+        }
+        if self.kubectl("get", "pod", name, check=False).returncode:
+            self.kubectl("create", "-f", "-", stdin=json.dumps(body))
+        self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+    def write(self, job: dict[str, Any], progress: Progress | None = None, result: RunResult | None = None) -> None:
+        """As the driver."""
+        documents = {"progress.json": progress, "result.json": result}
+        data = {key: document.to_json() for key, document in documents.items() if document is not None}
+        name = f"{job['metadata']['name']}-progress"
+        self.kubectl("patch", "configmap", name, "--type=merge", "-p", json.dumps({"data": data}))
+
+
+def run_id_of(job: dict[str, Any]) -> str:
+    return str(job["metadata"]["labels"]["logkeep.dev/run"])
+
+
+def progress(run_id: str, at: int) -> Progress:
+    return Progress(
+        run_id=run_id, phase="Running", start_time=time.time(), update_time=time.time(), topics=1, partitions=4,
+        partitions_done=1, records=at, bytes=at * 10, offsets_done=at, offsets_total=1000,
+        partitions_shown=(PartitionProgress("orders", 0, 0, 1000, at, at, at * 10),),
+    )  # fmt: skip
+
+
+def result(run_id: str, kind: str = "KafkaBackup", **changes: Any) -> RunResult:
+    known: dict[str, Any] = {
+        "run_id": run_id, "kind": kind, "outcome": "Succeeded", "exit_code": 0, "start_time": time.time() - 5,
+        "end_time": time.time(), "topics": 1, "partitions": 4, "records": 1000, "bytes": 10_000, "archive_id": "a1",
+        "cluster_id": "k1", "epoch": 2, "commit": 5,
+    }  # fmt: skip
+    return RunResult(**(known | changes))

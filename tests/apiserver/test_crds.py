@@ -1,0 +1,109 @@
+"""What a real API server accepts, fills in and refuses, with the words a user sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.spec import parse_backup, parse_restore
+from tests.apiserver.operator import Namespace
+from tests.unit.operator.world import backup_spec, restore_spec
+
+SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
+S3 = "s3://bucket/prefix"
+
+
+def security(**fields: Any) -> dict[str, Any]:
+    return {"cluster": {"bootstrapServers": ["kafka:9092"], "security": fields}}
+
+
+def storage(**fields: Any) -> dict[str, Any]:
+    return {"storage": fields}
+
+
+REFUSED = [
+    (security(protocol="SASL_SSL"), "sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL"),
+    (security(protocol="SSL", sasl=SASL), "sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL"),
+    (security(tls={"caSecretRef": {"name": "ca"}}), "tls may be set only when protocol is SSL or SASL_SSL"),
+    (security(protocol="TLS"), 'Unsupported value: "TLS"'),
+    (storage(uri="file:///archive"), "volume must be set with a file:// uri"),
+    (storage(uri=S3, volume={"claimName": "c"}), "volume may be set only with a file:// uri"),
+    (
+        storage(uri="file:///archive", volume={"claimName": "c"}, region="eu"),
+        "endpoint, region and credentials may be set only with an s3:// uri",
+    ),
+    (storage(uri=S3, credentials={}), "exactly one of secretRef and workloadIdentity must be set"),
+    (
+        storage(uri=S3, credentials={"secretRef": {"name": "a"}, "workloadIdentity": {}}),
+        "exactly one of secretRef and workloadIdentity must be set",
+    ),
+    (storage(uri="gs://bucket"), "spec.storage.uri"),
+    ({"cluster": {"bootstrapServers": ["kafka"]}}, "spec.cluster.bootstrapServers[0]"),
+    ({"cluster": {"bootstrapServers": []}}, "should have at least 1 items"),
+    ({"topics": {"include": []}}, "should have at least 1 items"),
+    ({"topics": {"include": ["a"], "excluded": ["b"]}}, ".spec.topics.excluded: field not declared in schema"),
+    ({"onDataLoss": "Ignore"}, 'Unsupported value: "Ignore"'),
+    ({"segment": {"maxBytes": "1.5Gi"}}, "spec.segment.maxBytes"),
+    ({"spark": {"executor": {"instances": 0}}}, "should be greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_a_backup_is_refused_with_a_reason(namespace: Namespace, change: dict[str, Any], message: str) -> None:
+    answer = namespace.apply("KafkaBackup", "b", backup_spec(**change))
+    assert answer.returncode != 0
+    assert message in answer.stderr
+
+
+def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
+    assert namespace.apply("KafkaBackup", "b", backup_spec()).returncode == 0
+    assert namespace.apply("KafkaRestore", "r", restore_spec()).returncode == 0
+    backup, restore = namespace.get("kbak", "b")["spec"], namespace.get("krst", "r")["spec"]
+    assert backup["segment"] == {"maxBytes": "128Mi"}
+    assert parse_backup(backup) == parse_backup(backup_spec())
+    assert parse_restore(restore) == parse_restore(restore_spec())
+    assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup
+    assert parse_restore(restore).model_dump(mode="json", by_alias=True, exclude_none=True) == restore
+
+
+def test_the_place_of_an_archive_cannot_be_changed(namespace: Namespace) -> None:
+    namespace.apply("KafkaBackup", "b", backup_spec())
+    answer = namespace.apply("KafkaBackup", "b", backup_spec(**storage(uri="s3://other/prefix")))
+    assert "storage.uri cannot be changed" in answer.stderr
+    assert namespace.apply("KafkaBackup", "b", backup_spec(**storage(uri=S3, region="eu-north-1"))).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"ifTopicExists": "Append"}),
+        ({}, {"topics": {"include": ["a"]}}),
+        ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
+        ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),
+        ({}, {"source": {"storage": {"uri": S3}}}),
+        ({}, {"runPolicy": {"activeDeadlineSeconds": 60}}),
+        ({"runPolicy": {"activeDeadlineSeconds": 60}}, {"runPolicy": {}}),
+        ({}, {"spark": {"conf": {"spark.a": "b"}}}),
+    ],
+)
+def test_a_restore_cannot_be_changed(namespace: Namespace, before: dict[str, Any], after: dict[str, Any]) -> None:
+    namespace.apply("KafkaRestore", "r", restore_spec(**before))
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(**after))
+    assert "the spec of a KafkaRestore cannot be changed, except suspend" in answer.stderr
+
+
+def test_a_restore_can_be_suspended_and_resumed(namespace: Namespace) -> None:
+    for suspend in (False, True, False):
+        assert namespace.apply("KafkaRestore", "r", restore_spec(suspend=suspend)).returncode == 0
+        assert namespace.get("krst", "r")["spec"]["suspend"] is suspend
+
+
+@pytest.mark.parametrize("source", [{}, {"backupRef": {"name": "b"}, "storage": {"uri": S3}}])
+def test_a_restore_has_one_source(namespace: Namespace, source: dict[str, Any]) -> None:
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(source=source))
+    assert "exactly one of backupRef and storage must be set" in answer.stderr
+
+
+def test_kubectl_explains_the_fields(namespace: Namespace) -> None:
+    assert "file:///path on a volume" in namespace.kubectl("explain", "kafkabackup.spec.storage.uri").stdout

@@ -1,0 +1,1 @@
+"""The operator without a cluster: pure decisions and builders."""

@@ -1,0 +1,122 @@
+"""The Helm chart: what it renders, what it refuses, and that it gives the operator what the operator can hand on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from logkeep_operator.resources.access import DRIVER_RULES
+from logkeep_operator.selfcheck import NEEDED
+from logkeep_operator.settings import from_environ
+from tests.cluster import system, tools
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/logkeep"
+
+
+def render(*values: str) -> list[dict[str, Any]]:
+    sets = [part for value in values for part in ("--set", value)]
+    command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", "1.34.0"]
+    rendered = system.run([*command, *sets]).stdout
+    return [body for body in yaml.safe_load_all(rendered) if body]
+
+
+def one(kind: str, *values: str) -> dict[str, Any]:
+    (found,) = (body for body in render(*values) if body["kind"] == kind)
+    return found
+
+
+def environment(*values: str) -> dict[str, str]:
+    container = one("Deployment", *values)["spec"]["template"]["spec"]["containers"][0]
+    return {item["name"]: item["value"] for item in container["env"]}
+
+
+def test_lint() -> None:
+    system.run([tools.helm(), "lint", "--strict", CHART])
+
+
+def test_the_operator_understands_the_charts_environment() -> None:
+    default = from_environ(environment())
+    assert default.engine.image == "logkeep-engine:0.1.0"
+    assert default.namespaces == ()
+    settings = from_environ(
+        environment(
+            "watchNamespaces={a,b}", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two",
+            "engine.image.repository=r/e", "engine.image.tag=v9", "engine.image.pullPolicy=Never", "logLevel=DEBUG",
+        )
+    )  # fmt: skip
+    assert settings.namespaces == ("a", "b")
+    assert (settings.engine.image, settings.engine.pull_policy) == ("r/e:v9", "Never")
+    assert settings.engine.pull_secrets == ("one", "two")
+    assert settings.log_level == "DEBUG"
+
+
+def test_one_operator_at_a_time_and_restricted() -> None:
+    spec = one("Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    pod = spec["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_permissions_are_what_the_operator_uses_and_hands_on(kind: str) -> None:
+    rules = one(kind, *(["watchNamespaces={a}"] if kind == "Role" else []))["rules"]
+    given = {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    for group, resource, subresource, verbs in NEEDED:
+        name = f"{resource}/{subresource}" if subresource else resource
+        assert {(group, name, verb) for verb in verbs} <= given
+    for rule in DRIVER_RULES:
+        assert {("", resource, verb) for resource in rule["resources"] for verb in rule["verbs"]} <= given
+    assert not any(resource == "secrets" or "*" in (group, resource, verb) for group, resource, verb in given)
+
+
+def test_watched_namespaces_get_roles_and_nothing_is_cluster_wide() -> None:
+    bodies = render("watchNamespaces={a,b}")
+    assert not [body for body in bodies if body["kind"].startswith("Cluster")]
+    assert sorted(body["metadata"]["namespace"] for body in bodies if body["kind"] == "Role") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "value", ["bogus=1", "image.name=x", "logLevel=LOUD", "workers=0", "watchNamespaces={A}", "metrics.service.port=0"]
+)
+def test_wrong_values_are_refused(value: str) -> None:
+    with pytest.raises(system.CommandFailed, match="values don't meet the specifications"):
+        render(value)
+
+
+def test_every_value_is_in_the_schema_and_documented() -> None:
+    text = (CHART / "values.yaml").read_text()
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(yaml.safe_load(text)) == set(schema["properties"]) - {"global"}
+
+
+def fields_of(part: dict[str, Any], path: str = "") -> list[str]:
+    found = []
+    for name, item in part.get("properties", {}).items():
+        found += [f"{path}{name}", *fields_of(item, f"{path}{name}.")]
+        found += fields_of(item.get("items", {}), f"{path}{name}[].")
+    return found
+
+
+@pytest.mark.parametrize("plural", ["kafkabackups", "kafkarestores"])
+def test_the_reference_names_every_field(plural: str) -> None:
+    reference = (ROOT / "docs/reference/crds.md").read_text()
+    schema = yaml.safe_load((ROOT / f"crds/{plural}.yaml").read_text())["spec"]["versions"][0]["schema"][
+        "openAPIV3Schema"
+    ]
+    section = reference[reference.index(f"## {'KafkaBackup' if plural == 'kafkabackups' else 'KafkaRestore'} ") :]
+    rows = set(re.findall(r"^\| \*{0,2}([\w.\[\]]+)\*{0,2} \|", section, re.MULTILINE))
+    for part in ("spec", "status"):
+        assert set(fields_of(schema["properties"][part])) <= rows

@@ -1,0 +1,643 @@
+"""What the operator decides: from any state that can be seen to the right next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import LossFact
+from logkeep_operator.api import Phase
+from logkeep_operator.reconcile import DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
+from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
+
+
+def started(kind: str = "KafkaBackup", **spec: Any) -> World:
+    base = backup_spec() if kind == "KafkaBackup" else restore_spec(source={"storage": {"uri": "s3://bucket/prefix"}})
+    world = World(kind, base | spec)
+    world.settle()
+    return world
+
+
+def succeeded() -> World:
+    world = started()
+    world.driver()
+    world.reports(world.progress())
+    world.settle()
+    world.complete()
+    return world
+
+
+# ---- starting
+
+
+def test_a_new_backup_gets_access_config_maps_and_job_in_this_order() -> None:
+    world = World()
+    plan = world.step()
+    assert isinstance(plan.actions[0], EnsureAccess)
+    assert [body["kind"] for body in world.created] == ["ConfigMap", "ConfigMap", "Job"]
+    assert world.events == [("Normal", "RunStarted")]
+    assert world.status.phase is Phase.PENDING
+    assert (world.condition("Ready")[0], world.condition("Reconciling")[0], world.condition("Stalled")[0]) == (
+        "False", "True", "False",
+    )  # fmt: skip
+
+
+def test_reconciling_again_after_a_crash_makes_the_same_objects() -> None:
+    world = World()
+    lost = World()
+    world.step()
+    lost.step()
+    lost.resource = replace(lost.resource, status=resource("KafkaBackup", backup_spec()).status)  # never written
+    lost.step()
+    assert [b["metadata"]["name"] for b in lost.created[3:]] == [b["metadata"]["name"] for b in world.created]
+
+
+def test_a_deleted_resource_is_left_to_the_garbage_collector() -> None:
+    world = started()
+    world.jobs = {}
+    world.resource = replace(world.resource, deleting=True)
+    plan = world.step()
+    assert (plan.actions, plan.status, plan.events) == ((), None, ())
+
+
+def test_a_service_account_of_the_users_own_needs_no_access_objects() -> None:
+    world = World(spec=backup_spec(spark={"serviceAccountName": "own"}))
+    plan = world.step()
+    assert not any(isinstance(action, EnsureAccess) for action in plan.actions)
+
+
+# ---- going on
+
+
+def test_progress_is_folded_into_the_status() -> None:
+    world = started()
+    world.driver()
+    world.executor(1)
+    world.job_is(active=1)
+    world.reports(world.progress())
+    world.settle()
+    shown = world.status.progress
+    assert shown is not None
+    assert (shown.display, shown.percent, shown.records, shown.bytes) == ("1/2", 54, 600, 5900)
+    assert [(p.topic, p.partition, p.done, p.total) for p in shown.lagging] == [("orders", 0, 500, 1000)]
+    assert world.status.phase is Phase.RUNNING
+
+
+def test_progress_of_another_run_is_not_shown() -> None:
+    world = started()
+    world.driver()
+    world.documents["other"] = replace(world.documents[world.run_id], progress=world.progress(run_id="other"))
+    world.settle()
+    assert world.status.progress is None
+
+
+def test_an_attempt_that_failed_is_no_end_while_the_job_goes_on() -> None:
+    world = started()
+    world.driver("Failed", exit_code=1)
+    world.job_is(active=0, failed=1)
+    world.reports(world.progress(), world.failed_result())
+    world.settle()
+    assert world.status.phase is Phase.RUNNING
+    assert world.condition("Ready") == ("False", "Retrying")
+    assert "No broker answers at kafka:9092." in world.message()
+    assert world.events.count(("Warning", "Retrying")) == 1
+    world.driver("Running", name="driver-pod-2")
+    world.job_is(active=1, failed=1)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+    assert world.status.run is not None
+    assert world.status.run.attempt == 2
+
+
+@pytest.mark.parametrize("kind", ["KafkaBackup", "KafkaRestore"])
+def test_a_job_deleted_by_hand_is_made_again(kind: str) -> None:
+    world = started(kind)
+    run_id, name = world.run_id, world.jobs[world.run_id].name
+    world.jobs = {}
+    world.settle()
+    assert (world.run_id, world.jobs[run_id].name) == (run_id, name)
+    assert ("Warning", "JobRecreated") in world.events
+
+
+def test_a_job_that_is_made_again_has_the_spark_settings_of_now() -> None:
+    world = started()
+    world.edit(spark={"executor": {"instances": 7}})
+    world.settle()
+    world.jobs = {}
+    plan = world.step()
+    deleted = [action.name for action in plan.actions if isinstance(action, DeleteConfigMap)]
+    request = next(body for body in world.created[3:] if body["metadata"]["name"] in deleted)
+    assert '"spark.executor.instances":"7"' in request["data"]["request.json"]
+
+
+def test_the_job_is_not_made_again_while_its_driver_pod_lives() -> None:
+    world = started()
+    world.driver("Running", deleting=True)
+    world.jobs = {}
+    plan = world.step()
+    assert plan.actions == ()
+    assert plan.requeue_after == pytest.approx(3.0)
+    assert world.condition("Ready") == ("False", "WaitingForPreviousRun")
+    world.pods = []
+    world.settle()
+    assert world.run_id in world.jobs
+
+
+# ---- ends
+
+
+def test_success() -> None:
+    world = succeeded()
+    status = world.status
+    assert status.phase is Phase.SUCCEEDED
+    assert world.condition("Ready") == ("True", "RunSucceeded")
+    assert (world.condition("Reconciling")[0], world.condition("Stalled")[0]) == ("False", "False")
+    assert world.condition("DataLoss")[0] == "False"
+    assert status.progress is not None
+    assert (status.progress.display, status.progress.percent, status.progress.records) == ("2/2", 100, 1100)
+    assert status.archive is not None
+    assert (status.archive.id, status.archive.uri, status.archive.epoch, status.archive.commit) == (
+        "a1", "s3://bucket/prefix", 3, 7,
+    )  # fmt: skip
+    assert status.last_success_time == "2026-11-21T08:00:00Z"
+    assert [(entry.outcome, entry.records) for entry in status.history] == [("Succeeded", 1100)]
+    assert world.events == [("Normal", "RunStarted"), ("Normal", "RunSucceeded")]
+
+
+def test_success_is_seen_from_the_termination_message_alone() -> None:
+    world = started()
+    world.driver("Succeeded", exit_code=0, termination_message=world.result().to_termination_message(4096))
+    world.documents = {}
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_success_is_seen_from_the_config_map_when_job_and_pods_are_gone() -> None:
+    world = started()
+    world.reports(result=world.result())
+    world.jobs = {}
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.jobs == {}
+
+
+def test_success_is_seen_from_the_job_alone() -> None:
+    world = started()
+    world.documents = {}
+    world.job_is(complete=True)
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert "report was lost" in world.message()
+
+
+def test_a_completed_job_outweighs_the_result_of_an_attempt_that_failed() -> None:
+    world = started()
+    world.reports(result=world.failed_result())
+    world.job_is(complete=True, failed=1)
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_failure_by_back_off_says_what_the_driver_said() -> None:
+    world = started()
+    world.reports(world.progress(), world.failed_result())
+    world.job_is(failed=4, failure=("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert world.condition("Stalled") == ("True", "BrokerUnavailable")
+    assert "No broker answers at kafka:9092." in world.message()
+    assert "backoffLimit" in world.message()
+    assert ("Warning", "RunFailed") in world.events
+    assert world.status.last_success_time is None
+
+
+@pytest.mark.parametrize(("code", "limit"), [(2, 3), (3, 3), (4, 3), (1, 0)])
+def test_the_last_attempt_is_not_announced_as_tried_again(code: int, limit: int) -> None:
+    world = started(runPolicy={"backoffLimit": limit})
+    world.driver("Failed", exit_code=code)
+    world.reports(result=world.failed_result(exit_code=code))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Ending")
+    world.job_is(failed=1, failure=("PodFailurePolicy", ""))
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert [reason for _, reason in world.events] == ["RunStarted", "RunFailed"]
+
+
+def test_failure_by_deadline_is_not_called_an_interruption() -> None:
+    world = started()
+    world.reports(result=world.failed_result(error_code="Interrupted", exit_code=130))
+    world.job_is(failure=("DeadlineExceeded", "Job was active longer than specified deadline"))
+    world.settle()
+    assert world.condition("Stalled") == ("True", "DeadlineExceeded")
+    assert "activeDeadlineSeconds" in world.message()
+
+
+def test_a_driver_killed_for_memory_is_told_so() -> None:
+    world = started()
+    world.driver("Failed", exit_code=137, exit_reason="OOMKilled")
+    world.job_is(failed=4, failure=("BackoffLimitExceeded", ""))
+    world.settle()
+    assert world.condition("Stalled") == ("True", "OutOfMemory")
+    assert "spec.spark.driver.memory" in world.message()
+
+
+def test_a_refusal_is_an_end_even_when_the_job_was_deleted() -> None:
+    world = started()
+    world.reports(result=world.failed_result(exit_code=2, error_code="TopicExists", message="orders exists."))
+    world.jobs = {}
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert world.jobs == {}
+
+
+def test_an_evicted_pod_without_container_statuses_is_explained() -> None:
+    world = started()
+    world.driver("Failed", reason=("Evicted", "The node was low on resource: memory."))
+    world.job_is(failed=1, failure=("BackoffLimitExceeded", ""))
+    world.settle()
+    assert "Evicted: The node was low on resource" in world.message()
+
+
+def test_data_loss_is_a_condition_and_a_list() -> None:
+    world = started()
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
+    world.settle()
+    assert world.condition("DataLoss")[0] == "True"
+    assert "orders-0 [10, 20)" in world.message("DataLoss")
+    assert [(entry.start, entry.end) for entry in world.status.loss] == [(10, 20)]
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize("kind", ["KafkaBackup", "KafkaRestore"])
+def test_a_finished_run_is_never_touched_again(kind: str) -> None:
+    world = started(kind)
+    world.reports(result=world.result())
+    world.settle()
+    before = world.status
+    world.jobs, world.pods, world.documents = {}, [], {}
+    for hours in (1, 24, 1000):
+        world.pass_time(hours=hours)
+        plan = world.step()
+        assert (plan.actions, plan.events, plan.status) == ((), (), None)
+    assert world.status == before
+
+
+def test_a_failed_restore_never_runs_again() -> None:
+    world = started("KafkaRestore")
+    world.job_is(failure=("PodFailurePolicy", ""))
+    world.reports(result=world.failed_result(exit_code=2, error_code="TopicExists", message="orders exists."))
+    world.settle()
+    world.annotate("again")
+    world.edit(suspend=True)
+    world.settle()
+    world.edit(suspend=False)
+    world.jobs = {}
+    world.settle()
+    assert (world.status.phase, world.jobs) == (Phase.FAILED, {})
+    assert world.condition("Stalled") == ("True", "TopicExists")
+
+
+def test_a_driver_that_does_not_go_after_success_is_removed() -> None:
+    world = started()
+    world.driver()
+    world.job_is(active=1)
+    world.reports(result=world.result())
+    plan = world.step()
+    assert plan.requeue_after is not None
+    world.pass_time(seconds=60)
+    assert world.step().actions == ()
+    world.pass_time(seconds=61)
+    assert any(isinstance(action, DeleteJob) for action in world.step().actions)
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_what_is_settled_needs_no_look() -> None:
+    world = succeeded()
+    assert not is_settled(world.resource, world.now)
+    world.pass_time(minutes=11)
+    assert is_settled(world.resource, world.now)
+    world.annotate("2")
+    assert not is_settled(world.resource, world.now)
+
+
+# ---- another run
+
+
+def test_the_annotation_starts_another_run_and_keeps_the_history() -> None:
+    world = succeeded()
+    first = world.run_id
+    world.pods = []
+    world.annotate("2026-11-22")
+    world.settle()
+    assert world.run_id != first
+    assert world.status.last_handled_run == "2026-11-22"
+    assert world.status.last_success_time is not None
+    assert set(world.documents) == {world.run_id}, "the first run's ConfigMaps are deleted"
+    world.reports(result=world.result())
+    world.settle()
+    assert [entry.run_id for entry in world.status.history] == [world.run_id, first]
+
+
+def test_taking_the_annotation_away_starts_nothing() -> None:
+    world = succeeded()
+    world.pods = []
+    world.annotate("2")
+    world.settle()
+    world.reports(result=world.result())
+    world.settle()
+    second = world.run_id
+    world.resource = replace(world.resource, annotations={})
+    world.settle()
+    assert world.run_id == second
+
+
+def test_asking_again_during_a_run_waits_for_its_end() -> None:
+    world = started()
+    first = world.run_id
+    world.driver()
+    world.annotate("2")
+    world.settle()
+    assert (world.run_id, set(world.jobs)) == (first, {first})
+    world.reports(result=world.result())
+    world.job_is(complete=True)
+    world.driver("Succeeded")
+    assert world.step().requeue_after == 0
+    world.settle()
+    assert world.run_id != first
+
+
+def test_a_changed_spec_replaces_the_run_once_its_driver_is_gone() -> None:
+    world = started()
+    first = world.run_id
+    world.driver()
+    world.edit(topics={"include": ["payments"]})
+    world.step()
+    assert ("Normal", "RunReplaced") in world.events
+    assert world.jobs == {}
+    assert world.status.history[0].outcome == "Replaced"
+    world.step()
+    assert world.jobs == {}, "the first driver still lives"
+    world.pods = []
+    world.settle()
+    assert set(world.jobs) == {world.run_id}
+    assert world.run_id != first
+
+
+def test_a_spec_that_is_changed_back_is_another_run() -> None:
+    world = succeeded()
+    first = world.run_id
+    seen = {first}
+    for include in ("payments", "orders.*", "payments"):
+        world.pods = []
+        world.edit(topics={"include": [include]})
+        world.settle()
+        assert world.run_id not in seen
+        seen.add(world.run_id)
+        world.complete()
+
+
+@pytest.mark.parametrize("change", [{"spark": {"executor": {"instances": 5}}}, {"runPolicy": {"backoffLimit": 0}}])
+def test_a_change_of_how_it_runs_starts_nothing(change: dict[str, Any]) -> None:
+    world = succeeded()
+    first = world.run_id
+    world.edit(**change)
+    world.settle()
+    assert world.run_id == first
+    assert world.status.observed_generation == 2
+    assert {condition.observed_generation for condition in world.status.conditions if condition.type == "Ready"} == {2}
+
+
+def test_history_keeps_ten_runs() -> None:
+    world = succeeded()
+    for number in range(12):
+        world.pods = []
+        world.annotate(str(number))
+        world.settle()
+        world.complete()
+    assert len(world.status.history) == 10
+
+
+# ---- suspension
+
+
+def test_another_run_waits_for_the_driver_of_the_last_one() -> None:
+    world = started()
+    world.job_is(active=1)
+    world.reports(result=world.result())
+    world.settle()
+    world.annotate("2")
+    world.step()
+    assert world.condition("Ready") == ("False", "WaitingForPreviousRun")
+    assert len(world.jobs) == 1
+    world.pass_time(seconds=130)
+    world.settle()
+    assert set(world.jobs) == {world.run_id}
+    assert world.status.last_handled_run == "2"
+
+
+def test_suspended_from_the_start_makes_no_job() -> None:
+    world = World(spec=backup_spec(suspend=True))
+    world.settle()
+    assert (world.status.phase, world.jobs, world.created) == (Phase.SUSPENDED, {}, [])
+    world.edit(suspend=False)
+    world.settle()
+    assert len(world.jobs) == 1
+
+
+def test_suspend_and_resume() -> None:
+    world = started()
+    world.driver()
+    world.edit(suspend=True)
+    assert world.step().actions == (SuspendJob(world.jobs[world.run_id].name, True),)
+    world.settle()
+    assert world.status.phase is Phase.SUSPENDED
+    assert world.condition("Ready") == ("False", "Suspended")
+    assert world.condition("Reconciling")[0] == "False"
+    world.reports(result=world.failed_result(exit_code=130, error_code="Interrupted"))
+    world.pods = []
+    world.settle()
+    assert world.status.phase is Phase.SUSPENDED
+    world.edit(suspend=False)
+    world.settle()
+    assert not world.jobs[world.run_id].suspended
+    assert [reason for _, reason in world.events] == ["RunStarted", "Suspended", "Resumed"]
+
+
+# ---- what cannot run
+
+
+def test_an_invalid_spec_names_the_field_and_starts_nothing() -> None:
+    world = World(spec=backup_spec(topics={"include": ["orders(", "x"]}))
+    world.settle()
+    assert (world.status.phase, world.jobs) == (Phase.INVALID, {})
+    assert world.condition("Stalled") == ("True", "InvalidSpec")
+    assert world.message().startswith("spec.topics.include[0]: 'orders(' is not a regular expression")
+    assert world.events == [("Warning", "InvalidSpec")]
+    world.edit(topics={"include": ["orders"]})
+    world.settle()
+    assert len(world.jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"spark": {"conf": {"spark.master": "local"}}}, "spec.spark.conf[spark.master]: is set by Logkeep"),
+        ({"spark": {"conf": {"master": "local"}}}, "spec.spark.conf[master]: keys begin with 'spark.'"),
+        ({"spark": {"conf": {"spark.authenticate.secret": "x"}}}, "spec.spark.conf[spark.authenticate.secret]"),
+        ({"spark": {"executor": {"cores": 4}}}, "spec.spark.executor.memory: 1Gi is too little, at least 1536Mi"),
+        ({"spark": {"driver": {"memory": "512Mi"}}}, "spec.spark.driver.memory: 512Mi is too little"),
+        ({"storage": {"uri": "file:///archive"}}, "spec.storage.volume: required with a file:// uri"),
+        (
+            {"storage": {"uri": "file:///etc/x", "volume": {"claimName": "c"}}},
+            "spec.storage.uri: the volume is mounted",
+        ),
+    ],
+)
+def test_what_only_matters_in_a_cluster_is_checked_too(spec: dict[str, Any], problem: str) -> None:
+    world = World(spec=backup_spec(**spec))
+    world.settle()
+    assert world.message().startswith(problem)
+    assert world.jobs == {}
+
+
+def test_a_spec_that_becomes_invalid_stops_the_run() -> None:
+    world = started()
+    world.edit(topics={"include": ["("]})
+    world.settle()
+    assert (world.status.phase, world.jobs) == (Phase.INVALID, {})
+    world.edit(topics={"include": ["orders.*"]})
+    world.settle()
+    assert len(world.jobs) == 1, "the same spec as before, but its run was stopped: another one"
+    assert world.status.history[0].run_id != world.run_id
+
+
+def test_a_restore_whose_spec_a_new_version_refuses_keeps_its_run() -> None:
+    world = started("KafkaRestore")
+    first = world.run_id
+    world.edit(spark={"driver": {"memory": "100Mi"}})
+    world.settle()
+    assert world.jobs == {}
+    world.edit(spark={})
+    world.settle()
+    assert set(world.jobs) == {first}
+
+
+def test_a_restore_waits_for_its_backup() -> None:
+    world = World("KafkaRestore")
+    plan = world.step()
+    assert world.condition("Stalled") == ("True", "BackupNotFound")
+    assert "KafkaBackup 'nightly'" in world.message()
+    assert plan.requeue_after == pytest.approx(15.0)
+    world.step()
+    assert world.events == [("Warning", "BackupNotFound")]
+    world.backup = resource("KafkaBackup", backup_spec())
+    world.settle()
+    assert len(world.jobs) == 1
+    assert world.condition("Stalled")[0] == "False"
+
+
+def test_a_restore_of_an_invalid_backup_says_so() -> None:
+    world = World("KafkaRestore")
+    world.backup = resource("KafkaBackup", {"storage": {}})
+    world.settle()
+    assert world.condition("Stalled") == ("True", "BackupInvalid")
+
+
+def test_what_the_api_refuses_is_in_the_status() -> None:
+    world = World()
+    plan = refused(world.resource, 'jobs.batch is forbidden: exceeded quota: "jobs"', START)
+    assert plan.status is not None
+    ready = plan.status.condition("Ready")
+    assert ready is not None
+    assert (ready.reason, "exceeded quota" in ready.message) == ("ApiRefused", True)
+    assert [event.reason for event in plan.events] == ["ApiRefused"]
+
+
+# ---- trouble with pods
+
+
+def test_executors_that_cannot_be_scheduled_are_in_the_status_and_the_run_goes_on() -> None:
+    world = started()
+    world.driver()
+    world.executor(1)
+    world.executor(2, "Pending", unschedulable="0/3 nodes are available: 3 Insufficient cpu.")
+    world.settle()
+    assert world.condition("Ready") == ("False", "ExecutorsUnschedulable")
+    assert world.message() == "1 of 2 executor pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu."
+    assert world.status.phase is Phase.RUNNING
+    world.step()
+    assert world.events.count(("Warning", "ExecutorsUnschedulable")) == 1
+    world.executor(2)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        ({"unschedulable": "0/1 nodes are available"}, "DriverUnschedulable"),
+        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed"),
+        ({"waiting": ("ImagePullBackOff", "Back-off pulling image")}, "ImagePullFailed"),
+        ({"waiting": ("CreateContainerConfigError", 'secret "s3" not found')}, "SecretMissing"),
+        (
+            {"waiting": ("CreateContainerConfigError", "couldn't find key accessKeyId in Secret team/s3")},
+            "SecretMissing",
+        ),
+        ({"waiting": ("CreateContainerError", "context deadline exceeded")}, "ContainerConfigError"),
+    ],
+)
+def test_why_a_driver_does_not_start_is_in_the_status(pod: dict[str, Any], reason: str) -> None:
+    world = started()
+    world.driver("Pending", **pod)
+    world.settle()
+    assert world.condition("Ready") == ("False", reason)
+    assert world.events[-1] == ("Warning", reason)
+    assert world.status.phase is Phase.PENDING
+
+
+def test_a_secret_that_cannot_be_mounted_is_known_from_events_only() -> None:
+    world = started()
+    world.driver("Pending", waiting=("ContainerCreating", ""))
+    world.warnings = {"driver-pod": 'MountVolume.SetUp failed for volume "kafka-ca" : secret "ca" not found'}
+    world.settle()
+    assert world.condition("Ready") == ("False", "SecretMissing")
+
+
+def test_a_job_that_cannot_make_its_pod_says_why() -> None:
+    world = started()
+    world.warnings = {world.jobs[world.run_id].name: 'Error creating: pods "x" is forbidden: exceeded quota'}
+    world.settle()
+    assert world.condition("Ready") == ("False", "DriverNotCreated")
+    assert "exceeded quota" in world.message()
+
+
+def test_a_driver_without_executors_for_a_minute_is_noticed() -> None:
+    world = started()
+    world.driver()
+    world.reports(world.progress())
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+    world.pass_time(seconds=61)
+    world.settle()
+    assert world.condition("Ready") == ("False", "NoExecutors")
+    assert "kubectl logs driver-pod" in world.message()
+
+
+def test_times_of_conditions_change_only_with_their_status() -> None:
+    world = started()
+    times = {c.type: c.last_transition_time for c in world.status.conditions}
+    world.pass_time(minutes=5)
+    world.driver()
+    world.settle()
+    assert {c.type: c.last_transition_time for c in world.status.conditions} == times
+    world.reports(result=world.result())
+    world.settle()
+    later = {c.type: c.last_transition_time for c in world.status.conditions}
+    assert later["Ready"] != times["Ready"]
+    assert later["Stalled"] == times["Stalled"]
+    assert later["Ready"] == (START + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,248 @@
+"""What is put into a cluster for a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from logkeep_engine.contract import names as contract
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spec import Storage, parse_backup, parse_restore
+from logkeep_operator.api import Key
+from logkeep_operator.resources import Run, access_objects, job, job_name, request_config_map, resource_labels
+from logkeep_operator.resources.memory import executor_min_mib, split
+from logkeep_operator.settings import EngineSettings
+from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
+
+
+def run(spec: dict[str, Any], engine: EngineSettings = ENGINE) -> Run:
+    typed = parse_backup(spec)
+    return Run(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine)
+
+
+def request_of(made: Run) -> RunRequest:
+    return RunRequest.from_json(request_config_map(made)["data"][contract.KEY_REQUEST])
+
+
+def template_of(made: Run) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(request_config_map(made)["data"][contract.KEY_EXECUTOR_TEMPLATE])
+    return loaded
+
+
+def pods_of(made: Run) -> list[dict[str, Any]]:
+    return [job(made)["spec"]["template"]["spec"], template_of(made)["spec"]]
+
+
+def environment(pod: dict[str, Any]) -> dict[str, Any]:
+    return {item["name"]: item.get("value", item.get("valueFrom")) for item in pod["containers"][0]["env"]}
+
+
+SECURE = backup_spec(
+    cluster={
+        "bootstrapServers": ["kafka:9093"],
+        "security": {
+            "protocol": "SASL_SSL",
+            "tls": {"caSecretRef": {"name": "ca"}, "clientCertSecretRef": {"name": "client"}},
+            "sasl": {"mechanism": "SCRAM-SHA-512", "secretRef": {"name": "user"}},
+        },
+    }
+)
+
+
+def test_driver_and_executors_get_credentials_by_reference_only() -> None:
+    for pod in pods_of(run(SECURE)):
+        found = environment(pod)
+        assert found["LOGKEEP_KAFKA_USERNAME"] == {"secretKeyRef": {"name": "user", "key": "username"}}
+        assert found["LOGKEEP_KAFKA_PASSWORD"] == {"secretKeyRef": {"name": "user", "key": "password"}}
+        assert found["AWS_ACCESS_KEY_ID"] == {"secretKeyRef": {"name": "s3", "key": "accessKeyId"}}
+        assert found["AWS_SECRET_ACCESS_KEY"] == {"secretKeyRef": {"name": "s3", "key": "secretAccessKey"}}
+        assert found["AWS_SESSION_TOKEN"] == {"secretKeyRef": {"name": "s3", "key": "sessionToken", "optional": True}}
+        assert found["LOGKEEP_KAFKA_CA_FILE"] == "/etc/logkeep/kafka-ca/ca.crt"
+        assert found["LOGKEEP_KAFKA_CERT_FILE"] == "/etc/logkeep/kafka-client/tls.crt"
+        assert found["LOGKEEP_KAFKA_KEY_FILE"] == "/etc/logkeep/kafka-client/tls.key"
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert (
+            mounts.items() >= {"kafka-ca": "/etc/logkeep/kafka-ca", "kafka-client": "/etc/logkeep/kafka-client"}.items()
+        )
+        secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+        assert secrets == {"kafka-ca": "ca", "kafka-client": "client"}
+
+
+def test_workload_identity_leaves_the_environment_alone() -> None:
+    storage = {"uri": "s3://bucket", "credentials": {"workloadIdentity": {}}}
+    for pod in pods_of(run(backup_spec(storage=storage))):
+        assert not any(name.startswith("AWS_") for name in environment(pod))
+
+
+def test_pods_fit_the_restricted_pod_security_standard() -> None:
+    for pod in pods_of(run(backup_spec())):
+        security = pod["securityContext"]
+        assert (security["runAsNonRoot"], security["runAsUser"], security["seccompProfile"]["type"]) == (
+            True, 185, "RuntimeDefault",
+        )  # fmt: skip
+        container = pod["containers"][0]["securityContext"]
+        assert container == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"name": "tmp", "mountPath": "/tmp"} in pod["containers"][0]["volumeMounts"]
+
+
+def test_only_the_driver_has_a_token() -> None:
+    driver, executor = pods_of(run(backup_spec()))
+    assert (driver["automountServiceAccountToken"], driver["serviceAccountName"]) == (True, "logkeep-engine")
+    assert executor["automountServiceAccountToken"] is False
+    conf = request_of(run(backup_spec())).spark_conf
+    assert conf["spark.kubernetes.authenticate.executor.serviceAccountName"] == "logkeep-executor"
+    own = request_of(run(backup_spec(spark={"serviceAccountName": "own"}))).spark_conf
+    assert own["spark.kubernetes.authenticate.executor.serviceAccountName"] == "own"
+
+
+def test_a_file_archive_is_mounted_at_the_path_of_its_uri() -> None:
+    storage = {"uri": "file:///archive/kafka", "volume": {"claimName": "backups"}}
+    for pod in pods_of(run(backup_spec(storage=storage))):
+        assert {"name": "archive", "mountPath": "/archive/kafka"} in pod["containers"][0]["volumeMounts"]
+        assert {"name": "archive", "persistentVolumeClaim": {"claimName": "backups"}} in pod["volumes"]
+
+
+def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> None:
+    spec = job(run(backup_spec(runPolicy={"backoffLimit": 5, "activeDeadlineSeconds": 60})))["spec"]
+    assert (spec["podReplacementPolicy"], spec["parallelism"], spec["completions"]) == ("Failed", 1, 1)
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (5, 60, 86400)
+    assert [
+        (rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]
+    ] == [
+        ("Ignore", None),
+        ("FailJob", [2, 3, 4]),
+        ("Ignore", [130]),
+    ]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_a_job_is_kept_long_enough_for_an_operator_that_restarts() -> None:
+    spec = job(run(backup_spec(runPolicy={"ttlSecondsAfterFinished": 0})))["spec"]
+    assert spec["ttlSecondsAfterFinished"] == 300
+
+
+def test_children_have_own_labels_and_their_owner() -> None:
+    made = run(backup_spec())
+    for child in (job(made), request_config_map(made)):
+        assert set(child["metadata"]["labels"]) == {
+            "app.kubernetes.io/managed-by", "logkeep.dev/kind", "logkeep.dev/name", "logkeep.dev/run",
+        }  # fmt: skip
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert owner == {
+            "apiVersion": "logkeep.dev/v1alpha1",
+            "kind": "KafkaBackup",
+            "name": "nightly",
+            "uid": "uid-of-nightly",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+
+def test_executors_are_labelled_as_the_runs_own() -> None:
+    made = run(backup_spec())
+    labels = template_of(made)["metadata"]["labels"]
+    assert (labels["logkeep.dev/role"], labels["logkeep.dev/run"]) == ("executor", "0123456789")
+    conf = request_of(made).spark_conf
+    assert conf["spark.kubernetes.executor.label.logkeep.dev/role"] == "executor"
+
+
+def test_the_request_is_the_spec_as_written() -> None:
+    request = request_of(run(SECURE))
+    assert request.spec == SECURE
+    assert (request.kind, request.name, request.namespace, request.run_id) == (
+        "KafkaBackup",
+        "nightly",
+        "team",
+        "0123456789",
+    )
+    assert request.progress_config_map == "nightly-0123456789-progress"
+
+
+def test_a_restores_backup_ref_is_resolved() -> None:
+    spec = restore_spec()
+    storage = {"uri": "s3://bucket/prefix", "region": "eu-north-1"}
+    made = Run(
+        resource("KafkaRestore", spec),
+        "0123456789",
+        parse_restore(spec),
+        Storage.model_validate(storage),
+        storage,
+        ENGINE,
+    )
+    request = request_of(made)
+    assert request.spec["source"] == {"storage": storage}
+    assert parse_restore(request.spec).source.storage is not None
+
+
+def test_spark_conf_of_executors() -> None:
+    executor = {"instances": 3, "cores": 2, "memory": "2Gi"}
+    conf = {"spark.kubernetes.executor.request.cores": "100m", "spark.kubernetes.container.image.pullPolicy": "Always"}
+    made = request_of(run(backup_spec(spark={"executor": executor, "conf": conf, "image": "own:2"}))).spark_conf
+    assert (made["spark.executor.instances"], made["spark.executor.cores"]) == ("3", "2")
+    assert (made["spark.executor.memory"], made["spark.executor.memoryOverhead"]) == ("819m", "1229m")
+    assert made["spark.kubernetes.container.image"] == "own:2"
+    assert made.items() >= conf.items()
+    assert made["spark.kubernetes.executor.podTemplateFile"] == "/etc/logkeep/run/executor-pod.yaml"
+
+
+@pytest.mark.parametrize(("memory", "heap"), [("1Gi", 512), ("768Mi", 512), ("2Gi", 819), ("10Gi", 4096)])
+def test_memory_of_a_pod_is_what_the_spec_says(memory: str, heap: int) -> None:
+    assert split(memory, 1).heap == heap
+    assert split(memory, 1).pod << 20 == bytes_of(memory)
+
+
+def bytes_of(memory: str) -> int:
+    number, unit = memory[:-2], memory[-2:]
+    return int(number) << {"Mi": 20, "Gi": 30}[unit]
+
+
+def test_the_least_executor_has_room_for_its_python_workers() -> None:
+    assert split(f"{executor_min_mib(4)}Mi", 4).overhead == 4 * 256
+
+
+def test_the_drivers_cpu_request_can_be_lowered_by_sparks_own_key() -> None:
+    spec = backup_spec(spark={"driver": {"cores": 2}, "conf": {"spark.kubernetes.driver.request.cores": "250m"}})
+    requests = job(run(spec))["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == {"cpu": "250m", "memory": "1024Mi"}
+
+
+def test_pull_secrets_and_policy_of_the_installation() -> None:
+    engine = EngineSettings("engine:1", "Always", ("registry",))
+    made = run(backup_spec(), engine)
+    pod = job(made)["spec"]["template"]["spec"]
+    assert (pod["imagePullSecrets"], pod["containers"][0]["imagePullPolicy"]) == ([{"name": "registry"}], "Always")
+    assert request_of(made).spark_conf["spark.kubernetes.container.image.pullSecrets"] == "registry"
+
+
+@pytest.mark.parametrize("name", ["a", "nightly", "a.b.c", "x" * 253, "abcdefghijklmnopqrstuvwxyz-.-.-.tail"])
+def test_job_names_leave_room_for_executor_names(name: str) -> None:
+    made = job_name(name, "0123456789")
+    assert len(f"{made}-abcde") <= 46
+    assert made.endswith("-0123456789")
+    assert all(part and part[0] != "-" and part[-1] != "-" for part in made.split("."))
+
+
+def test_long_names_of_one_beginning_have_different_labels() -> None:
+    one, two = (resource_labels(Key("KafkaBackup", "n", "x" * 80 + end))["logkeep.dev/name"] for end in "ab")
+    assert one != two
+    assert len(one) <= 63
+
+
+def test_the_driver_may_do_what_spark_needs_and_the_executor_nothing() -> None:
+    kinds = {(body["kind"], body["metadata"]["name"]) for body in access_objects("team")}
+    assert kinds == {
+        ("ServiceAccount", "logkeep-engine"),
+        ("ServiceAccount", "logkeep-executor"),
+        ("Role", "logkeep-engine"),
+        ("RoleBinding", "logkeep-engine"),
+    }
+    role = next(body for body in access_objects("team") if body["kind"] == "Role")
+    assert "deletecollection" in role["rules"][0]["verbs"]
+    assert "secrets" not in json.dumps(access_objects("team"))

@@ -1,0 +1,34 @@
+"""The operator's environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from logkeep_operator.errors import SettingsInvalid
+from logkeep_operator.settings import from_environ
+
+
+def test_the_image_is_all_that_must_be_said() -> None:
+    settings = from_environ({"LOGKEEP_ENGINE_IMAGE": "engine:1"})
+    assert (settings.engine.image, settings.engine.pull_policy, settings.namespaces) == ("engine:1", "IfNotPresent", ())
+    assert (settings.metrics_port, settings.probe_port) == (8081, 8080)
+
+
+def test_namespaces_are_a_list() -> None:
+    assert from_environ({"LOGKEEP_ENGINE_IMAGE": "e", "LOGKEEP_NAMESPACES": "b, a,b,"}).namespaces == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LOGKEEP_ENGINE_IMAGE", " "),
+        ("LOGKEEP_METRICS_PORT", "http"),
+        ("LOGKEEP_METRICS_PORT", "70000"),
+        ("LOGKEEP_WORKERS", "0"),
+        ("LOGKEEP_ENGINE_PULL_POLICY", "Sometimes"),
+        ("LOGKEEP_LOG_LEVEL", "LOUD"),
+    ],
+)
+def test_what_is_wrong_is_named(variable: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid, match=variable):
+        from_environ({"LOGKEEP_ENGINE_IMAGE": "engine:1"} | {variable: value})

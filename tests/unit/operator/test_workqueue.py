@@ -1,0 +1,99 @@
+"""The work queue: never twice at once, soon but not too often, later and later after errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from logkeep_operator.workqueue import WorkQueue
+
+
+def work_for(seconds: float, queue: WorkQueue[str], work: Callable[[str], float | None], *, keys: str = "a") -> None:
+    async def main() -> None:
+        task = asyncio.create_task(queue.run(work))
+        for key in keys:
+            queue.add(key)
+        await asyncio.sleep(seconds)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_many_adds_become_one_call_and_what_comes_meanwhile_becomes_another() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=2, interval=0.05)
+    calls: list[str] = []
+    begun = threading.Event()
+
+    def work(key: str) -> None:
+        calls.append(key)
+        begun.set()
+        time.sleep(0.02)
+
+    async def main() -> None:
+        task = asyncio.create_task(queue.run(work))
+        for _ in range(50):
+            queue.add("a")
+        await asyncio.to_thread(begun.wait)
+        for _ in range(50):
+            queue.add("a")
+        await asyncio.sleep(0.3)
+        task.cancel()
+
+    asyncio.run(main())
+    assert calls == ["a", "a"]
+
+
+def test_a_key_is_never_worked_on_twice_at_once_and_workers_are_limited() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=2, interval=0.0)
+    lock = threading.Lock()
+    running: list[str] = []
+    faults: list[list[str]] = []
+
+    def work(key: str) -> float:
+        with lock:
+            running.append(key)
+            if len(running) > 2 or running.count(key) > 1:
+                faults.append(list(running))
+        time.sleep(0.005)
+        with lock:
+            running.remove(key)
+        return 0.0
+
+    work_for(0.3, queue, work, keys="abcd")
+    assert faults == []
+
+
+def test_errors_wait_longer_and_longer_and_a_success_forgets_them() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=1, interval=0.0, backoff=0.02, backoff_max=0.1)
+    calls: list[float] = []
+
+    def work(key: str) -> None:
+        calls.append(time.monotonic())
+        if len(calls) < 4:
+            raise ValueError("not yet")
+
+    work_for(0.6, queue, work)
+    waits = [later - earlier for earlier, later in itertools.pairwise(calls)]
+    assert len(calls) == 4
+    assert waits[0] >= 0.02
+    assert waits[1] >= 0.04
+    assert waits[2] >= 0.08
+
+
+def test_work_says_when_to_look_again() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=1, interval=0.0)
+    calls: list[str] = []
+
+    def work(key: str) -> float | None:
+        calls.append(key)
+        return 0.02 if len(calls) < 3 else None
+
+    work_for(0.4, queue, work)
+    assert calls == ["a", "a", "a"]
+    assert len(queue) == 0

@@ -1,0 +1,39 @@
+"""The files in `examples/` are what users start from: they must be valid, and refer to Secrets that are among them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCUMENTS = [
+    pytest.param(document, id=f"{file.name}-{document['metadata']['name']}")
+    for file in sorted(EXAMPLES.glob("*.yaml"))
+    for document in yaml.safe_load_all(file.read_text())
+]
+SECRETS = {document["metadata"]["name"] for document in yaml.safe_load_all((EXAMPLES / "secrets.yaml").read_text())}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_an_example_is_valid(document: dict[str, Any]) -> None:
+    if document["kind"] == "Secret":
+        assert set(document["stringData"].values()) == {"REPLACE"}
+        return
+    assert document["apiVersion"] == API_VERSION
+    parse = {"KafkaBackup": parse_backup, "KafkaRestore": parse_restore}[document["kind"]]
+    parse(document["spec"])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_an_example_refers_to_secrets_of_the_examples(document: dict[str, Any]) -> None:
+    assert set(_secret_names(document.get("spec", {}))) <= SECRETS
+
+
+def _secret_names(value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    found = [value["secretRef"]["name"]] if "secretRef" in value else []
+    return found + [name for item in value.values() for name in _secret_names(item)]
