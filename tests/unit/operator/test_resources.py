@@ -10,7 +10,7 @@ import yaml
 
 from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import Storage, parse_backup, parse_restore
+from logkeep_engine.contract.spec import SpecInvalid, Storage, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import Run, access_objects, job, job_name, request_config_map, resource_labels
 from logkeep_operator.resources.memory import executor_min_mib, split
@@ -124,8 +124,9 @@ def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> N
 
 
 def test_a_job_is_kept_long_enough_for_an_operator_that_restarts() -> None:
-    spec = job(run(backup_spec(runPolicy={"ttlSecondsAfterFinished": 0})))["spec"]
-    assert spec["ttlSecondsAfterFinished"] == 300
+    with pytest.raises(SpecInvalid, match="spec.runPolicy.ttlSecondsAfterFinished: .*300"):
+        run(backup_spec(runPolicy={"ttlSecondsAfterFinished": 299}))
+    assert job(run(backup_spec(runPolicy={"ttlSecondsAfterFinished": 300})))["spec"]["ttlSecondsAfterFinished"] == 300
 
 
 def test_children_have_own_labels_and_their_owner() -> None:
