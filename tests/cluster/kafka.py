@@ -86,6 +86,8 @@ class KafkaBroker:
             self._ports = dict(zip(names, system.free_ports(len(names), self.host, self.netns), strict=True))
             if self.secure:
                 self._issue_certificates()
+            self._hosts = self._state.path / "hosts"
+            self._hosts.write_text(f"{self.host} kafka\n")
             self._properties = self._state.path / "server.properties"
             settings = {**_DEFAULTS, **self._listeners(), **self._overrides}
             self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -170,7 +172,9 @@ class KafkaBroker:
             f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}",
             f"-Dlogkeep.log.level={log_level}",
         ]
-        return ["java", *self._jvm, *logging, "-cp", f"{tools.kafka_jars()}/*"]
+        # Java asks for the name of each SASL client's address; in a node's namespace no name server ever answers.
+        names = [f"-Djdk.net.hosts.file={self._hosts}"] if self.netns else []
+        return ["java", *self._jvm, *names, *logging, "-cp", f"{tools.kafka_jars()}/*"]
 
     def _format(self) -> None:
         scram = []
