@@ -66,7 +66,7 @@ if [[ ! -e $venv/complete ]]; then
     say "building wheels of the locked packages (once; pyspark alone is 450 MB)"
     rm -rf "$wheels.partial"
     mkdir -p "$cache/wheels"
-    "$venv/bin/python" -m pip --quiet --disable-pip-version-check wheel --wheel-dir "$wheels.partial" -r requirements.lock >&2
+    "$venv/bin/python" -m pip --quiet --disable-pip-version-check wheel --use-pep517 --wheel-dir "$wheels.partial" -r requirements.lock >&2
     mv "$wheels.partial" "$wheels"
   fi
   "$venv/bin/python" -m pip --quiet --disable-pip-version-check install --no-index --no-deps --find-links "$wheels" \
