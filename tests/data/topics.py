@@ -28,7 +28,7 @@ class Record:
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     """Create a topic with one replica; returns when it is there. Raises KafkaException if it exists."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     for done in admin.create_topics([new], operation_timeout=20).values():
         done.result(30)
@@ -36,7 +36,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: Mappin
 
 def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
     """Delete topics, with their data."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     for done in admin.delete_topics(list(topics), operation_timeout=20).values():
         done.result(30)
 
@@ -135,6 +135,6 @@ def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
 
 def topic_names(bootstrap: str) -> set[str]:
     """All topics but Kafka's own."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     found = admin.list_topics(timeout=20).topics
     return {name for name in found if not name.startswith("__")}

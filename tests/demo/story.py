@@ -176,6 +176,9 @@ def _judge(runs: Mapping[str, Resource], comparisons: list[Comparison], loaded: 
                 f"{one.source}: {loaded[one.source]} records were loaded, {one.records} compared", style="red"
             )
     if equal:
+        console.print(
+            "The archive also holds the records of aborted transactions, as the brokers do; a restore leaves them out."
+        )
         console.print("Offsets may differ where compaction and transaction markers left gaps in the source.")
     return 0 if equal else 1
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Outcome
 from logkeep_engine.backup import plan as planning
 from logkeep_engine.backup.plan import REASON_DELETED, Piece
-from logkeep_engine.backup.task import Setting, archive_pieces
+from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import Cluster
@@ -264,6 +264,7 @@ class Meanwhile:
 
     runner: TaskRunner
     act: Callable[[], None]
+    change: Callable[[Any], Any] = lambda result: result
 
     def run(
         self,
@@ -276,11 +277,29 @@ class Meanwhile:
         self.runner.run(work, function, lambda index, result: results.append((index, result)), on_update)
         self.act()
         for index, result in results:
-            on_result(index, result)
+            on_result(index, self.change(result))
+
+
+def read_by_name(done: tuple[PieceDone, ...]) -> tuple[PieceDone, ...]:
+    """As if a broker with a replica selector had made the tasks ask by name."""
+    return tuple(replace(piece, by_name=True) for piece in done)
+
+
+def test_what_was_read_by_id_is_kept_when_the_topic_goes_during_the_run(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100))
+    log = topics.log(unique)
+    backups.wrap = lambda runner: Meanwhile(runner, lambda: topics.delete(unique))
+    result = backups.run(unique)
+    assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 100, 0)
+    assert backups.log(unique) == log
+    topics.create(unique)
 
 
 @pytest.mark.parametrize(("again", "word"), [(True, "created again"), (False, "deleted")])
-def test_topic_that_goes_during_the_run_becomes_a_loss_not_data(
+def test_what_was_read_by_name_becomes_a_loss_when_the_topic_goes_during_the_run(
     backups: Backups, topics: Topics, unique: str, again: bool, word: str
 ) -> None:
     for name in (unique, f"{unique}-stays"):
@@ -292,7 +311,7 @@ def test_topic_that_goes_during_the_run_becomes_a_loss_not_data(
         if again:
             topics.create(unique)
 
-    backups.wrap = lambda runner: Meanwhile(runner, act)
+    backups.wrap = lambda runner: Meanwhile(runner, act, read_by_name)
     result = backups.run(f"{unique}.*", onDataLoss="Record")
     assert (result.outcome, result.records) == ("Succeeded", 100)
     (fact,) = result.loss

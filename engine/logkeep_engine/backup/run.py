@@ -2,8 +2,9 @@
 
 The order is what makes it safe. Consumer groups are read before end offsets, so no position lies past the archived end.
 The plan is stored before the first task, so a driver that starts again does the same chunks. Objects are written before
-the commit that names them. A topic's id is looked up after its chunks were read and before they are committed: ids
-never come back, so an unchanged id means the bytes are of that incarnation.
+the commit that names them. Chunks are fetched by topic id, so they cannot be another incarnation's. Where a broker made
+the engine ask by name, the topic's id is looked up after its chunks were read and before they are committed: ids never
+come back, so an unchanged id means the bytes are of that incarnation.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ class _Run:
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             for result in done:
-                committer.add(result.receipt)
+                committer.add(result)
                 if result.failure is not None:
                     log.error("%s", result.failure)
                     self._failures.append(result.failure)
@@ -332,28 +333,33 @@ class _Run:
 
 
 class _Committer:
-    """Gathers receipts and commits them about once a second, if their topics are still the ones that were planned."""
+    """Gathers receipts and commits them about once a second; what was read by a topic's name only if it is still the
+    topic that was planned."""
 
     def __init__(self, writer: Writer, control: ControlPlane, topics: dict[str, str]) -> None:
         self._writer = writer
         self._control = control
         self._topics = topics
         self._waiting: list[Receipt] = []
+        self._by_name: list[Receipt] = []
         self._due = 0.0
 
-    def add(self, receipt: Receipt | None) -> None:
-        if receipt is not None:
-            self._waiting.append(receipt)
+    def add(self, done: PieceDone) -> None:
+        if done.receipt is not None:
+            (self._by_name if done.by_name else self._waiting).append(done.receipt)
 
     def commit_if_due(self) -> None:
-        if self._waiting and time.monotonic() >= self._due:
+        if (self._waiting or self._by_name) and time.monotonic() >= self._due:
             self.commit()
 
     def commit(self) -> None:
-        if not self._waiting:
+        if not self._waiting and not self._by_name:
             return
         started = time.monotonic()
-        self._writer.commit(receipts=self._checked(self._waiting))
+        if self._by_name:
+            self._waiting += self._checked(self._by_name)
+            self._by_name = []
+        self._writer.commit(receipts=self._waiting)
         self._waiting = []
         now = time.monotonic()
         self._due = now + max(COMMIT_SECONDS, COMMIT_SHARE * (now - started))

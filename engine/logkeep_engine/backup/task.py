@@ -51,11 +51,13 @@ _TRANSACTIONAL_OR_CONTROL = 0x30
 class PieceDone:
     """`receipt` is None if nothing was settled. `failure`: a damaged batch stopped the piece after what the receipt
     holds.
+    `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
     """
 
     number: int
     receipt: Receipt | None
     failure: CorruptBatch | None = None
+    by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ async def _report(writers: Sequence[ChunkWriter], context: TaskContext) -> None:
 async def _archive(client: RawClient, writer: ChunkWriter) -> PieceDone:
     piece = writer.piece
     damaged_at = -1
+    by_name = False
     while writer.at < piece.end:
         try:
             stream = client.stream(
@@ -144,8 +147,8 @@ async def _archive(client: RawClient, writer: ChunkWriter) -> PieceDone:
                 log.warning("%s: fetched again: %s", piece.where, error.message)
                 continue
             receipt = await asyncio.to_thread(writer.finish, writer.at)
-            return PieceDone(piece.number, receipt, _located(error, piece, writer.at))
-    return PieceDone(piece.number, await asyncio.to_thread(writer.finish, piece.end))
+            return PieceDone(piece.number, receipt, _located(error, piece, writer.at), by_name)
+    return PieceDone(piece.number, await asyncio.to_thread(writer.finish, piece.end), by_name=by_name)
 
 
 def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:

@@ -29,7 +29,8 @@ class Fetched:
     last may be cut off.
 
     `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
-    is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`.
+    is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`. `by_id`: the
+    topic was asked for by its id, so `data` cannot be another incarnation's.
     """
 
     data: memoryview
@@ -38,6 +39,7 @@ class Fetched:
     last_stable_offset: int
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...] = ()
+    by_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class Fetcher:
                 answer.last_stable_offset,
                 answer.log_start_offset,
                 answer.aborted,
+                topic_id is not None,
             )
 
     async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:

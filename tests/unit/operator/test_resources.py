@@ -124,7 +124,7 @@ def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> N
 
 
 def test_a_job_is_kept_long_enough_for_an_operator_that_restarts() -> None:
-    with pytest.raises(SpecInvalid, match="spec.runPolicy.ttlSecondsAfterFinished: .*300"):
+    with pytest.raises(SpecInvalid, match=r"spec\.runPolicy\.ttlSecondsAfterFinished: .*300"):
         run(backup_spec(runPolicy={"ttlSecondsAfterFinished": 299}))
     assert job(run(backup_spec(runPolicy={"ttlSecondsAfterFinished": 300})))["spec"]["ttlSecondsAfterFinished"] == 300
 
