@@ -1,0 +1,40 @@
+"""Logkeep installed on the node, a broker and a place for each test's resources and archive."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.logkeep import Installation
+from tests.cluster.node import Node
+from tests.cluster.s3 import S3Server
+from tests.e2e.home import Home, Throttle
+
+
+@pytest.fixture(scope="session")
+def logkeep(node: Node) -> Installation:
+    """The chart, installed by Helm with its default values and the node's images."""
+    installation = Installation(node)
+    installation.install()
+    return installation
+
+
+@pytest.fixture(scope="session")
+def broker(node: Node) -> Iterator[KafkaBroker]:
+    """A broker on the node's address with SASL beside plain, whose quotas act within two seconds."""
+    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides={"quota.window.num": "2"}) as started:
+        yield started
+
+
+@pytest.fixture
+def throttle(broker: KafkaBroker) -> Throttle:
+    """For runs that must be caught in the middle."""
+    return Throttle(broker)
+
+
+@pytest.fixture
+def home(logkeep: Installation, broker: KafkaBroker, node_s3: S3Server, namespace: str) -> Home:
+    """A namespace and a bucket of this test's own."""
+    keys = {"accessKeyId": node_s3.access_key, "secretAccessKey": node_s3.secret_key}
+    logkeep.create_secret(namespace, "archive-s3", keys)
+    return Home(logkeep, broker, node_s3, namespace, node_s3.create_bucket(namespace))

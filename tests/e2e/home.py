@@ -1,0 +1,130 @@
+"""What a test on the node works with: a place of its own, runs made slow, progress watched."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.cluster import system
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.logkeep import Document, Installation, Resource, backup, restore
+from tests.cluster.s3 import S3Server
+from tests.data.compare import compare_topics
+from tests.data.topics import NO_RETENTION, create_topic, produce, random_records
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """Makes runs long enough to be disturbed: a broker quota on the bytes a second of all clients together."""
+
+    broker: KafkaBroker
+
+    @contextmanager
+    def to(self, bytes_per_second: int) -> Iterator[Callable[[], None]]:
+        """Hold the quota for reads and for writes; calling what is yielded lifts it early."""
+        names = ("consumer_byte_rate", "producer_byte_rate")
+        self._alter("--add-config", ",".join(f"{name}={bytes_per_second}" for name in names))
+        lifted = False
+
+        def lift() -> None:
+            nonlocal lifted
+            if not lifted:
+                lifted = True
+                self._alter("--delete-config", ",".join(names))
+
+        try:
+            yield lift
+        finally:
+            lift()
+
+    def _alter(self, change: str, value: str) -> None:
+        where = ["--bootstrap-server", self.broker.bootstrap, "--entity-type", "users", "--entity-default"]
+        self.broker.tool("kafka.admin.ConfigCommand", *where, "--alter", change, value)
+
+
+@dataclass(frozen=True)
+class Home:
+    """A namespace with the Secret `archive-s3`, and a bucket: what one test needs for its resources."""
+
+    logkeep: Installation
+    broker: KafkaBroker
+    s3: S3Server
+    namespace: str
+    bucket: str
+
+    @property
+    def uri(self) -> str:
+        """The archive of this test's backups."""
+        return f"s3://{self.bucket}/archive"
+
+    def fill(self, topic: str, partitions: int, megabytes: int) -> int:
+        """A topic of random records of 20 kB; returns how many."""
+        create_topic(self.broker.bootstrap, topic, partitions, NO_RETENTION)
+        return produce(self.broker.bootstrap, topic, random_records(partitions, megabytes))
+
+    def backup(self, topics: str, **spec: Any) -> Resource:
+        """Apply a KafkaBackup named `saved` of the topics that match."""
+        return self.apply(backup("saved", self.broker.bootstrap, self.s3, self.uri, [topics], **spec))
+
+    def restore(self, **spec: Any) -> Resource:
+        """Apply a KafkaRestore named `again` of all of `saved`, as `restored.<topic>`."""
+        return self.apply(restore("again", self.broker.bootstrap, "saved", **spec))
+
+    def apply(self, document: Document) -> Resource:
+        """Apply any of the two kinds."""
+        return self.logkeep.apply(self.namespace, document)
+
+    def verify(self) -> None:
+        """`logkeep verify` of the archive; raises CommandFailed with the faults."""
+        keys = {"AWS_ACCESS_KEY_ID": self.s3.access_key, "AWS_SECRET_ACCESS_KEY": self.s3.secret_key}
+        place = ["--endpoint", self.s3.endpoint, "--region", self.s3.region]
+        system.run([sys.executable, "-m", "logkeep_engine.cli", "verify", self.uri, *place], env=keys)
+
+    def check_restored(self, topic: str, records: int) -> None:
+        """Fail unless `restored.<topic>` holds exactly the records of the topic, of which there must be so many."""
+        found = compare_topics(self.broker.bootstrap, topic, f"restored.{topic}")
+        assert found.equal, found
+        assert found.records == records, found
+
+    def pods(self) -> list[str]:
+        """Names of all pods in the namespace."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        return [pod["metadata"]["name"] for pod in self.logkeep.api.items(path)]
+
+    def objects(self) -> dict[str, int]:
+        """The objects in the bucket and their sizes."""
+        top = self.s3.data_dir / self.bucket
+        return {str(file.relative_to(top)): file.stat().st_size for file in top.rglob("*") if file.is_file()}
+
+
+class ProgressWatch:
+    """Collects every different `status.progress` of a resource in a thread, from entering to leaving."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.seen: list[Document] = []
+        self._resource = resource
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._collect)
+
+    def __enter__(self) -> "ProgressWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _collect(self) -> None:
+        while not self._over.is_set():
+            progress = self._resource.progress
+            if progress and (not self.seen or self.seen[-1] != progress):
+                self.seen.append(progress)
+            time.sleep(0.15)
+
+    def values(self, name: str) -> list[int]:
+        """The values of a field in the order they were seen, each once in a row."""
+        found = [progress.get(name, 0) for progress in self.seen]
+        return [value for index, value in enumerate(found) if index == 0 or value != found[index - 1]]

@@ -1,0 +1,48 @@
+"""A person stops a run: by suspending it, or by deleting the resource."""
+
+from tests.cluster.process import wait_until
+from tests.e2e.home import Home, Throttle
+
+
+def test_a_suspended_backup_has_no_pods_and_goes_on_where_it_was(home: Home, throttle: Throttle) -> None:
+    records = home.fill("paused", 6, 60)
+    with throttle.to(4_000_000) as lift:
+        saved = home.backup("paused")
+        saved.wait_for_progress(400)
+        saved.patch({"suspend": True})
+        saved.wait("Suspended", timeout=60)
+        wait_until(lambda: not home.pods(), 60, "the pods of a suspended backup to go")
+        lift()
+
+    # A new operator must find out by itself that there is nothing to do yet.
+    logkeep = home.logkeep
+    logkeep.node.kubectl("-n", logkeep.namespace, "delete", "pod", logkeep.operator_pods()[0]["metadata"]["name"])
+    logkeep.wait_ready()
+    assert saved.status["phase"] == "Suspended"
+    assert not home.pods()
+    run = saved.status["run"]["id"]
+
+    saved.patch({"suspend": False})
+    status = saved.wait("Succeeded")
+
+    assert status["run"]["id"] == run, "a resumed run is the same run"
+    home.verify()
+    home.restore().wait("Succeeded")
+    home.check_restored("paused", records)
+
+
+def test_deleting_a_running_backup_ends_its_pods_and_keeps_the_archive(home: Home, throttle: Throttle) -> None:
+    home.fill("deleted", 6, 60)
+    with throttle.to(4_000_000):
+        saved = home.backup("deleted")
+        saved.wait_for_progress(400)
+        archived = {name for name in home.objects() if "/catalog/" in name or name.endswith("archive.json")}
+        assert archived
+
+        saved.delete()
+
+        wait_until(lambda: not home.pods(), 60, "the pods of a deleted backup to go")
+    owned = home.logkeep.node.get("jobs,configmaps", "-n", home.namespace)["items"]
+    assert [item["metadata"]["name"] for item in owned if item["metadata"]["name"] != "kube-root-ca.crt"] == []
+    assert archived <= set(home.objects())
+    home.verify()

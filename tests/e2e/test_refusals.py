@@ -1,0 +1,92 @@
+"""Input that cannot work fails once, with a message in status and event that says what to change."""
+
+from typing import Any
+
+from tests.cluster.logkeep import Resource, backup, restore
+from tests.cluster.process import wait_until
+from tests.data.topics import create_topic, end_offsets
+from tests.e2e.home import Home
+
+
+def _check_refused(resource: Resource, reason: str, *words: str) -> None:
+    """Fail unless the run ended at the first try for this reason, and status and event both have the words."""
+    status = resource.wait("Failed", timeout=120)
+    assert status["run"]["outcome"] == "Failed"
+    ready = resource.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", reason), ready
+    assert resource.condition("Stalled")["status"] == "True"
+    wait_until(lambda: "RunFailed" in str(resource.events()), 10, "the event of the failed run")
+    (event,) = (event for event in resource.events() if event.startswith("RunFailed: "))
+    assert event.startswith(f"RunFailed: {reason}: "), event
+    for word in words:
+        assert word in ready["message"], ready
+        assert word in status["run"]["message"], status
+        assert word in event, event
+    wait_until(lambda: _has_failed(resource), 30, "the Job to be over")
+    (job,) = resource.jobs()
+    assert job["status"]["failed"] == 1, f"a refused run must not be tried again: {job['status']}"
+    assert not [event for event in resource.events() if event.startswith("Retrying")], resource.events()
+
+
+def _has_failed(resource: Resource) -> bool:
+    conditions = [c for job in resource.jobs() for c in job["status"].get("conditions", [])]
+    return any(condition["type"] == "Failed" and condition["status"] == "True" for condition in conditions)
+
+
+def _saved(home: Home, topics: str, **changes: Any) -> Resource:
+    document = backup("saved", home.broker.bootstrap, home.s3, home.uri, [topics])
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = document["spec"]
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    return home.apply(document)
+
+
+def test_wrong_keys_of_the_object_store(home: Home) -> None:
+    home.fill("any-a", 1, 1)
+    keys = {"accessKeyId": home.s3.access_key, "secretAccessKey": "not-the-right-one"}
+    home.logkeep.create_secret(home.namespace, "archive-s3", keys)
+
+    _check_refused(_saved(home, "any-a"), "StorageRefused", home.uri)
+
+
+def test_a_bucket_that_is_not_there(home: Home) -> None:
+    home.fill("any-b", 1, 1)
+
+    _check_refused(_saved(home, "any-b", storage__uri="s3://no-such-bucket/archive"), "BucketMissing", "no-such-bucket")
+
+
+def test_a_pattern_that_matches_no_topic(home: Home) -> None:
+    _check_refused(_saved(home, "there-is-no-such-topic"), "NoTopicMatches", "there-is-no-such-topic")
+
+
+def test_a_target_topic_that_exists(home: Home) -> None:
+    home.fill("taken", 1, 1)
+    home.backup("taken").wait("Succeeded")
+    create_topic(home.broker.bootstrap, "restored.taken")
+
+    _check_refused(home.restore(), "TopicExists", "restored.taken")
+
+    assert end_offsets(home.broker.bootstrap, "restored.taken") == {0: 0}, "nothing may be written"
+
+
+def test_an_archive_that_is_not_there(home: Home) -> None:
+    document = restore("again", home.broker.bootstrap, "unused")
+    storage = backup("unused", home.broker.bootstrap, home.s3, home.uri)["spec"]["storage"]
+    document["spec"]["source"] = {"storage": storage}
+
+    _check_refused(home.apply(document), "ArchiveMissing", home.uri)
+
+
+def test_a_broker_that_cannot_be_reached_fails_with_its_address_when_the_tries_are_used_up(home: Home) -> None:
+    address = f"{home.broker.host}:9"
+    changes = {"cluster__bootstrapServers": [address], "runPolicy": {"backoffLimit": 0}}
+    saved = _saved(home, "any", **changes)
+
+    status = saved.wait("Failed", timeout=180)
+
+    assert saved.condition("Ready")["reason"] == "BrokerUnavailable", status
+    assert address in saved.condition("Ready")["message"], status
+    assert any(address in event for event in saved.events()), saved.events()

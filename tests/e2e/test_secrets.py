@@ -1,0 +1,52 @@
+"""Secrets stay in Secrets."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.logkeep import backup, restore
+from tests.e2e.home import Home
+
+
+def _sasl(home: Home, document: dict[str, Any]) -> dict[str, Any]:
+    document["spec"]["spark"]["conf"]["spark.kubernetes.executor.deleteOnTermination"] = "false"  # or their logs go too
+    document["spec"]["cluster"] = {
+        "bootstrapServers": [home.broker.sasl_bootstrap],
+        "security": {
+            "protocol": "SASL_PLAINTEXT",
+            "sasl": {"mechanism": "SCRAM-SHA-512", "secretRef": {"name": "kafka-user"}},
+        },
+    }
+    return document
+
+
+def test_no_key_or_password_is_in_any_log_object_status_or_event(home: Home, tmp_path: Path) -> None:
+    logkeep, node, bootstrap = home.logkeep, home.logkeep.node, home.broker.bootstrap
+    records = home.fill("guarded", 2, 2)
+    login = {"username": home.broker.username, "password": home.broker.password}
+    logkeep.create_secret(home.namespace, "kafka-user", login)
+    saved = home.apply(_sasl(home, backup("saved", bootstrap, home.s3, home.uri, ["guarded"])))
+    saved.wait("Succeeded")
+    again = home.apply(_sasl(home, restore("again", bootstrap, "saved")))
+    again.wait("Succeeded")
+    home.check_restored("guarded", records)
+
+    node.collect_logs(tmp_path)
+    kinds = "pods,jobs,configmaps,events,kafkabackups,kafkarestores,deployments,serviceaccounts,services"
+    for namespace in (home.namespace, logkeep.namespace):
+        text = node.kubectl("get", kinds, "-n", namespace, "-o", "yaml").stdout
+        (tmp_path / f"objects-{namespace}.yaml").write_text(text)
+
+    logs = [file.name for file in tmp_path.glob("*.log") if file.name.startswith((home.namespace, logkeep.namespace))]
+    for part in ("saved", "again", "exec", "operator"):
+        assert any(part in name for name in logs), f"no log of {part} among {logs}"
+    for secret in (home.s3.secret_key, home.broker.password):
+        forms = {secret, base64.b64encode(secret.encode()).decode().rstrip("=")}
+        for file in tmp_path.iterdir():
+            if file.name.startswith("node-"):  # the node's own parts, such as the API server, are not ours
+                continue
+            text = file.read_text(errors="replace")
+            assert not any(form in text for form in forms), f"a secret is in {file.name}"
+    for name in home.objects():
+        content = (home.s3.data_dir / home.bucket / name).read_bytes()
+        assert home.broker.password.encode() not in content, f"the password is in the object {name}"
