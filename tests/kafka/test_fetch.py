@@ -173,6 +173,8 @@ def test_other_incarnation_is_never_read(kafka: KafkaBroker, unique: str) -> Non
     async def work() -> None:
         async with filled(kafka, unique, 1), RawClient(plain(kafka.bootstrap), limits=Limits(unknown=1)) as client:
             assert (await client.fetch(unique, 0, 0, topic_id=first)).next_offset == 20
+            assert (await client.fetch(unique, 0, 0, topic_id=first)).by_id
+            assert not (await client.fetch(unique, 0, 0)).by_id
             control = ControlPlane(plain(kafka.bootstrap))
             await asyncio.to_thread(control.delete_topics, [unique])
             second = await asyncio.to_thread(create, kafka, unique)

@@ -131,6 +131,7 @@ async def _archive(client: RawClient, writer: ChunkWriter) -> PieceDone:
                 piece.topic, piece.partition, writer.at, piece.end, max_bytes=FETCH_BYTES, topic_id=piece.topic_id
             )
             async for fetched in stream:
+                by_name = by_name or not fetched.by_id
                 await asyncio.to_thread(writer.absorb, fetched.data, fetched.aborted, fetched.log_start_offset)
             await asyncio.to_thread(writer.reach_end)
         except OffsetOutOfRange as error:

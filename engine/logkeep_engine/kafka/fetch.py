@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka import protocol
@@ -196,13 +196,7 @@ class Fetcher:
                     empty += 1
                     if empty == _EMPTY_ANSWERS:
                         position = end
-                        yield Fetched(
-                            fetched.data,
-                            end,
-                            fetched.high_watermark,
-                            fetched.last_stable_offset,
-                            fetched.log_start_offset,
-                        )
+                        yield replace(fetched, next_offset=end, aborted=())
                         continue
                 else:
                     empty = 0

@@ -1,17 +1,22 @@
 """From fetched bytes to segments: who owns a batch, where segments end, what is written when the log moves."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.model import Receipt
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
-from logkeep_engine.backup.task import ChunkWriter, Setting, trim
+from logkeep_engine.backup.task import ChunkWriter, Setting, _archive, trim
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka.fetch import Fetched
 from logkeep_engine.log.batch import check_crc, parse_header, seal, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
@@ -297,3 +302,22 @@ def test_trimmed_batch_keeps_its_append_time() -> None:
 
 def test_trimming_everything_leaves_no_batch() -> None:
     assert trim(memoryview(batch(0)), 10) is None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A client with one answer. A real broker asks to be read by name only if it has followers in other racks."""
+
+    fetched: Fetched
+
+    async def stream(self, *_: object, **__: object) -> AsyncGenerator[Fetched, None]:
+        yield self.fetched
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_it_is_told_whether_a_topic_was_read_by_name(storage: Storage, by_id: bool) -> None:
+    answer = Fetched(memoryview(batch(0)), 10, 10, 10, 0, by_id=by_id)
+    done = asyncio.run(_archive(cast(RawClient, Answers(answer)), writer(storage, 0, 10)))
+    assert done.by_name is not by_id
+    assert done.receipt is not None
+    assert [segment.records for segment in done.receipt.segments] == [10]
