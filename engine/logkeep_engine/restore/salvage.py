@@ -50,8 +50,7 @@ class Survey:
 
 
 def salvage(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[Whole | Lost]:
-    """Every whole batch of a segment in order, and the offsets between them that are damaged. Never raises for "
-    "damage."""
+    """Every whole batch of a segment in order, and the offsets between them that are damaged. Damage never raises."""
     lost: list[Lost] = []
 
     def note(fault: Fault, offsets: tuple[int, int] | None) -> None:
