@@ -273,16 +273,6 @@ class Reporter:
                 self._problem = problem
 
 
-class NullSink:
-    """Goes nowhere."""
-
-    def progress(self, progress: Progress) -> None:
-        pass
-
-    def result(self, result: RunResult) -> None:
-        pass
-
-
 @dataclass(frozen=True)
 class CallbackSink:
     """Calls functions of this process, for the command line's progress bars. They are called from the reporter's

@@ -38,7 +38,6 @@ CONCURRENT = 4
 CONCURRENT_SMALL = 16
 SMALL_BYTES = 1 << 20
 REPORT_SECONDS = 1.0
-MAX_RELATIVE_OFFSET = 2**31 - 1  # offsets in a segment's indexes are 31 bits above its base
 SEQUENCE_MODULUS = 2**31
 
 _ATTRIBUTES_AT = 22  # the low byte
@@ -307,7 +306,7 @@ class ChunkWriter:
             piece.topic, piece.topic_id, piece.partition, base_offset, setting.epoch, self._attempt
         )
         writer = setting.storage.writer(stem + names.LOG)
-        return _OpenSegment(stem, base_offset, writer, SegmentBuilder(base_offset, writer.write))
+        return _OpenSegment(stem, writer, SegmentBuilder(base_offset, writer.write))
 
     def _close_segment(self) -> None:
         """Indexes first: a `.log` that is there has its indexes beside it."""
@@ -353,7 +352,6 @@ def _index_objects(summary: SegmentSummary) -> Mapping[str, bytes]:
 @dataclass(slots=True)
 class _OpenSegment:
     stem: str
-    base_offset: int
     writer: ObjectWriter
     builder: SegmentBuilder
     # Last offset of an aborted transaction in this segment -> (producer id, first offset).
@@ -365,7 +363,7 @@ class _OpenSegment:
         if run:
             last, last_header = run[-1]
             size += last + last_header.size - run[0][0]
-        return size + header.size <= limit and header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        return size + header.size <= limit and self.builder.fits(header)
 
     def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
         """A batch of an aborted transaction whose marker has not come by yet."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -289,7 +289,6 @@ class KafkaRestoreSpec(Model):
 
 
 M = TypeVar("M", bound=Model)
-Kind = Literal["KafkaBackup", "KafkaRestore"]
 
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:

@@ -368,10 +368,6 @@ class BrokerPool:
         """A broker for requests that any broker serves."""
         return next(self._nodes())
 
-    @property
-    def broker_ids(self) -> tuple[int, ...]:
-        return tuple(sorted(self._brokers))
-
 
 def raise_for(code: int, topic: str, partition: int, what: str, operation: str, broker: str) -> None:
     """Raise what an error code means for every kind of request: Trouble, BrokerRefused.

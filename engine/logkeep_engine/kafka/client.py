@@ -127,10 +127,6 @@ class RawClient:
         """The high watermark, or with `committed` the last stable offset."""
         return await self._fetcher.list_offset(topic, partition, LATEST, committed=committed)
 
-    async def offset_at(self, topic: str, partition: int, timestamp: int) -> int:
-        """The offset of the first record at or after `timestamp` (ms since the epoch); -1 if there is none."""
-        return await self._fetcher.list_offset(topic, partition, timestamp)
-
     async def replica_bytes(self, broker: int, partitions: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], int]:
         """Bytes on disk of the replicas that `broker` holds of `partitions`; those it does not hold are absent.
 

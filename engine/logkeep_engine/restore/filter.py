@@ -199,11 +199,9 @@ class LandedReader:
         self._producer_id = producer_id
         self._next = 0
         self._runs: list[tuple[int, int, int]] = []
-        self.foreign = 0  # batches of others
 
     def add(self, header: BatchHeader) -> None:
         if header.magic < 2 or header.producer_id != self._producer_id or header.is_control:
-            self.foreign += 1
             return
         # The wrap: batches come in the order of their sequences, so a step back means another 2^31.
         index = self._next + (header.base_sequence - self._next) % SEQUENCE_SPACE
