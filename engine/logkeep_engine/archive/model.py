@@ -40,7 +40,9 @@ class SegmentEntry:
     hex. Times are ms since the epoch: `min_base_timestamp` is the lowest first time of a batch, which may not be the
     lowest time of a record. `codecs` counts batches by codec name. `gaps`: offsets are missing inside or between
     batches. `legacy`: batches of magic 0 or 1. `*_bytes` are the sizes of the index objects; a `.txnindex` of 0 bytes
-    has no object. It cannot be rebuilt from the log, so its hash is kept too ("" if it has none).
+    has no object. It cannot be rebuilt from the log, so its hash is kept too ("" if it has none). `stored_bytes` is the
+    size of the `.log.zst` object that holds the log in seekable zstd; 0: it lies in a `.log` as it is. `bytes` and
+    `sha256` are those of the log itself in both cases.
     """
 
     topic_id: str
@@ -66,6 +68,7 @@ class SegmentEntry:
     timeindex_bytes: int
     txnindex_bytes: int
     txnindex_sha256: str = ""
+    stored_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.base_offset < self.next_offset or self.batches < 1 or self.bytes < 1 or self.partition < 0:
@@ -75,7 +78,16 @@ class SegmentEntry:
             )
 
     @classmethod
-    def of(cls, summary: SegmentSummary, *, topic_id: str, partition: int, epoch: int, attempt: int) -> Self:
+    def of(
+        cls,
+        summary: SegmentSummary,
+        *,
+        topic_id: str,
+        partition: int,
+        epoch: int,
+        attempt: int,
+        stored_bytes: int = 0,
+    ) -> Self:
         """The entry of a finished segment."""
         return cls(
             topic_id=topic_id,
@@ -101,7 +113,13 @@ class SegmentEntry:
             timeindex_bytes=len(summary.timeindex),
             txnindex_bytes=len(summary.txnindex),
             txnindex_sha256=hashlib.sha256(summary.txnindex).hexdigest() if summary.txnindex else "",
+            stored_bytes=stored_bytes,
         )
+
+    @property
+    def log_suffix(self) -> str:
+        """Of the object that holds the log."""
+        return names.LOG_ZST if self.stored_bytes else names.LOG
 
     def stem(self, topic: str) -> str:
         """The path of its objects without the suffix; `topic` is the name of `topic_id`."""
@@ -111,7 +129,7 @@ class SegmentEntry:
         """Path and size in bytes of each of its objects."""
         stem = self.stem(topic)
         sizes = {
-            names.LOG: self.bytes,
+            self.log_suffix: self.stored_bytes or self.bytes,
             names.INDEX: self.index_bytes,
             names.TIMEINDEX: self.timeindex_bytes,
             names.TXNINDEX: self.txnindex_bytes,

@@ -3,7 +3,7 @@
 archive.json
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
-topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log  .index .timeindex .txnindex
+topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log | .log.zst  .index .timeindex .txnindex
 runs/<run id>/...
 """
 
@@ -18,10 +18,11 @@ TOPICS = "topics/"
 RUNS = "runs/"
 
 LOG = ".log"
+LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a whole
 INDEX = ".index"
 TIMEINDEX = ".timeindex"
 TXNINDEX = ".txnindex"  # exists only if it has an entry
-SUFFIXES = (LOG, INDEX, TIMEINDEX, TXNINDEX)
+SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX)
 
 MAX_OFFSET = 2**63 - 1
 MAX_EPOCH = 10**10 - 1
@@ -33,7 +34,7 @@ _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
-    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.index|\.timeindex|\.txnindex)"
+    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.log\.zst|\.index|\.timeindex|\.txnindex)"
 )
 
 

@@ -78,6 +78,8 @@ _SEGMENT_COLUMNS = [
     "txnindexBytes",
     "txnindexSha256",
 ]
+# Only in tables that have a compressed segment: what has none stays readable to versions that do not know the column.
+_STORED = "storedBytes"
 _FLAGS = ("transactional", "control", "gaps", "appendTime", "legacy")
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "kind", "runId", "epoch", "time", "token", "sha256"}
@@ -144,9 +146,10 @@ def dump_commit(commit: Commit) -> bytes:
     elif commit.kind is CommitKind.DATA:
         document["topics"] = [_topic_out(topic) for topic in commit.topics]
         document["coverage"] = _table(_RANGE_COLUMNS, map(_coverage_row, commit.coverage))
+        stored = any(entry.stored_bytes for entry in commit.segments)
         document["segments"] = _table(
-            ["topicId", "partition", *_SEGMENT_COLUMNS],
-            ([entry.topic_id, entry.partition, *_segment_row(entry)] for entry in commit.segments),
+            ["topicId", "partition", *_segment_columns(stored)],
+            ([entry.topic_id, entry.partition, *_segment_row(entry, stored)] for entry in commit.segments),
         )
         document["gaps"] = _table(_GAP_COLUMNS, map(_gap_row, commit.gaps))
     else:
@@ -188,7 +191,7 @@ def load_commit(data: bytes, name: str) -> Commit:
             coverage=tuple(Coverage(*row) for row in _rows(document, "coverage", _RANGE_COLUMNS, name)),
             segments=tuple(
                 _segment_in(*row)
-                for row in _rows(document, "segments", ["topicId", "partition", *_SEGMENT_COLUMNS], name)
+                for row in _segment_rows(document, name)
             ),
             gaps=tuple(Gap(*row) for row in _rows(document, "gaps", _GAP_COLUMNS, name)),
             groups=tuple(GroupEntry(*row) for row in _rows(document, "groups", _GROUP_COLUMNS, name)),
@@ -201,16 +204,17 @@ def load_commit(data: bytes, name: str) -> Commit:
 
 def checkpoint_document(state: ArchiveState) -> dict[str, Any]:
     """The body of a checkpoint: two states are the same if theirs are."""
+    stored = any(entry.stored_bytes for entries in state.segments.values() for entry in entries)
     return {
         "epoch": state.epoch,
         "topics": [_topic_out(topic) for topic in state.topics.values()],
-        "segmentColumns": _SEGMENT_COLUMNS,
+        "segmentColumns": _segment_columns(stored),
         "partitions": [
             [
                 *key,
                 [list(item) for item in state.coverage.get(key, ())],
                 [[gap.start, gap.end, gap.reason] for gap in state.gaps.get(key, ())],
-                [_segment_row(entry) for entry in state.segments.get(key, ())],
+                [_segment_row(entry, stored) for entry in state.segments.get(key, ())],
             ]
             for key in state.partitions()
         ],
@@ -241,7 +245,7 @@ def load_checkpoint(data: bytes, name: str) -> tuple[str, ArchiveState]:
         raise _damaged(name, "its SHA-256 does not fit its content")
     body = json.loads(bytes(cramjam.zstd.decompress(packed)))
     _know(body, {"epoch", "topics", "segmentColumns", "partitions", "groups", "runs"}, name)
-    if body.get("segmentColumns") != _SEGMENT_COLUMNS:
+    if body.get("segmentColumns") not in (_segment_columns(False), _segment_columns(True)):
         raise ArchiveMismatch(f"{name}: unknown columns {body.get('segmentColumns')}.", hint=_NEWER)
 
     def build() -> tuple[str, ArchiveState]:
@@ -385,9 +389,18 @@ def _run_in(
     )
 
 
-def _segment_row(entry: SegmentEntry) -> list[Any]:
+def _segment_columns(stored: bool) -> list[str]:
+    return [*_SEGMENT_COLUMNS, _STORED] if stored else _SEGMENT_COLUMNS
+
+
+def _segment_rows(document: dict[str, Any], name: str) -> list[list[Any]]:
+    stored = _STORED in document.get("segments", {}).get("columns", ())
+    return _rows(document, "segments", ["topicId", "partition", *_segment_columns(stored)], name)
+
+
+def _segment_row(entry: SegmentEntry, stored: bool) -> list[Any]:
     flags = (entry.transactional, entry.control, entry.gaps, entry.append_time, entry.legacy)
-    return [
+    row = [
         entry.epoch,
         entry.attempt,
         entry.base_offset,
@@ -406,6 +419,9 @@ def _segment_row(entry: SegmentEntry) -> list[Any]:
         entry.txnindex_bytes,
         entry.txnindex_sha256,
     ]
+    if stored:
+        row.append(entry.stored_bytes)
+    return row
 
 
 def _segment_in(
@@ -428,6 +444,7 @@ def _segment_in(
     timeindex_bytes: int,
     txnindex_bytes: int,
     txnindex_sha256: str,
+    stored_bytes: int = 0,
 ) -> SegmentEntry:
     if flags and not set(flags) <= set(_FLAGS):
         raise ValueError(f"segment with flags {flags}")
@@ -455,4 +472,5 @@ def _segment_in(
         timeindex_bytes,
         txnindex_bytes,
         txnindex_sha256,
+        stored_bytes,
     )
