@@ -158,6 +158,12 @@ class CorruptIndex(LogkeepError):
     code = "CorruptIndex"
 
 
+class CorruptFrame(LogkeepError):
+    """A part of a compressed segment whose bytes cannot be right. Internal: readers say which object, and what is lost."""
+
+    code = "CorruptFrame"
+
+
 # ---- storage
 
 

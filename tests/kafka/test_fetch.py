@@ -14,6 +14,7 @@ from logkeep_engine.kafka.client import Fetched, Limits, RawClient
 from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.raw import batch, batches, each, eventually, numbered, plain, read_all, records, run, value
+from tests.kafka.test_control_plane import WAYS, secure
 
 
 def create(broker: KafkaBroker, topic: str, partitions: int = 1, **configs: str) -> str:
@@ -272,5 +273,67 @@ def test_stream_left_early_leaves_nothing_running(kafka: KafkaBroker, unique: st
             assert (await anext(stream)).next_offset == 20
             await stream.aclose()
             assert {task for task in asyncio.all_tasks() - before if "fetch" in str(task.get_coro())} == set()
+
+    run(work())
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+def test_megabytes_over_tls_and_login_are_the_brokers_log(
+    secure_kafka: KafkaBroker, unique: str, protocol: str, mechanism: str | None
+) -> None:
+    create(secure_kafka, unique)
+
+    async def work() -> None:
+        async with (
+            filled(secure_kafka, unique, 60, size=10_000),
+            RawClient(secure(secure_kafka, protocol, mechanism)) as client,
+        ):
+            log = (secure_kafka.data_dir / f"{unique}-0" / "00000000000000000000.log").read_bytes()
+            assert len(log) > 10_000_000
+            for max_bytes in (1 << 20, 16 << 20):
+                found = bytearray()
+                async for part in client.stream(unique, 0, 0, 1200, max_bytes=max_bytes):
+                    for one in batches(part.data):
+                        found += one
+                    part.release()
+                assert found == log
+
+    run(work())
+
+
+def test_stream_goes_on_when_the_broker_ends_the_login_session(unique: str) -> None:
+    with KafkaBroker(secure=True, overrides={"connections.max.reauth.ms": "1000"}) as broker:
+        create(broker, unique)
+
+        async def work() -> None:
+            async with filled(broker, unique), RawClient(secure(broker, "SASL_PLAINTEXT", "PLAIN")) as client:
+                parts: list[Fetched] = []
+                async for part in client.stream(unique, 0, 0, 1000, max_bytes=1):
+                    parts.append(part)
+                    await asyncio.sleep(0.08)
+                assert len(parts) == 50
+                assert records(parts, 0, 1000) == [(number, value(number)) for number in range(1000)]
+
+        run(work())
+
+
+def test_released_memory_serves_the_next_fetch_and_kept_memory_does_not(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique)
+
+    async def work() -> None:
+        async with filled(kafka, unique, 10, size=10_000) as client:
+            released = await client.fetch(unique, 0, 0, max_bytes=1 << 20)
+            memory = released.data.obj
+            whole = bytes(released.data)
+            released.release()
+            with pytest.raises(ValueError, match="released"):
+                bytes(released.data)
+            kept = await client.fetch(unique, 0, 0, max_bytes=1 << 20)
+            assert kept.data.obj is memory
+            part = kept.data[:100]
+            kept.release()
+            again = await client.fetch(unique, 0, 0, max_bytes=1 << 20)
+            assert again.data.obj is not memory
+            assert (bytes(part), bytes(again.data)) == (whole[:100], whole)
 
     run(work())

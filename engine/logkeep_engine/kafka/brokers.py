@@ -5,8 +5,8 @@ fetch that waits for data would hold up a produce) and the metadata of the topic
 outcomes of a request: an answer, `Trouble` (may pass: the caller asks again, `Patience` says for how long), and an
 error of `errors`.
 
-aiokafka's connections do TLS, SASL and framing. Its client is not used: it asks for topics in a way that creates them,
-and for the metadata of the whole cluster when a connection breaks.
+aiokafka's connections do TLS and SASL; `wire` takes them over from there. Its client is not used: it asks for topics in
+a way that creates them, and for the metadata of the whole cluster when a connection breaks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import contextlib
 import logging
 import random
 import ssl
-import struct
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
-from aiokafka.conn import CloseReason, create_conn
 from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
@@ -33,8 +31,10 @@ from aiokafka.errors import (
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.protocol import Call, Code
+from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
 
@@ -44,14 +44,15 @@ _log = logging.getLogger(__name__)
 
 LANES = 4
 _CLIENT_ID = "logkeep"
-_IDLE_MS = 540_000  # below the broker's connections.max.idle.ms of 10 minutes
+_IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long to wait, in seconds.
 
-    `connect`: one connection with its TLS and SASL. `request`: one answer, its bytes included. `outage`: how long a
+    `connect`: one connection with its TLS and SASL. `request`: one answer, its bytes included, from the moment when it
+    is next in its connection's line. `outage`: how long a
     partition may be out of reach before BrokerUnavailable. `unknown`: how long a topic may be unknown before TopicGone
     (brokers learn of a new topic one after another). `truncated`: how long the last stable offset may lie below the end
     of a stream (a new leader starts with the high watermark it last heard of).
@@ -141,11 +142,12 @@ class BrokerPool:
         # Brokers by id; bootstrap addresses have the ids -1, -2 and so on.
         self._bootstrap = {-1 - i: _host_port(address) for i, address in enumerate(connection.bootstrap)}
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._open: dict[tuple[int, int], Any] = {}
+        self._open: dict[tuple[int, int], Wire] = {}
         self._opening: dict[tuple[int, int], asyncio.Lock] = {}
         self._topics: dict[str, _Topic] = {}
         self._asking: dict[str, asyncio.Lock] = {}
         self._muted_until: dict[int, float] = {}
+        self._buffers = Buffers()
 
     async def __aenter__(self) -> Self:
         attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
@@ -185,7 +187,7 @@ class BrokerPool:
         await self._close()
 
     async def _close(self) -> None:
-        closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._open.values()]
+        closing = [wire.close() for wire in self._open.values()]
         self._open.clear()
         if closing:
             # A peer that vanished never confirms the end of a TLS session.
@@ -205,24 +207,23 @@ class BrokerPool:
         pause = self._muted_until.get(node, 0.0) - asyncio.get_running_loop().time()
         if pause > 0:
             await asyncio.sleep(pause)
-        connection = await self._connect(node, lane)
+        wire = await self._connect(node, lane)
         try:
-            answer = connection.send(call)
+            answer = wire.send(call)
         except protocol.VersionMissing as error:
             raise self._too_old(node, error) from error
-        except (KafkaError, OSError) as error:
-            raise Trouble(f"{self.name(node)}: {error}") from error
-        return self._answer(node, connection, answer)
+        except OSError as error:
+            raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
+        return self._answer(node, answer)
 
-    async def _answer(self, node: int, connection: Any, answer: Awaitable[R]) -> R:
+    async def _answer(self, node: int, answer: Awaitable[R]) -> R:
         try:
             result = await answer
         except TimeoutError as error:
-            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             raise Trouble(
                 f"{self.name(node)} did not answer within {self.limits.request:.0f} s", timed_out=True
             ) from error
-        except (KafkaError, OSError, struct.error, IndexError) as error:
+        except OSError as error:
             raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
         throttle_ms = cast(int, getattr(result, "throttle_ms", 0))
         if throttle_ms > 0:
@@ -235,37 +236,37 @@ class BrokerPool:
         """Have the connection open, so that the next `post` writes without delay. Raises Trouble, BrokerRefused."""
         await self._connect(node, lane)
 
-    async def _connect(self, node: int, lane: int) -> Any:
+    async def _connect(self, node: int, lane: int) -> Wire:
         key = (node, lane)
-        connection = self._open.get(key)
-        if connection is not None and connection.connected():
-            return connection
+        wire = self._open.get(key)
+        if wire is not None and _usable(wire):
+            return wire
         async with self._opening.setdefault(key, asyncio.Lock()):
-            connection = self._open.get(key)
-            if connection is not None and connection.connected():
-                return connection
-            if connection is not None:
-                connection.close()
+            wire = self._open.get(key)
+            if wire is not None and _usable(wire):
+                return wire
+            if wire is not None:
+                wire.close()
                 del self._open[key]
             address = self._brokers.get(node) or self._bootstrap.get(node)
             if address is None:
                 raise Trouble(f"broker {node} is not in the cluster's metadata")
             try:
                 async with asyncio.timeout(self.limits.connect):
-                    connection = await create_conn(
+                    wire = await open_wire(
                         *address,
+                        buffers=self._buffers,
                         client_id=_CLIENT_ID,
-                        request_timeout_ms=int(self.limits.request * 1000),
-                        max_idle_ms=_IDLE_MS,
-                        **self._config,
+                        patience=self.limits.request,
+                        config=self._config,
                     )
             except TimeoutError as error:
                 raise Trouble(f"{self.name(node)} did not answer within {self.limits.connect:.0f} s") from error
             except (KafkaError, OSError, ValueError, AssertionError) as error:
                 self._raise_if_refused(node, error)
                 raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
-            self._open[key] = connection
-            return connection
+            self._open[key] = wire
+            return wire
 
     def name(self, node: int) -> str:
         """For messages: `broker 3 (host:9092)`."""
@@ -358,7 +359,7 @@ class BrokerPool:
 
     def _nodes(self) -> Iterator[int]:
         """Connected brokers first, then the others, then the bootstrap addresses (all brokers may have new ones)."""
-        connected = {node for (node, _), connection in self._open.items() if connection.connected()}
+        connected = {node for (node, _), wire in self._open.items() if wire.connected()}
         brokers = list(self._brokers)
         random.shuffle(brokers)
         order = sorted([*brokers, *self._bootstrap], key=lambda node: (node not in connected, node < 0))
@@ -397,6 +398,10 @@ def refused(code: int, topic: str, partition: int, what: str, broker: str) -> Br
         f"Cannot {what} topic {topic!r} partition {partition}: {broker} says {Code.name_of(code)}.",
         hint="The broker's log says more.",
     )
+
+
+def _usable(wire: Wire) -> bool:
+    return wire.connected() and wire.idle_for() < _IDLE_SECONDS
 
 
 def _host_port(address: str) -> tuple[str, int]:

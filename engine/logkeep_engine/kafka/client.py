@@ -20,8 +20,8 @@ from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import BrokerPool, Limits, Patience, Trouble
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.fetch import DEFAULT_MAX_BYTES, Fetched, Fetcher, WrittenBatch
-from logkeep_engine.kafka.produce import DEFAULT_TIMEOUT_MS, MAX_IN_FLIGHT, Producer
-from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Buffer, Code
+from logkeep_engine.kafka.produce import DEFAULT_TIMEOUT_MS, MAX_IN_FLIGHT, Batch, Producer
+from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 
@@ -83,10 +83,18 @@ class RawClient:
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_wait_ms: int = 500,
         topic_id: str | None = None,
+        sparing: bool = False,
     ) -> AsyncGenerator[Fetched, None]:
         """See `Fetcher.stream`."""
         return self._fetcher.stream(
-            topic, partition, start, end, max_bytes=max_bytes, max_wait_ms=max_wait_ms, topic_id=topic_id
+            topic,
+            partition,
+            start,
+            end,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            topic_id=topic_id,
+            sparing=sparing,
         )
 
     async def written_by(
@@ -96,7 +104,7 @@ class RawClient:
         return await self._fetcher.written_by(topic, partition, producer_id, start=start, end=end)
 
     async def produce(
-        self, topic: str, partition: int, batch: Buffer, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, topic: str, partition: int, batch: Batch, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> int:
         """See `Producer.produce`."""
         return await self._producer.produce(topic, partition, batch, acks=acks, timeout_ms=timeout_ms)
@@ -105,14 +113,15 @@ class RawClient:
         self,
         topic: str,
         partition: int,
-        batches: AsyncIterator[Buffer],
+        batches: AsyncIterator[Batch],
         *,
+        floor: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> AsyncGenerator[int, None]:
         """See `Producer.produce_many`."""
         return self._producer.produce_many(
-            topic, partition, batches, timeout_ms=timeout_ms, max_in_flight=max_in_flight
+            topic, partition, batches, floor=floor, timeout_ms=timeout_ms, max_in_flight=max_in_flight
         )
 
     async def init_producer_id(self) -> tuple[int, int]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.buffers import Frame
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20
 _EMPTY_ANSWERS = 3
+_SPARING_BATCHES = 8  # with so many batches in an answer, about a sixteenth of it is cut off
 
 _OFFSET_LENGTH = struct.Struct(">qi")
+_LENGTH = struct.Struct(">8xi")
 _PREFIX = 17  # offset, length, leader epoch (or CRC), magic: enough to tell the formats apart
 _LEAST_LENGTH = 14  # an empty message of magic 0, without offset and length
 _LAST_OFFSET_DELTA = struct.Struct(">i")
@@ -31,6 +34,8 @@ class Fetched:
     `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
     is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`. `by_id`: the
     topic was asked for by its id, so `data` cannot be another incarnation's.
+
+    `release` gives the memory of `data` to a later fetch. Whoever never calls it only leaves garbage behind.
     """
 
     data: memoryview
@@ -40,6 +45,13 @@ class Fetched:
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...] = ()
     by_id: bool = False
+    frame: Frame | None = field(default=None, repr=False, compare=False)
+
+    def release(self) -> None:
+        """`data` can be read no more; slices of it that are still held stay as they are."""
+        self.data.release()
+        if self.frame is not None:
+            self.frame.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,7 @@ class Fetcher:
                 answer.log_start_offset,
                 answer.aborted,
                 topic_id is not None,
+                answer.frame,
             )
 
     async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:
@@ -157,6 +170,7 @@ class Fetcher:
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_wait_ms: int = 500,
         topic_id: str | None = None,
+        sparing: bool = False,
     ) -> AsyncGenerator[Fetched, None]:
         """All committed batches that touch [start, end), in order; one fetch is in flight while the caller works on the
         last.
@@ -165,15 +179,17 @@ class Fetcher:
         `end` is the caller's to skip. Ends when everything below `end` was handed out; if compaction left nothing up to
         `end`, with an answer without data. Raises what `fetch` raises, and OffsetOutOfRange if the last stable offset
         stays below `end`: the log was cut off.
+
+        A broker fills an answer up with a part of a batch, which is fetched again with the next one. `sparing` callers,
+        whose `max_bytes` is small because bytes are dear, get large batches one by one instead: then nothing is cut.
         """
         if start >= end:
             return
         loop = asyncio.get_running_loop()
+        size = 1 if sparing else max_bytes
 
         def ask(offset: int) -> asyncio.Task[Fetched]:
-            fetch = self.fetch(
-                topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, topic_id=topic_id
-            )
+            fetch = self.fetch(topic, partition, offset, max_bytes=size, max_wait_ms=max_wait_ms, topic_id=topic_id)
             return loop.create_task(fetch)
 
         position = start
@@ -186,6 +202,8 @@ class Fetcher:
                 if fetched.next_offset > position:
                     empty, short_since = 0, None
                     position = fetched.next_offset
+                    if sparing:
+                        size = 1 if _first_batch(fetched.data) * _SPARING_BATCHES > max_bytes else max_bytes
                     if position < end:
                         pending = ask(position)
                     yield fetched
@@ -255,7 +273,13 @@ class Fetcher:
                     (records,) = _LAST_OFFSET_DELTA.unpack_from(fetched.data, at + 57)
                     found.append(WrittenBatch(base_offset, next_offset, epoch, sequence, records))
             position = fetched.next_offset
+            fetched.release()
         return found
+
+
+def _first_batch(data: memoryview) -> int:
+    """Its size in bytes."""
+    return int(_OFFSET_LENGTH.unpack_from(data)[1]) + _OFFSET_LENGTH.size
 
 
 def _cut_off(topic: str, partition: int, end: int, fetched: Fetched) -> OffsetOutOfRange:
@@ -292,10 +316,29 @@ def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]
     return batches
 
 
+def _last_whole(data: memoryview) -> int:
+    """Where the last whole batch of `data` begins, or one that cannot be, by the lengths alone: tiny batches come by
+    the hundred thousand.
+    """
+    at = last = 0
+    end = len(data) - _OFFSET_LENGTH.size
+    unpack = _LENGTH.unpack_from
+    while at <= end:
+        (length,) = unpack(data, at)
+        if length < _LEAST_LENGTH:
+            return at
+        if at + length > end:
+            return last
+        last = at
+        at += 12 + length
+    return last
+
+
 def _next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int:
     if not data:
         return asked
-    batches = _walk(data, topic, partition)
+    last = _last_whole(data)
+    batches = _walk(data[last:], topic, partition)
     if not batches or batches[-1][1] <= asked:
         raise CorruptBatch(
             f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",

@@ -1,9 +1,8 @@
 """The few requests of Kafka's protocol that the data plane needs, encoded and decoded without copying batches.
 
-A `Call` is handed to `AIOKafkaConnection.send`, which does framing, correlation, TLS and SASL. aiokafka's own request
-classes copy a batch about six times on its way out and once on its way in, know no topic ids, hide the broker's reason
-for a refused batch, and ask for topics to be created when they only want to know them: none of that suits moving
-archives.
+A `Call` is handed to `Wire.send`, which does framing and correlation. aiokafka's own request classes
+copy a batch about six times on its way out and once on its way in, know no topic ids, hide the broker's reason for a
+refused batch, and ask for topics to be created when they only want to know them: none of that suits moving archives.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """
@@ -16,8 +15,9 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from io import BytesIO
 from typing import Generic, TypeVar
+
+from logkeep_engine.kafka.buffers import Frame
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -111,16 +111,23 @@ class VersionMissing(Exception):
 
 
 class Reader:
-    """Reads the protocol's types from a buffer; slices share its memory.
+    """Reads the protocol's types from a frame; slices share its memory.
 
     Raises struct.error or IndexError at its end.
     """
 
-    __slots__ = ("_at", "_view")
+    __slots__ = ("_at", "_frame", "_view", "kept")
 
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._view = frame.view
         self._at = 0
+        self.kept = False
+
+    def keep(self) -> Frame:
+        """The frame, for an answer that holds a slice; whoever gets the answer releases it."""
+        self.kept = True
+        return self._frame
 
     def _take(self, layout: struct.Struct) -> int:
         (value,) = layout.unpack_from(self._view, self._at)
@@ -197,26 +204,9 @@ def _array(items: Iterable[bytes]) -> bytes:
     return _INT32.pack(len(parts)) + b"".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _ResponseHeader:
-    correlation_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class _RequestHeader:
-    raw: bytes
-
-    def encode(self) -> bytes:
-        return self.raw
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Call(Generic[R]):
-    """One request of a fixed version and how to read its answer.
-
-    Has the shape that `AIOKafkaConnection.send` expects of a request builder, of the request it builds, and of the
-    response type.
-    """
+    """One request of a fixed version and how to read its answer. `read` begins behind the response's header."""
 
     api_key: int
     version: int
@@ -227,34 +217,30 @@ class Call(Generic[R]):
     def __repr__(self) -> str:
         return f"Call(api_key={self.api_key}, version={self.version})"
 
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Call[R]:
+    def check_version(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        """`versions`: lowest and highest by request, as a broker tells them. Raises VersionMissing."""
         lowest, highest = versions.get(self.api_key, (-1, -1))
         if not lowest <= self.version <= highest:
             raise VersionMissing(
                 f"request {self.api_key} version {self.version}, the broker takes {lowest} to {highest}"
             )
-        return self
 
-    def build_request_header(self, correlation_id: int, client_id: str) -> _RequestHeader:
-        raw = struct.pack(">hhi", self.api_key, self.version, correlation_id) + _string(client_id)
-        return _RequestHeader(raw + _NO_TAGS if self.flexible else raw)
-
-    def encode(self) -> bytes:
-        return b"".join(self.body)
-
-    def parse_response_header(self, data: BytesIO) -> _ResponseHeader:
-        (correlation_id,) = _INT32.unpack(data.read(4))
+    def encode(self, correlation_id: int, client_id: str) -> list[Buffer]:
+        """The frame on the wire, in parts; those of the body are not copied."""
+        head = struct.pack(">hhi", self.api_key, self.version, correlation_id) + _string(client_id)
         if self.flexible:
-            data.read(1)  # brokers send no tagged fields in response headers
-        return _ResponseHeader(correlation_id)
+            head += _NO_TAGS
+        size = len(head) + sum(len(part) for part in self.body)
+        return [_INT32.pack(size) + head, *self.body]
 
-    @property
-    def RESPONSE_TYPE(self) -> Call[R]:  # noqa: N802 (aiokafka's name)
-        return self
+    def decode(self, reader: Reader) -> R:
+        """The answer, from behind its correlation id.
 
-    def decode(self, data: BytesIO) -> R:
-        # getvalue() of an untouched BytesIO is the very bytes object it was made from, getbuffer() would copy it.
-        return self.read(Reader(memoryview(data.getvalue())[data.tell() :]))
+        Raises struct.error, IndexError or ValueError if the bytes are something else.
+        """
+        if self.flexible:
+            reader.tags()
+        return self.read(reader)
 
 
 # ---- Metadata
@@ -319,7 +305,7 @@ def metadata(topics: Sequence[str]) -> Call[Metadata]:
 class FetchAnswer:
     """`code` is the partition's error, or the request's.
 
-    `answered` is False if a throttled broker left the partition out.
+    `answered` is False if a throttled broker left the partition out. `frame` holds the memory of `records`.
     """
 
     throttle_ms: int
@@ -331,6 +317,7 @@ class FetchAnswer:
     aborted: tuple[tuple[int, int], ...] = ()
     preferred_read_replica: int = -1
     records: memoryview = _NOTHING
+    frame: Frame | None = None
 
 
 def fetch(
@@ -400,6 +387,7 @@ def _fetch_answer(read: Reader, *, with_ids: bool) -> FetchAnswer:
         tuple(aborted),
         preferred,
         read.slice(size),
+        read.keep(),
     )
 
 
@@ -414,34 +402,60 @@ def _aborted(read: Reader) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswer:
-    throttle_ms: int
+    """What became of one partition's batch."""
+
     code: int
     base_offset: int
     reason: str
 
 
-def produce(topic: str, partition: int, batch: Buffer, *, acks: int, timeout_ms: int) -> Call[ProduceAnswer]:
-    """One batch to one partition, outside a transaction."""
-    head = struct.pack(">hhii", -1, acks, timeout_ms, 1) + _string(topic)
+@dataclass(frozen=True, slots=True)
+class ProduceAnswers:
+    """By topic and partition; one that the broker left out is not there."""
+
+    throttle_ms: int
+    partitions: dict[tuple[str, int], ProduceAnswer]
+
+
+def produce(
+    batches: Sequence[tuple[str, int, Sequence[Buffer]]], *, acks: int, timeout_ms: int
+) -> Call[ProduceAnswers]:
+    """One batch, in pieces, to each of several (topic, partition) of one leader, outside a transaction."""
+    by_topic: dict[str, list[tuple[int, Sequence[Buffer]]]] = {}
+    for topic, partition, pieces in batches:
+        by_topic.setdefault(topic, []).append((partition, pieces))
+    body: list[Buffer] = [struct.pack(">hhii", -1, acks, timeout_ms, len(by_topic))]
+    for topic, parts in by_topic.items():
+        body.append(_string(topic) + _INT32.pack(len(parts)))
+        for partition, pieces in parts:
+            body.append(struct.pack(">ii", partition, sum(len(piece) for piece in pieces)))
+            body.extend(pieces)
 
     def problem(read: Reader) -> str:
         read.int32()
         return read.string()
 
-    def answer(read: Reader) -> ProduceAnswer:
-        read.int32()
-        read.string()
-        read.int32()
-        read.int32()
-        code, base_offset = read.int16(), read.int64()
+    def partition_answer(read: Reader) -> tuple[int, ProduceAnswer]:
+        partition, code, base_offset = read.int32(), read.int16(), read.int64()
         read.int64()
         read.int64()
         problems = read.array(lambda: problem(read))
         message = read.nullable_string()
         reasons = dict.fromkeys(text for text in (message, *problems[:3]) if text)
-        return ProduceAnswer(read.int32(), code, base_offset, "; ".join(reasons))
+        return partition, ProduceAnswer(code, base_offset, "; ".join(reasons))
 
-    return Call(0, 8, (head, struct.pack(">iii", 1, partition, len(batch)), batch), answer)
+    def topic_answer(read: Reader) -> tuple[str, list[tuple[int, ProduceAnswer]]]:
+        return read.string(), read.array(lambda: partition_answer(read))
+
+    def answer(read: Reader) -> ProduceAnswers:
+        found = {
+            (topic, partition): result
+            for topic, results in read.array(lambda: topic_answer(read))
+            for partition, result in results
+        }
+        return ProduceAnswers(read.int32(), found)
+
+    return Call(0, 8, tuple(body), answer)
 
 
 # ---- ListOffsets, InitProducerId, DescribeLogDirs

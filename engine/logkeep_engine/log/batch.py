@@ -21,7 +21,19 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.compression import Codec
 
-__all__ = ["HEADER_SIZE", "BatchHeader", "Buffer", "Codec", "check_crc", "parse_header", "rewrite", "walk"]
+__all__ = [
+    "HEADER_SIZE",
+    "BatchHeader",
+    "Buffer",
+    "Codec",
+    "check_crc",
+    "parse_header",
+    "rewrite",
+    "rewritten_header",
+    "walk",
+    "walk_checked",
+    "whole_batches",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,12 +52,7 @@ _MAGIC = 2
 _ATTRIBUTES_AT = 21
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
-_LEADER_EPOCH = struct.Struct(">i")
-_LEADER_EPOCH_AT = 12
 _BASE_OFFSET = struct.Struct(">q")
-_ATTRIBUTES = struct.Struct(">h")
-_PRODUCER = struct.Struct(">qhi")
-_PRODUCER_AT = 43
 
 _CODEC = 0x07
 _APPEND_TIME = 0x08
@@ -186,6 +193,51 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         position += _OVERHEAD + length
 
 
+def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """As `walk`, held against the CRCs, up to the first batch that begins at offset `until` or above.
+
+    One function for both, since a log of tiny batches spends its time here. Raises `CorruptBatch` as `walk` and
+    `check_crc` do; what was yielded before holds.
+    """
+    view = memoryview(buf)
+    end = len(view)
+    position = start
+    unpack = _HEADER.unpack_from
+    make = tuple.__new__
+    while end - position >= HEADER_SIZE:
+        fields = unpack(view, position)
+        following = position + _OVERHEAD + fields[1]
+        if fields[3] != _MAGIC or fields[1] < _SMALLEST_LENGTH or fields[6] < 0 or fields[12] < 0:
+            break
+        if following > end or fields[0] >= until:
+            return
+        header: BatchHeader = make(BatchHeader, fields)
+        if crc32c(view[position + _ATTRIBUTES_AT : following]) != fields[4]:
+            check_crc(view, position, header)
+        yield position, header
+        position = following
+    for at, header in walk(view, position):
+        if header.base_offset >= until:
+            return
+        check_crc(view, at, header)
+        yield at, header
+
+
+def whole_batches(buf: Buffer, limit: int) -> int:
+    """Bytes of the batches at the start of `buf` that fit into `limit`; of the first one, if it alone is larger.
+
+    Goes by the lengths alone: the batches must have been checked, and all of them must be whole.
+    """
+    end = min(limit, len(buf))
+    position = 0
+    unpack = _SIZE_AND_MAGIC.unpack_from
+    following: int = _OVERHEAD + unpack(buf, 0)[0]
+    while following < end:
+        position = following
+        following = position + _OVERHEAD + unpack(buf, position)[0]
+    return following if following == end or not position else position
+
+
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """Hold the batch at `pos` against its checksum. Raises `CorruptBatch` with its base offset and both checksums.
 
@@ -227,26 +279,67 @@ def rewrite(
     gaps, and resets log-append time. The new CRC vouches for whatever is in the batch: check the old one first.
     Raises `CorruptBatch` unless `batch` is exactly one whole batch of magic 2.
     """
-    out = bytearray(batch)
-    header = parse_header(out)
+    view = memoryview(batch)
+    header = parse_header(view)
     if header.magic != _MAGIC:
         raise CorruptBatch(
             f"The batch at offset {header.base_offset} has magic {header.magic} and cannot be sent as it is.",
             hint="Decode and encode it.",
         )
-    if header.size != len(out):
+    if header.size != len(view):
         raise CorruptBatch(
-            f"The batch at offset {header.base_offset} has {header.size} bytes, but {len(out)} are given."
+            f"The batch at offset {header.base_offset} has {header.size} bytes, but {len(view)} are given."
         )
+    out = bytearray(
+        rewritten_header(
+            view,
+            header,
+            base_offset=base_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+            leader_epoch=leader_epoch,
+        )
+    )
+    out += view[HEADER_SIZE:]
+    return out
+
+
+def rewritten_header(
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    base_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool | None = False,
+    leader_epoch: int = -1,
+) -> bytes:
+    """The first 61 bytes of what `rewrite` makes of the whole batch of magic 2 with this `header`: sent in front of
+    `batch[HEADER_SIZE:]`, no record is copied.
+    """
     attributes = header.attributes & ~_DELETE_HORIZON
     if transactional is not None:
         attributes = attributes | _TRANSACTIONAL if transactional else attributes & ~_TRANSACTIONAL
-    _BASE_OFFSET.pack_into(out, 0, base_offset)
-    _LEADER_EPOCH.pack_into(out, _LEADER_EPOCH_AT, leader_epoch)
-    _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, attributes)
-    _PRODUCER.pack_into(out, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    seal(out)
-    return out
+    head = _HEADER.pack(
+        base_offset,
+        header.batch_length,
+        leader_epoch,
+        _MAGIC,
+        0,
+        attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        header.record_count,
+    )
+    covered = head[_ATTRIBUTES_AT:]
+    return head[:_CRC_AT] + _CRC.pack(crc32c(batch[HEADER_SIZE:], crc32c(covered))) + covered
 
 
 def seal(batch: bytearray) -> None:

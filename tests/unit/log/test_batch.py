@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import HEADER_SIZE, Codec, check_crc, parse_header, rewrite, walk
+from logkeep_engine.log.batch import (
+    HEADER_SIZE,
+    Codec,
+    check_crc,
+    parse_header,
+    rewrite,
+    walk,
+    walk_checked,
+    whole_batches,
+)
 from logkeep_engine.log.records import decode
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
@@ -194,3 +203,30 @@ def test_a_rewritten_batch_can_still_grow() -> None:
 def test_marker_is_a_control_batch_of_one_record() -> None:
     header = parse_header(marker(12, 5, commit=True))
     assert (header.is_control, header.is_transactional, header.producer_id, header.record_count) == (True, True, 5, 1)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 4000))
+def test_whole_batches_up_to_a_limit_are_counted_in_bytes(counts: list[int], limit: int) -> None:
+    log, ends = b"", []
+    for count in counts:
+        log += batch(len(log), count)
+        ends.append(len(log))
+    fitting = [end for end in ends if end <= limit]
+    assert whole_batches(log, limit) == (max(fitting) if fitting else ends[0])
+
+
+def test_walking_and_checking_at_once_is_walking_then_checking() -> None:
+    log = b"".join(batch(offset, 2) for offset in range(0, 20, 2))
+    found = list(walk(log))
+    assert list(walk_checked(log, 2**63)) == found
+    assert list(walk_checked(log + batch(20)[:-1], 2**63)) == found
+    assert list(walk_checked(log, 8)) == found[:4]
+    assert list(walk_checked(log, 2**63, found[3][0])) == found[3:]
+    damaged = bytearray(log)
+    damaged[found[5][0] + 40] ^= 1
+    with pytest.raises(CorruptBatch, match="at offset 10 is damaged"):
+        list(walk_checked(damaged, 2**63))
+    assert list(walk_checked(damaged, 10)) == found[:5]
+    damaged[found[5][0] + 16] = 7
+    with pytest.raises(CorruptBatch, match="magic 7"):
+        list(walk_checked(damaged, 2**63))

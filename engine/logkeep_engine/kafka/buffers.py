@@ -1,0 +1,87 @@
+"""Receive buffers that are used again.
+
+An answer of several megabytes in a fresh buffer costs a page fault every 4 KiB, about as much as copying it. `Buffers`
+lends out `Frame`s and takes their memory back when they are released; a frame that nobody releases is ordinary garbage.
+
+A released buffer is lent out again only when no view of it is left anywhere, in a traceback or in another thread's hash
+for instance: bytes that somebody still looks at never change.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+KEEP_BYTES = 64 << 20
+"""Bytes of idle buffers that are kept; what comes back beyond them is given up."""
+
+_POOLED = 64 << 10  # smaller answers are not worth keeping
+_STEP = 1 << 20
+
+
+class Frame:
+    """Memory for one answer: `view` has the size that was asked for. Its contents are left over from another answer."""
+
+    __slots__ = ("_buffer", "_lender", "view")
+
+    def __init__(self, buffer: bytearray, size: int, lender: Buffers | None) -> None:
+        self._buffer: bytearray | None = buffer
+        self._lender = lender
+        self.view = memoryview(buffer)[:size]
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """A frame with these bytes, lent by nobody."""
+        return cls(bytearray(data), len(data), None)
+
+    def release(self) -> None:
+        """Give the memory back; `view` can be read no more. Harmless when called twice."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is None:
+            return
+        try:
+            self.view.release()
+        except BufferError:
+            return  # somebody is reading it right now
+        if self._lender is not None:
+            self._lender.take_back(buffer)
+
+
+class Buffers:
+    """Lends out frames. May be called from any thread."""
+
+    def __init__(self, keep_bytes: int = KEEP_BYTES) -> None:
+        self._room = keep_bytes
+        self._idle: list[bytearray] = []
+
+    @property
+    def idle(self) -> int:
+        """How many buffers wait to be lent out."""
+        return len(self._idle)
+
+    def lend(self, size: int) -> Frame:
+        """A frame of `size` bytes, in the smallest idle buffer that holds it or in a new one."""
+        if size < _POOLED:
+            return Frame(bytearray(size), size, None)
+        fitting = [buffer for buffer in self._idle if len(buffer) >= size]
+        if not fitting:
+            return Frame(bytearray(-(-size // _STEP) * _STEP), size, self)
+        buffer = min(fitting, key=len)
+        self._idle = [other for other in self._idle if other is not buffer]
+        self._room += len(buffer)
+        return Frame(buffer, size, self)
+
+    def take_back(self, buffer: bytearray) -> None:
+        """Keep the buffer for the next frame, unless there are enough or somebody still has a view of it."""
+        if len(buffer) <= self._room and not _is_seen(buffer):
+            self._room -= len(buffer)
+            self._idle.append(buffer)
+
+
+def _is_seen(buffer: bytearray) -> bool:
+    """A bytearray refuses to change its length while a view of it exists. One byte off and on moves no memory."""
+    try:
+        last = buffer.pop()
+    except BufferError:
+        return True
+    buffer.append(last)
+    return False

@@ -1,0 +1,223 @@
+"""One connection to a broker: requests out, answers in, at the speed of the socket.
+
+aiokafka opens the connection (TLS, SASL, versions). After that its way of reading becomes the limit: a stream copies
+every answer into a growing buffer, out of it and out of it again, all in fresh memory. So `open_wire` takes the
+transport over, and asyncio then receives straight into a buffer of the answer's size, which is lent by `Buffers` and
+used again: the bytes are written once, where the segment is written from. The same works over TLS.
+
+A broker answers the requests of a connection in their order, so several can be under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aiokafka.conn import create_conn
+
+from logkeep_engine.kafka.buffers import Buffers, Frame
+from logkeep_engine.kafka.protocol import Call, Reader
+
+R = TypeVar("R")
+
+_SIZE = struct.Struct(">i")
+_LARGEST = 1 << 30  # what says it is larger is no Kafka answer
+_JOINED = 16 << 10  # parts of a request up to this size are copied into one write
+
+
+@dataclass(slots=True)
+class _Waiting:
+    correlation_id: int
+    call: Call[Any]
+    answer: asyncio.Future[Any]
+
+
+class Wire(asyncio.BufferedProtocol):
+    """Belongs to one event loop. Made by `open_wire`.
+
+    `patience`: seconds within which the answer that is next in line must be whole, counted from the one before it or,
+    if there was none, from its request. After that, as after any error, the connection is of no more use: everything
+    under way fails with TimeoutError or another OSError.
+    """
+
+    def __init__(
+        self, login: Any, buffers: Buffers, versions: Mapping[int, tuple[int, int]], client_id: str, patience: float
+    ) -> None:
+        self._login = login  # keeps asyncio's StreamWriter, which would close the transport when it is collected
+        self._transport: asyncio.Transport = login.transport
+        self._buffers = buffers
+        self._versions = versions
+        self._client_id = client_id
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()  # done when the socket is
+        self._open = True
+        self._waiting: deque[_Waiting] = deque()
+        self._correlation_id = 0
+        self._since = self._loop.time()  # when the last answer was whole or the line was empty
+        self._alarm: asyncio.TimerHandle | None = None
+        self._size = bytearray(_SIZE.size)
+        self._frame: Frame | None = None
+        self._target = memoryview(self._size)
+        self._filled = 0
+        self._transport.set_protocol(self)
+
+    # ---- for the caller
+
+    def connected(self) -> bool:
+        return self._open and not self._transport.is_closing()
+
+    def idle_for(self) -> float:
+        """Seconds since the last answer; 0 while one is awaited."""
+        return 0.0 if self._waiting else self._loop.time() - self._since
+
+    def send(self, call: Call[R]) -> asyncio.Future[R]:
+        """Write the request now and return what its answer will be.
+
+        Raises VersionMissing if the broker does not speak this version, OSError if the connection is closed.
+        """
+        call.check_version(self._versions)
+        if not self.connected():
+            raise ConnectionError("the connection was closed")
+        self._correlation_id = (self._correlation_id + 1) % 2**31
+        parts = call.encode(self._correlation_id, self._client_id)
+        self._write(parts)
+        if not self._waiting:
+            self._since = self._loop.time()
+        answer: asyncio.Future[R] = self._loop.create_future()
+        self._waiting.append(_Waiting(self._correlation_id, call, answer))
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(self._patience, self._watch)
+        return answer
+
+    def close(self, error: Exception | None = None) -> asyncio.Future[None]:
+        """Close the connection; what is under way fails with `error`. The future is done when the socket is closed."""
+        if self._open:
+            self._open = False
+            if error is None:
+                self._transport.close()
+            else:
+                self._transport.abort()  # nothing that comes can be understood any more
+            self._fail(error or ConnectionError("the connection was closed"))
+        return self.closed
+
+    # ---- for asyncio
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._target[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._open:
+            return  # TLS hands out what had arrived before it closes
+        self._filled += nbytes
+        if self._filled < len(self._target):
+            return
+        frame = self._frame
+        if frame is None:
+            self._begin(*_SIZE.unpack(self._size))
+            return
+        self._frame = None
+        self._expect(memoryview(self._size))
+        self._complete(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open = False
+        self._fail(exc if isinstance(exc, OSError) else ConnectionError("the connection was closed"))
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # ---- frames
+
+    def _expect(self, target: memoryview) -> None:
+        self._target = target
+        self._filled = 0
+
+    def _begin(self, size: int) -> None:
+        if not _SIZE.size <= size <= _LARGEST or not self._waiting:
+            self.close(ConnectionError(f"an answer of {size} bytes that nobody asked for"))
+            return
+        self._frame = self._buffers.lend(size)
+        self._expect(self._frame.view)
+
+    def _complete(self, frame: Frame) -> None:
+        waiting = self._waiting[0]
+        reader = Reader(frame)
+        answered = reader.int32()
+        if answered != waiting.correlation_id:
+            frame.release()
+            self.close(ConnectionError(f"answer {answered} came where {waiting.correlation_id} was due"))
+            return
+        self._waiting.popleft()
+        self._since = self._loop.time()
+        if not waiting.answer.done():  # else its caller has given up
+            try:
+                waiting.answer.set_result(waiting.call.decode(reader))
+            except (struct.error, IndexError, ValueError) as error:
+                waiting.answer.set_exception(ConnectionError(f"an answer cannot be read: {error}"))
+        if not reader.kept:
+            frame.release()
+
+    def _write(self, parts: list[bytes | bytearray | memoryview]) -> None:
+        """Small parts as one, so that a request without a body is one packet; large ones as they are."""
+        small = bytearray()
+        for part in parts:
+            if len(part) <= _JOINED:
+                small += part
+                continue
+            self._transport.write(small)
+            self._transport.write(part)
+            small = bytearray()
+        if small:
+            self._transport.write(small)
+
+    # ---- endings
+
+    def _watch(self) -> None:
+        self._alarm = None
+        if not self._waiting:
+            return
+        left = self._since + self._patience - self._loop.time()
+        if left <= 0:
+            self.close(TimeoutError(f"no answer within {self._patience:.0f} s"))
+        else:
+            self._alarm = self._loop.call_later(left, self._watch)
+
+    def _fail(self, error: Exception) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._frame = None  # not given back: the transport may still hold a view of it
+        self._filled = 0
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            if not one.answer.done():
+                one.answer.set_exception(error)
+
+
+class _Login:
+    """A connection of aiokafka's that has logged in, with its reading stopped.
+
+    Its attributes are private: a new version of aiokafka must pass the tests of this module's connections.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._writer = connection._writer
+        self.transport: asyncio.Transport = connection._writer.transport
+        self.versions: Mapping[int, tuple[int, int]] = connection._versions
+        connection._read_task.cancel()
+        connection._reader = connection._writer = None  # so it calls itself closed when it is collected
+
+
+async def open_wire(
+    host: str, port: int, *, buffers: Buffers, client_id: str, patience: float, config: Mapping[str, object]
+) -> Wire:
+    """Connect and log in. `config` is `Connection.aiokafka_config`. Raises what aiokafka's `create_conn` raises."""
+    connection = await create_conn(
+        host, port, client_id=client_id, request_timeout_ms=int(patience * 1000), max_idle_ms=None, **config
+    )
+    login = _Login(connection)
+    return Wire(login, buffers, login.versions, client_id, patience)
