@@ -196,7 +196,9 @@ def test_a_storage_crosses_a_fork_and_a_pickle(s3: S3Server, storage: Storage, m
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Between client and server, one connection a request: loses the answer, or answers itself, as often as told."""
+    """Between client and server, one connection a request: loses the answer, or answers itself, as often as told, or
+    overwrites some bytes of the request.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
@@ -207,6 +209,7 @@ class Proxy(socketserver.ThreadingTCPServer):
         self.lose_answers = 0
         self.answer: bytes | None = None
         self.answers_left = 0
+        self.spoil = b""
         self.requests: list[bytes] = []
 
     @property
@@ -220,6 +223,8 @@ class _Relay(socketserver.BaseRequestHandler):
         assert isinstance(proxy, Proxy)
         request = self._message(self.request)
         proxy.requests.append(request.partition(b"\r\n")[0])
+        if proxy.spoil:
+            request = request.replace(proxy.spoil, bytes(len(proxy.spoil)))
         if proxy.answers_left and proxy.answer is not None:
             proxy.answers_left -= 1
             self.request.sendall(proxy.answer)
@@ -342,3 +347,27 @@ def _write_all(writer: storage_module.ObjectWriter) -> None:
     with writer:
         for _ in range(3):
             writer.write(bytes(DEFAULT_BLOCK))
+
+
+def test_parts_of_many_writers_go_out_at_once_with_bounded_memory(storage: Storage) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    contents = [os.urandom(1 << 20) * 20 + bytes([number]) for number in range(6)]
+
+    def write(number: int) -> None:
+        with storage.writer(f"object-{number}") as writer:
+            for start in range(0, len(contents[number]), 1_500_000):
+                writer.write(memoryview(contents[number])[start : start + 1_500_000])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert [storage.read(f"object-{number}") == contents[number] for number in range(6)] == [True] * 6
+
+
+def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    proxy.spoil = b"precious"
+    with pytest.raises(StorageRefused, match=r"BadDigest|XAmzContentSHA256Mismatch|InvalidDigest"):
+        storage.put("a", b"something precious to keep")
+    with pytest.raises(ObjectMissing):
+        storage.read("a")

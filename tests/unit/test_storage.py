@@ -87,6 +87,10 @@ def test_ranges_and_streams_end_where_the_object_ends(storage: Storage) -> None:
     assert storage.read_range("object", 990, 2000) == data[990:]
     assert storage.read_range("object", 1000, 2000) == b""
     assert storage.read_range("object", 10, 20) == data[10:20]
+    for start, size in ((0, 1000), (10, 10), (990, 50), (1000, 5), (2000, 5)):
+        target = bytearray(size)
+        count = storage.read_into("object", start, memoryview(target))
+        assert bytes(target[:count]) == data[start : start + size]
     for block in (7, 500, 1000, 4096):
         with storage.reader("object", block=block) as stream:
             assert stream.read() == data
