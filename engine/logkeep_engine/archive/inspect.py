@@ -1,6 +1,7 @@
 """What is in an archive, from the catalog alone: for `logkeep inspect`, and for scripts as JSON.
 
-Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none).
+Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none). `bytes` are those of the logs,
+`stored_bytes` what the objects that hold them take (less, if `segment.compression` is Zstd); indexes are not counted.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class PartitionInfo(_Json):
     end: int
     records: int
     bytes: int
+    stored_bytes: int
     segments: int
     times: TimeRange
     gaps: tuple[GapInfo, ...]
@@ -89,6 +91,7 @@ class TopicInfo(_Json):
     configs: dict[str, str]
     records: int
     bytes: int
+    stored_bytes: int
     segments: int
     times: TimeRange
     partitions: tuple[PartitionInfo, ...]
@@ -125,6 +128,7 @@ class Description(_Json):
     epoch: int
     records: int
     bytes: int
+    stored_bytes: int
     segments: int
     runs: tuple[RunInfo, ...]
     topics: tuple[TopicInfo, ...]
@@ -155,6 +159,7 @@ def describe(info: ArchiveInfo, state: ArchiveState, *, topics: Callable[[str], 
         epoch=state.epoch,
         records=sum(topic.records for topic in described),
         bytes=sum(topic.bytes for topic in described),
+        stored_bytes=sum(topic.stored_bytes for topic in described),
         segments=sum(topic.segments for topic in described),
         runs=_runs(state),
         topics=described,
@@ -196,6 +201,7 @@ def _topic(state: ArchiveState, topic_id: str, incarnation: int, incarnations: i
         configs=dict(topic.configs),
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
+        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
         segments=len(entries),
         times=_times(entries),
         partitions=tuple(_partition(state, topic_id, partition) for partition in range(count)),
@@ -203,7 +209,7 @@ def _topic(state: ArchiveState, topic_id: str, incarnation: int, incarnations: i
 
 
 def _partition(state: ArchiveState, topic_id: str, partition: int) -> PartitionInfo:
-    entries = state.segments.get((topic_id, partition), [])
+    entries = list(state.segments.get((topic_id, partition), ()))
     settled = state.settled(topic_id, partition)
     return PartitionInfo(
         partition=partition,
@@ -211,6 +217,7 @@ def _partition(state: ArchiveState, topic_id: str, partition: int) -> PartitionI
         end=settled[-1][1] if settled else -1,
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
+        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
         segments=len(entries),
         times=_times(entries),
         gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),

@@ -3,7 +3,8 @@
 archive.json
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
-topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log | .log.zst  .index .timeindex .txnindex
+topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
+                                                     or .log.zst instead of .log
 runs/<run id>/...
 """
 

@@ -1,4 +1,4 @@
-"""Reading archived segments, every batch checked. Bounded memory whatever the segment's size.
+"""Reading archived segments, every batch checked. Bounded memory whatever the segment's size, compressed or not.
 
 `read_segment` is strict (the first fault is ArchiveDamaged) or, with `on_fault`, goes on with the next whole batch and
 says which offsets are lost. What a CRC does not cover (offsets, leader epochs) is held against the catalog: offsets
@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
+from typing import Self
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.log_reader import Flaw, Hole, read_log
 from logkeep_engine.archive.model import Range, SegmentEntry
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptIndex, ObjectMissing
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk
-from logkeep_engine.log.segment import AbortedTxn, read_txn_index
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk_checked
+from logkeep_engine.log.seekable import FRAME_BYTES
+from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 _HINT = "Restore the object from a copy of the archive, or go on without it (onDamagedArchive: Skip)."
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _OVERHEAD = 12  # bytes that a batch's length does not count
 _MAGIC_AT = 16
+_NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
 _READERS = 16
+_RUN = 4096  # batches handed out at once: the headers of tiny ones take more memory than they do
+SEEK_BLOCK = FRAME_BYTES
 
 Run = tuple[memoryview, list[tuple[int, BatchHeader]]]
 
@@ -62,6 +69,77 @@ def read_segment(
     modes, but for a missing object, which is a fault.
     """
     return _Reading(storage, topic, entry, on_fault).runs(block)
+
+
+def read_from(
+    storage: Storage, topic: str, entry: SegmentEntry, offset: int, *, block: int = SEEK_BLOCK
+) -> Iterator[Run]:
+    """As `read_segment`, from the batch that holds `offset` on, or from the first behind it; what lies before is not
+    read.
+
+    Three small requests lead to the first run: index, seek table, frame (plain segments: index, range). The offset
+    index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
+    ArchiveDamaged at the first fault of what is read; the SHA-256 of the whole cannot be held against a part.
+    """
+    runs = _from_hint(storage, topic, entry, offset, block)
+    if runs is None:
+        runs = _Reading(storage, topic, entry, None).runs(block)
+    wanted = False
+    for run, headers in runs:
+        if wanted:
+            yield run, headers
+            continue
+        for at, (position, header) in enumerate(headers):
+            if header.next_offset > offset:
+                wanted = True
+                yield run[position:], _relative(headers[at:], position)
+                break
+
+
+def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timestamp: int) -> BatchHeader | None:
+    """The first batch of a segment with a record of `timestamp` (ms) or later, None if there is none.
+
+    Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
+    """
+    if entry.max_timestamp < timestamp:
+        return None
+    start = entry.base_offset
+    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.timeindex_bytes)
+    found = find_time(data, entry.base_offset, timestamp)
+    if found is not None and found.offset < entry.next_offset:
+        start = found.offset + 1
+    for _, headers in read_from(storage, topic, entry, start):
+        for _, header in headers:
+            if header.max_timestamp >= timestamp:
+                return header
+    return None
+
+
+def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Run] | None:
+    """The runs from where the offset index says; None: it says nothing, or no batch that ends as it says begins
+    there."""
+    data = _index(storage, entry.stem(topic) + names.INDEX, entry.index_bytes)
+    hint = find_offset(data, entry.base_offset, offset)
+    if hint is None or not 0 < hint.position < entry.bytes:
+        return None
+    runs = _Reading(storage, topic, entry, None, hint.position).runs(block)
+    try:
+        first = next(runs)
+    except (ArchiveDamaged, StopIteration):
+        return None
+    if first[1][0][1].last_offset != hint.offset:
+        runs.close()
+        return None
+    return chain([first], runs)
+
+
+def _index(storage: Storage, path: str, size: int) -> bytes:
+    """An index, b"" if it is not there as the catalog says: `verify` tells of that, a reader does without."""
+    try:
+        data = storage.read(path)
+    except ObjectMissing:
+        return b""
+    return data if len(data) == size else b""
 
 
 def aborted_transactions(
@@ -110,79 +188,98 @@ def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list
 
 
 class _Reading:
-    """One pass over a segment's `.log`."""
+    """One pass over a segment's log, from position `start` of it on."""
 
-    def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None) -> None:
+    def __init__(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None, start: int = 0
+    ) -> None:
         self._storage = storage
         self._topic = topic
         self._entry = entry
         self._on_fault = on_fault
-        self._path = entry.stem(topic) + names.LOG
+        self._path = entry.stem(topic) + entry.log_suffix
         self._expected = entry.base_offset
-        self._position = 0  # in the object, of the first byte of the buffer
+        self._start = start
+        self._position = start  # in the log, of the first byte that is looked at
+        self._size: int | None = 0  # bytes read, None: nobody knows, since some could not be
         self._faults = 0
         # Set while looking for the next whole batch behind a damaged one: what was wrong, where, and where the length
         # says it is.
         self._damage: tuple[int, str] | None = None
         self._jump: int | None = None
 
-    def runs(self, block: int) -> Iterator[Run]:
-        digest = hashlib.sha256()
-        size = 0
-        data = b""
-        with self._storage.reader(self._path, block=block) as reader:
-            while True:
-                try:
-                    fresh = reader.read_block()
-                except ObjectMissing:
-                    self._report("the object is missing", self._expected, self._rest())
-                    return
-                digest.update(fresh)
-                size += len(fresh)
-                data = data + fresh if data else fresh
-                final = not fresh
-                consumed = 0
-                while True:
-                    if self._damage is not None:
-                        found, consumed = self._resume(data, consumed, final)
-                        if not found:
-                            break
-                    start = consumed
-                    headers, consumed, wrong = self._walk(data, start, final)
-                    if headers:
-                        yield memoryview(data)[start:consumed], _relative(headers, start)
-                    if wrong is None:
-                        break
-                    self._begin_search(data, consumed, wrong)
-                data = data[consumed:]
-                self._position += consumed
-                if self._jump is not None:
-                    self._jump -= consumed
-                if final:
-                    break
-        self._finish(size, digest.hexdigest())
+    def runs(self, block: int) -> Generator[Run, None, None]:
+        rest = memoryview(b"")
+        with _Digest(threaded=self._entry.bytes > block) as digest:
+            try:
+                for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
+                    if isinstance(item, Flaw):
+                        self._report(item.what, self._expected, None)
+                    elif isinstance(item, Hole):
+                        yield from self._batches(rest, item.what)
+                        rest = memoryview(b"")
+                        self._pass_hole(item)
+                    else:
+                        fresh = memoryview(item.buffer)[item.start : item.end]
+                        if self._start == 0:
+                            digest.update(fresh)
+                        self._size = None if self._size is None else self._size + len(fresh)
+                        data = item.behind(rest)
+                        rest = data[(yield from self._batches(data, None)) :]
+                        del item, fresh, data  # so that their buffer is free as soon as the caller's views are gone
+            except ObjectMissing:
+                self._report("the object is missing", self._expected, self._rest())
+                return
+            yield from self._batches(rest, "the last batch is cut short: {left} bytes of it are there")
+            self._finish(digest)
 
-    def _walk(self, data: bytes, start: int, final: bool) -> tuple[list[tuple[int, BatchHeader]], int, str | None]:
-        """Whole good batches from `start`, the position behind them, and what is wrong there (None: more bytes are
-        needed)."""
+    def _batches(self, data: memoryview, cut: str | None) -> Generator[Run, None, int]:
+        """Runs of whole batches in `data`, and the bytes that are done with. `cut`: no more bytes follow, and this is
+        what to say of a batch that they would have completed."""
+        consumed = 0
+        while True:
+            if self._damage is not None:
+                found, consumed = self._resume(bytes(data), consumed, cut is not None)
+                if not found:
+                    break
+            start = consumed
+            headers, consumed, wrong = self._walk(data, start, cut)
+            full = len(headers) == _RUN
+            if headers:
+                yield data[start:consumed], _relative(headers, start)
+            del headers
+            if wrong is not None:
+                self._begin_search(data, consumed, wrong)
+            elif not full:
+                break
+        self._position += consumed
+        if self._jump is not None:
+            self._jump -= consumed
+        return consumed
+
+    def _walk(
+        self, data: memoryview, start: int, cut: str | None
+    ) -> tuple[list[tuple[int, BatchHeader]], int, str | None]:
+        """At most _RUN whole good batches from `start`, the position behind them, and what is wrong there (None: more
+        bytes are needed, or there are so many)."""
         headers: list[tuple[int, BatchHeader]] = []
         at = start
-        end_offset = self._entry.next_offset
+        expected, end_offset = self._expected, self._entry.next_offset
         try:
-            for position, header in walk(data, start):
-                check_crc(data, position, header)
-                if not self._expected <= header.base_offset <= header.last_offset < end_offset:
-                    return (
-                        headers,
-                        at,
-                        (
-                            f"a batch with offsets {header.base_offset} to {header.last_offset}, "
-                            f"where offsets from {self._expected} to {end_offset - 1} may follow"
-                        ),
+            for position, header in walk_checked(data, _NO_END, start):
+                base = header[0]
+                following = base + header[6] + 1
+                if base < expected or following > end_offset:
+                    wrong = (
+                        f"a batch with offsets {base} to {following - 1}, "
+                        f"where offsets from {expected} to {end_offset - 1} may follow"
                     )
+                    return headers, at, wrong
                 headers.append((position, header))
-                self._expected = header.next_offset
-                at = position + header.size
+                expected = self._expected = following
+                at = position + _OVERHEAD + header[1]
+                if len(headers) == _RUN:
+                    return headers, at, None
         except CorruptBatch as error:
             return headers, at, error.message
         left = len(data) - at
@@ -190,11 +287,11 @@ class _Reading:
             claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD
             if claimed > self._entry.max_batch_bytes:
                 return headers, at, f"a batch of {claimed} bytes, the largest has {self._entry.max_batch_bytes}"
-        if final and left:
-            return headers, at, f"the last batch is cut short: {left} bytes of it are there"
+        if cut is not None and left:
+            return headers, at, cut.format(left=left)
         return headers, at, None
 
-    def _begin_search(self, data: bytes, at: int, wrong: str) -> None:
+    def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
         if self._on_fault is None:
             raise _damaged(self._fault(self._expected, wrong, self._position + at))
         self._damage = (self._position + at, wrong)
@@ -203,6 +300,17 @@ class _Reading:
             size = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD
             if HEADER_SIZE <= size <= self._entry.max_batch_bytes:
                 self._jump = at + size
+
+    def _pass_hole(self, hole: Hole) -> None:
+        """Go on behind bytes that could not be had: what comes next begins with a batch, as far as is known."""
+        if self._damage is None:
+            self._begin_search(memoryview(b""), 0, hole.what)
+        self._jump = 0
+        if hole.size < 0:
+            self._size = None
+            return
+        self._position += hole.size
+        self._size = None if self._size is None else self._size + hole.size
 
     def _resume(self, data: bytes, start: int, final: bool) -> tuple[bool, int]:
         """(True, position of the next whole batch), or (False, position from which bytes must be kept to go on
@@ -256,8 +364,9 @@ class _Reading:
         self._damage = self._jump = None
         return True, at
 
-    def _finish(self, size: int, digest: str) -> None:
+    def _finish(self, digest: _Digest) -> None:
         entry = self._entry
+        size = entry.bytes if self._size is None else self._start + self._size
         if self._damage is not None:
             position, wrong = self._damage
             if size < entry.bytes:
@@ -271,9 +380,9 @@ class _Reading:
                 self._expected,
                 self._rest(),
             )
-        elif not self._faults and digest != entry.sha256:
+        elif not self._start and not self._faults and (found := digest.hexdigest()) != entry.sha256:
             self._report(
-                f"its SHA-256 is {digest}, the catalog says {entry.sha256}: "
+                f"its SHA-256 is {found}, the catalog says {entry.sha256}: "
                 "offsets or leader epochs of batches were altered",
                 entry.base_offset,
                 None,
@@ -292,6 +401,39 @@ class _Reading:
     def _fault(self, offset: int, what: str, position: int | None = None) -> Fault:
         at = f" at position {position}" if position is not None else ""
         return _fault(self._storage, self._path, self._topic, self._entry, offset, what + at)
+
+
+class _Digest:
+    """SHA-256 of what comes by; if `threaded`, worked out while the caller does something else with the same bytes."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self._digest = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sha") if threaded else None
+        self._running: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def update(self, data: memoryview) -> None:
+        """The bytes must stay as they are until the next call."""
+        if self._pool is None:
+            self._digest.update(data)
+            return
+        self._wait()
+        self._running = self._pool.submit(self._digest.update, data)
+
+    def hexdigest(self) -> str:
+        self._wait()
+        return self._digest.hexdigest()
+
+    def _wait(self) -> None:
+        if self._running is not None:
+            self._running.result()
+            self._running = None
 
 
 def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[int, BatchHeader]]:

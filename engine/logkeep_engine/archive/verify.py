@@ -5,8 +5,9 @@
 
 Checked: archive.json, every commit and checkpoint (a checkpoint must equal the fold of the commits), that each
 partition's coverage has no hole but recorded gaps, that its segments neither overlap nor lie outside it; of each
-segment the size and SHA-256 of the log, every batch's CRC and offsets, every fact of the catalog entry, that offset and
-time index equal those made from the log, and that each aborted transaction ends with an abort marker of its producer.
+segment the size and SHA-256 of the log (if it is compressed, also the size of the object, the seek table, and that each
+frame holds what the table says), every batch's CRC and offsets, every fact of the catalog entry, that offset and time
+index equal those made from the log, and that each aborted transaction ends with an abort marker of its producer.
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated.
 """
 
@@ -19,7 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
-from logkeep_engine.archive import names, wire
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry
 from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
@@ -28,6 +29,8 @@ from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
+
+_TRANSACTIONAL_OR_CONTROL = 0x30
 
 __all__ = [
     "Fault",
@@ -115,7 +118,7 @@ def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fa
     """The faults of one segment's objects; [] if it is whole. `topic` is the name. Bounded memory."""
     faults: list[Fault] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
-    builder = SegmentBuilder(entry.base_offset, lambda _: None)
+    builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
     ends = _TransactionEnds()
     for run, headers in read_segment(storage, topic, entry, on_fault=lambda fault, _: faults.append(fault)):
         try:
@@ -123,7 +126,7 @@ def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fa
             ends.note(run, headers)
         except (CorruptBatch, ValueError) as error:
             offset = headers[0][1].base_offset
-            faults.append(_fault(storage, topic, entry, names.LOG, offset, str(error)))
+            faults.append(_fault(storage, topic, entry, entry.log_suffix, offset, str(error)))
     if not faults:
         summary = builder.finish()
         faults.extend(_verify_facts(storage, topic, entry, summary))
@@ -148,11 +151,13 @@ class _TransactionEnds:
 
     def note(self, run: memoryview, headers: list[tuple[int, BatchHeader]]) -> None:
         for position, header in headers:
+            if not header[5] & _TRANSACTIONAL_OR_CONTROL:  # the attributes, by number: this is asked of every batch
+                continue
             if header.is_control:
                 self._unended.pop(header.producer_id, None)
                 if control_type(run, position) is ControlType.ABORT:
                     self._markers.add((header.producer_id, header.base_offset))
-            elif header.is_transactional:
+            else:
                 self._unended[header.producer_id] = header.last_offset
 
     def possible(self) -> set[tuple[int, int]]:
@@ -166,6 +171,9 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
     )
     found = replace(
         found,
+        # Held against the log when it was read.
+        sha256=entry.sha256,
+        stored_bytes=entry.stored_bytes,
         # Told by the index objects themselves, checked below.
         index_bytes=entry.index_bytes,
         timeindex_bytes=entry.timeindex_bytes,
@@ -176,7 +184,7 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
         expected, actual = getattr(entry, item.name), getattr(found, item.name)
         if expected != actual:
             what = f"{item.name} is {actual}, the catalog says {expected}"
-            yield _fault(storage, topic, entry, names.LOG, entry.base_offset, what)
+            yield _fault(storage, topic, entry, entry.log_suffix, entry.base_offset, what)
 
 
 def _verify_size(
@@ -248,24 +256,22 @@ def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState
     """The state, or None if it cannot be known; the number of the catalog's objects."""
     listing = archive.listing()
     count = len(listing.commits) + len(listing.checkpoints)
-    checkpoints: dict[int, list[tuple[str, ArchiveState]]] = {}
+    # Read one at a time, when the fold has come to it: each is as large as the state.
+    unread: dict[int, list[str]] = {}
     for number, _, info in listing.checkpoints:
-        try:
-            checkpoints.setdefault(number, []).append((info.path, archive.read_checkpoint(info.path)))
-        except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
-            faults.append(_catalog_fault(archive, info.path, error))
+        unread.setdefault(number, []).append(info.path)
     state = ArchiveState()
     try:
         for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
             state.apply(commit)
-            for path, folded in checkpoints.get(commit.number, ()):
-                if wire.checkpoint_document(folded) != wire.checkpoint_document(state):
-                    name = f"{archive.storage.uri}/{path}"
-                    faults.append(Fault(name, "", -1, None, "it is not the fold of the commits"))
+            for path in unread.pop(commit.number, ()):
+                _compare_checkpoint(archive, path, state, faults)
+        _read_checkpoints(archive, unread, faults)
         return state, count
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
         faults.append(_catalog_fault(archive, names.commit_path(bad), error))
+    _read_checkpoints(archive, unread, faults)
     # A checkpoint may know what damaged commits do not say any more.
     for number in range(bad + 1, max(listing.commits) + 1):
         try:
@@ -276,6 +282,27 @@ def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState
         return archive.load(), count
     except (ArchiveDamaged, ArchiveMismatch):
         return None, count
+
+
+def _compare_checkpoint(archive: Archive, path: str, state: ArchiveState, faults: list[Fault]) -> None:
+    folded = _read_checkpoint(archive, path, faults)
+    if folded is not None and not folded.same_facts(state):
+        name = f"{archive.storage.uri}/{path}"
+        faults.append(Fault(name, "", -1, None, "it is not the fold of the commits"))
+
+
+def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], faults: list[Fault]) -> None:
+    """Only whether they can be read: there are no commits to compare them with."""
+    for path in (path for some in paths.values() for path in some):
+        _read_checkpoint(archive, path, faults)
+
+
+def _read_checkpoint(archive: Archive, path: str, faults: list[Fault]) -> ArchiveState | None:
+    try:
+        return archive.read_checkpoint(path)
+    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+        faults.append(_catalog_fault(archive, path, error))
+        return None
 
 
 def _catalog_fault(archive: Archive, path: str, error: Exception) -> Fault:
@@ -301,7 +328,7 @@ def _verify_continuity(storage: Storage, state: ArchiveState, chosen: dict[str, 
         coverage = state.coverage.get((topic_id, partition), [])
         at = -1
         for entry in state.segments.get((topic_id, partition), ()):
-            name = f"{storage.uri}/{entry.stem(topic)}{names.LOG}"
+            name = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
             if entry.base_offset < at:
                 yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
             at = max(at, entry.next_offset)

@@ -11,6 +11,7 @@ Source of facts: apache/kafka `LogSegment.java` (append, recover, onBecomeInacti
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -97,7 +98,7 @@ class SegmentSummary:
     """
     max_timestamp: int
     sha256: str
-    """Of the `.log`, hexadecimal."""
+    """Of the `.log`, hexadecimal; "" if it was not asked for."""
     codecs: dict[str, int]
     """Batches per codec name, lower case."""
     transactional: bool
@@ -114,7 +115,8 @@ class SegmentSummary:
 
 
 class SegmentBuilder:
-    """Writes one segment to `sink` as runs of batches arrive; memory grows with the indexes only.
+    """Writes one segment to `sink` as runs of batches arrive; memory grows with the indexes only. `hashed` False: the
+    caller knows its SHA-256.
 
     After an error of `append` or of the sink the segment is of no use.
     """
@@ -125,10 +127,11 @@ class SegmentBuilder:
         sink: Callable[[memoryview | bytes], object],
         *,
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        hashed: bool = True,
     ) -> None:
         self._base_offset = base_offset
         self._sink = sink
-        self._digest = sha256()
+        self._digest = sha256() if hashed else None
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
         self._aborted = bytearray()
         self._last_aborted = -1
@@ -150,30 +153,41 @@ class SegmentBuilder:
         return self._size
 
     @property
+    def records(self) -> int:
+        """Records so far, those of control batches left out."""
+        return self._records
+
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes more a broker could hold in the same segment: it indexes positions by 31 bits."""
+        return _INT32_MAX - self._size
+
+    @property
+    def last_possible_offset(self) -> int:
+        """The highest offset that a broker could hold in the same segment: it indexes offsets by 31 bits."""
+        return self._base_offset + _INT32_MAX
+
+    @property
     def next_offset(self) -> int:
         """The lowest base offset the next batch may have."""
         return self._next_offset
-
-    def fits(self, header: BatchHeader) -> bool:
-        """Whether a broker could hold this batch in the same segment: offsets are indexed by 31 bits, and so are
-        positions.
-        """
-        return header.last_offset - self._base_offset <= _INT32_MAX and self._size + header.size <= _INT32_MAX
 
     def append(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Add the batches that lie back to back in `run`; `headers` is what `walk` said of them, positions from any
         start.
 
         Raises `CorruptBatch` when offsets do not rise, or with a codec that does not exist; `ValueError` when
-        `headers` do not describe exactly `run`, or a batch does not fit (see `fits`). CRCs are the caller's.
+        `headers` do not describe exactly `run`, or they go past `bytes_left` or `last_possible_offset`. CRCs are the
+        caller's.
         """
         if not headers:
             if len(run):
                 raise ValueError(f"{len(run)} bytes without headers")
             return
         next_offset = self._next_offset
-        minimum = self._min_base_timestamp
-        codecs = self._codecs
+        # Millions of tiny batches pass here: what the loop changes is in local names.
+        minimum, maximum = self._min_base_timestamp, self._max_timestamp
+        codecs, all_attributes, records, longest = self._codecs, self._all_attributes, 0, self._max_batch_bytes
         start = following = headers[0][0]
         for pos, header in headers:
             base, length, _, magic, _, attributes, delta, base_time, max_time, _, _, _, count = header
@@ -191,13 +205,13 @@ class SegmentBuilder:
             if count <= delta:
                 self._offsets_without_record = True
             codecs[attributes & _CODEC] += 1
-            self._all_attributes |= attributes
+            all_attributes |= attributes
             if not attributes & _CONTROL:
-                self._records += count
-            if length > self._max_batch_bytes:
-                self._max_batch_bytes = length
-            if max_time > self._max_timestamp:
-                self._max_timestamp = max_time
+                records += count
+            if length > longest:
+                longest = length
+            if max_time > maximum:
+                maximum = max_time
             if count:
                 first_time = max_time if attributes & (_APPEND_TIME | _DELETE_HORIZON) else base_time
                 if minimum is None or first_time < minimum:
@@ -212,11 +226,14 @@ class SegmentBuilder:
             first = headers[0][1].base_offset
             raise CorruptBatch(f"A batch of offsets {first} to {next_offset - 1} has a codec that does not exist.")
         self._next_offset = next_offset
-        self._min_base_timestamp = minimum
+        self._min_base_timestamp, self._max_timestamp = minimum, maximum
+        self._all_attributes, self._max_batch_bytes = all_attributes, longest
+        self._records += records
         self._batches += len(headers)
         self._indexes.extend(headers)
         self._size += len(run)
-        self._digest.update(run)
+        if self._digest is not None:
+            self._digest.update(run)
         self._sink(run)
 
     def add_aborted(self, txn: AbortedTxn) -> None:
@@ -239,7 +256,7 @@ class SegmentBuilder:
             bytes=self._size,
             min_base_timestamp=_NO_TIMESTAMP if self._min_base_timestamp is None else self._min_base_timestamp,
             max_timestamp=self._max_timestamp,
-            sha256=self._digest.hexdigest(),
+            sha256=self._digest.hexdigest() if self._digest is not None else "",
             codecs={codec.name.lower(): self._codecs[codec] for codec in Codec if self._codecs[codec]},
             transactional=bool(self._all_attributes & _TRANSACTIONAL),
             control=bool(self._all_attributes & _CONTROL),
@@ -276,6 +293,38 @@ def read_time_index(data: bytes, base_offset: int = 0) -> list[TimeEntry]:
     """
     _check_whole(data, _TIME_ENTRY.size, "time index")
     return [TimeEntry(timestamp, base_offset + relative) for timestamp, relative in _TIME_ENTRY.iter_unpack(data)]
+
+
+def find_offset(index: bytes, base_offset: int, offset: int) -> OffsetEntry | None:
+    """The last entry of an `.index` at or below `offset`: the batch that holds it is there or behind. None: from the
+    start. Raises `CorruptIndex` on a partial entry.
+    """
+    _check_whole(index, _OFFSET_ENTRY.size, "offset index")
+
+    def offset_of(number: int) -> int:
+        return base_offset + int(_OFFSET_ENTRY.unpack_from(index, number * _OFFSET_ENTRY.size)[0])
+
+    behind = bisect_right(range(len(index) // _OFFSET_ENTRY.size), offset, key=offset_of)
+    if not behind:
+        return None
+    relative, position = _OFFSET_ENTRY.unpack_from(index, (behind - 1) * _OFFSET_ENTRY.size)
+    return OffsetEntry(base_offset + relative, position)
+
+
+def find_time(timeindex: bytes, base_offset: int, timestamp: int) -> TimeEntry | None:
+    """The last entry of a `.timeindex` below `timestamp` (ms): no record up to its offset has that time or a later one.
+    None: from the start. Raises `CorruptIndex` on a partial entry.
+    """
+    _check_whole(timeindex, _TIME_ENTRY.size, "time index")
+
+    def time_of(number: int) -> int:
+        return int(_TIME_ENTRY.unpack_from(timeindex, number * _TIME_ENTRY.size)[0])
+
+    behind = bisect_left(range(len(timeindex) // _TIME_ENTRY.size), timestamp, key=time_of)
+    if not behind:
+        return None
+    found, relative = _TIME_ENTRY.unpack_from(timeindex, (behind - 1) * _TIME_ENTRY.size)
+    return TimeEntry(found, base_offset + relative)
 
 
 def read_txn_index(data: bytes) -> list[AbortedTxn]:
@@ -325,10 +374,11 @@ class IndexBuilder:
 
     def extend(self, log: Iterable[tuple[int, BatchHeader]]) -> None:
         interval = self._interval
-        position, since = self._position, self._since_last_entry
+        position, since, latest = self._position, self._since_last_entry, self._max_timestamp
         for _, header in log:
-            if header[8] > self._max_timestamp:
-                self._max_timestamp, self._offset_of_max = header[8], header[0] + header[6]
+            if header[8] > latest:
+                latest = self._max_timestamp = header[8]
+                self._offset_of_max = header[0] + header[6]
             if since > interval:
                 self._index += _OFFSET_ENTRY.pack(header[0] + header[6] - self._base_offset, position)
                 self._note_time()

@@ -74,7 +74,7 @@ def survey(
     only what the storage does.
     """
     names_of_faulty = set(faulty)
-    damaged = {segment.base_offset for segment in segments if segment.stem(topic) + names.LOG in names_of_faulty}
+    damaged = {item.base_offset for item in segments if item.stem(topic) + item.log_suffix in names_of_faulty}
     indexes_damaged = any(segment.stem(topic) + names.TXNINDEX in names_of_faulty for segment in segments)
     follow = _Transactions() if indexes_damaged or undecided else None
     lost: list[Lost] = []

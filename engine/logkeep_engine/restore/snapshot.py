@@ -8,6 +8,7 @@ the transactions whose outcome is unknown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog import Archive
@@ -94,7 +95,7 @@ def load_at(archive: Archive, commit: int) -> ArchiveState:
     return state
 
 
-def may_end_inside_a_transaction(state: ArchiveState, segments: list[SegmentEntry]) -> bool:
+def may_end_inside_a_transaction(state: ArchiveState, segments: Sequence[SegmentEntry]) -> bool:
     """True if it is not certain that every transaction of the partition is decided by what is archived.
 
     It is certain when the run that wrote the last segment succeeded. A run's entry has its last epoch; an earlier epoch

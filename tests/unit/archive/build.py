@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
+from logkeep_engine.archive.log_writer import log_writer
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
@@ -43,13 +45,14 @@ def write_segment(
     epoch: int = 1,
     attempt: int = 0,
     aborted: Sequence[AbortedTxn] = (),
+    compression: Compression = Compression.PASSTHROUGH,
 ) -> SegmentEntry:
     """A segment of these batches with its indexes, named by nothing yet."""
     data = b"".join(batches)
     headers = list(walk(data))
     base = headers[0][1].base_offset
     stem = names.segment_stem(topic.name, topic.topic_id, partition, base, epoch, attempt)
-    with storage.writer(stem + names.LOG) as out:
+    with log_writer(storage, stem, compression) as out:
         builder = SegmentBuilder(base, out.write, index_interval_bytes=4096)
         builder.append(memoryview(data), headers)
         for transaction in aborted:
@@ -59,7 +62,14 @@ def write_segment(
     storage.put(stem + names.TIMEINDEX, summary.timeindex)
     if summary.txnindex:
         storage.put(stem + names.TXNINDEX, summary.txnindex)
-    return SegmentEntry.of(summary, topic_id=topic.topic_id, partition=partition, epoch=epoch, attempt=attempt)
+    return SegmentEntry.of(
+        summary,
+        topic_id=topic.topic_id,
+        partition=partition,
+        epoch=epoch,
+        attempt=attempt,
+        stored_bytes=out.stored_bytes,
+    )
 
 
 def chunk(

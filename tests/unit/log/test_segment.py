@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
-from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, walk
+from logkeep_engine.log.batch import Codec, parse_header, walk
 from logkeep_engine.log.segment import (
     AbortedTxn,
     OffsetEntry,
@@ -14,6 +14,8 @@ from logkeep_engine.log.segment import (
     SegmentSummary,
     TimeEntry,
     build_indexes,
+    find_offset,
+    find_time,
     read_offset_index,
     read_time_index,
     read_txn_index,
@@ -186,12 +188,12 @@ def test_codec_that_does_not_exist_is_refused() -> None:
 def test_far_offsets_need_another_segment() -> None:
     builder = SegmentBuilder(0, lambda _: None)
     near, far = batch(2**31 - 1), batch(2**31)
-    assert builder.fits(parse_header(near))
-    assert not builder.fits(parse_header(far))
+    assert builder.last_possible_offset == parse_header(near).last_offset
     with pytest.raises(ValueError, match="too far"):
         builder.append(memoryview(far), list(walk(far)))
-    huge: BatchHeader = parse_header(batch(0))._replace(batch_length=2**31 - 1)
-    assert not builder.fits(huge)
+    assert builder.bytes_left == 2**31 - 1
+    builder.append(memoryview(near), list(walk(near)))
+    assert builder.bytes_left == 2**31 - 1 - len(near)
 
 
 def test_partial_or_unknown_index_entries_are_refused() -> None:
@@ -228,3 +230,25 @@ def test_tracker_takes_over_what_was_open() -> None:
     tracker = TransactionTracker({1: 80, 2: 90})
     log = marker(100, 1, commit=False)
     assert tracker.observe(log, 0, parse_header(log)) == AbortedTxn(1, 80, 100, 90)
+
+
+def test_an_index_is_searched_without_being_read_whole() -> None:
+    times = [NOON, NOON + 500, NOON + 400, NOON + 900]
+    summary, _ = build(
+        *(batch(1000 + 10 * at, 10, timestamp=times[at % 4] + at) for at in range(60)), base_offset=1000, interval=500
+    )
+    offsets, moments = read_offset_index(summary.index, 1000), read_time_index(summary.timeindex, 1000)
+    assert len(offsets) > 10
+    assert len(moments) > 5
+    for offset in range(990, 1610):
+        below = [entry for entry in offsets if entry.offset <= offset]
+        assert find_offset(summary.index, 1000, offset) == (below[-1] if below else None)
+    for time in range(NOON - 5, NOON + 1000):
+        before = [entry for entry in moments if entry.timestamp < time]
+        assert find_time(summary.timeindex, 1000, time) == (before[-1] if before else None)
+    assert find_offset(b"", 0, 5) is None
+    assert find_time(b"", 0, 5) is None
+    with pytest.raises(CorruptIndex):
+        find_offset(summary.index[:-1], 1000, 1)
+    with pytest.raises(CorruptIndex):
+        find_time(summary.timeindex[:-1], 1000, 1)
