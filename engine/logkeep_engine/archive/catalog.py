@@ -19,27 +19,26 @@ import secrets
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
 import logkeep_engine
-from logkeep_engine.archive import names, wire
+from logkeep_engine import collector
+from logkeep_engine.archive import checkpoint, names, wire
 from logkeep_engine.archive.model import (
     ArchiveState,
     Commit,
     CommitKind,
-    Coverage,
-    Gap,
     GroupEntry,
     Outcome,
-    Partition,
     Receipt,
+    ReceiptCheck,
     RunEntry,
-    SegmentEntry,
     TopicEntry,
 )
 from logkeep_engine.archive.wire import ArchiveInfo
@@ -61,7 +60,7 @@ from logkeep_engine.storage import ObjectInfo, Storage
 log = logging.getLogger(__name__)
 
 _READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
-_READ_AHEAD = 256
+_READ_AHEAD = 2 * _READERS
 _BEGIN_ATTEMPTS = 5
 HEARTBEAT = "heartbeat.json"
 
@@ -78,8 +77,8 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, or once they are as
-    large as it.
+    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, once they are as large
+    as it, or after `most_commits` whatever their size: each is an object that opening the archive reads.
 
     Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
     `metadata.log.max.record.bytes.between.snapshots`.
@@ -87,11 +86,14 @@ class CheckpointPolicy:
 
     commits: int = 64
     min_bytes: int = 4 << 20
+    most_commits: int = 1000
 
     def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
         if commits == 0:
             return False
-        return size >= max(self.min_bytes, last_checkpoint) or (commits >= self.commits and size * 8 >= last_checkpoint)
+        if size >= max(self.min_bytes, last_checkpoint) or commits >= self.most_commits:
+            return True
+        return commits >= self.commits and size * 8 >= last_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class Archive:
         """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
         archive's."""
         name = f"{self.storage.uri}/{path}"
-        archive_id, state = wire.load_checkpoint(self.storage.read(path), name)
+        archive_id, state = checkpoint.load(self.storage.read(path), name)
         named = names.parse_checkpoint(path)
         if archive_id != self.info.archive_id or named is None or named[0] != state.commit:
             raise ArchiveDamaged(
@@ -259,6 +261,10 @@ class Archive:
         )
 
     def _load(self) -> tuple[ArchiveState, _SinceCheckpoint]:
+        with collector.paused():
+            return self._fold()
+
+    def _fold(self) -> tuple[ArchiveState, _SinceCheckpoint]:
         listing = self.listing()
         state, since = ArchiveState(), _SinceCheckpoint()
         for number, _, info in listing.checkpoints:
@@ -285,9 +291,17 @@ class Archive:
         """Commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
         if not numbers:
             return
+        waiting: deque[Future[Commit]] = deque()
         with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-catalog") as pool:
-            for start in range(0, len(numbers), _READ_AHEAD):
-                yield from pool.map(self.read_commit, numbers[start : start + _READ_AHEAD])
+            try:
+                for number in numbers:
+                    waiting.append(pool.submit(self.read_commit, number))
+                    if len(waiting) >= _READ_AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def _watch(self, run: RunEntry, timing: Timing) -> None:
         """Returns if the run shows no life; raises ArchiveBusy if it does. No clock of another machine is compared."""
@@ -371,7 +385,7 @@ class Writer:
         with self._lock:
             self._settle()
             changed = [topic for topic in topics if self.state.topics.get(topic.topic_id) != topic]
-            trial = _Trial(self.state, changed)
+            trial = ReceiptCheck(self.state, changed)
             accepted: list[Receipt] = []
             ignored: list[tuple[Receipt, str]] = []
             for receipt in receipts:
@@ -423,7 +437,7 @@ class Writer:
         """Write a checkpoint of the state now."""
         with self._lock:
             self._settle()
-            data = wire.dump_checkpoint(self.state, self.archive.info.archive_id)
+            data = checkpoint.dump(self.state, self.archive.info.archive_id)
             self.archive.storage.put(names.checkpoint_path(self.state.commit, self.epoch), data)
             self._since = _SinceCheckpoint(checkpoint_bytes=len(data))
 
@@ -498,35 +512,6 @@ class Writer:
             self.checkpoint()
         except LogkeepError as error:
             log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
-
-
-class _Trial:
-    """The state as it would be with the receipts accepted so far; copies only the partitions they touch."""
-
-    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
-        self._state = state
-        self._copy = ArchiveState()
-        self._copy.topics = {**state.topics, **{topic.topic_id: topic for topic in topics}}
-        self._touched: set[Partition] = set()
-
-    def holds(self, receipt: Receipt) -> bool:
-        self._touch(receipt)
-        return self._copy.holds(receipt)
-
-    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        self._touch(receipt)
-        return self._copy.why_not(receipt, epoch)
-
-    def add(self, receipt: Receipt) -> None:
-        self._copy.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
-
-    def _touch(self, receipt: Receipt) -> None:
-        facts: list[Coverage | Gap | SegmentEntry] = [*receipt.coverage, *receipt.gaps, *receipt.segments]
-        for key in {(item.topic_id, item.partition) for item in facts} - self._touched:
-            self._touched.add(key)
-            self._copy.coverage[key] = list(self._state.coverage.get(key, ()))
-            self._copy.gaps[key] = list(self._state.gaps.get(key, ()))
-            self._copy.segments[key] = list(self._state.segments.get(key, ()))
 
 
 class _Heartbeat:

@@ -6,19 +6,33 @@ Every fact checks itself when it is made and raises ValueError for what cannot b
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.packed import Partition, SegmentBatch, SegmentTable
 
-if TYPE_CHECKING:
-    from logkeep_engine.log.segment import SegmentSummary
+__all__ = [
+    "ArchiveState",
+    "Commit",
+    "CommitKind",
+    "Coverage",
+    "Gap",
+    "GroupEntry",
+    "Outcome",
+    "Partition",
+    "Range",
+    "Receipt",
+    "ReceiptCheck",
+    "RunEntry",
+    "SegmentEntry",
+    "TopicEntry",
+    "add_range",
+]
 
-Partition = tuple[str, int]  # (topic id, partition number)
 Range = tuple[int, int]  # offsets [start, end)
 
 
@@ -29,112 +43,6 @@ class Outcome(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     TAKEN_OVER = "TakenOver"
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
-    """An immutable object of whole record batches of one partition. Offsets of the batches lie in [base_offset,
-    next_offset).
-
-    `records` counts data records (no control records), `bytes` is the size of the `.log` object, `sha256` its hash in
-    hex. Times are ms since the epoch: `min_base_timestamp` is the lowest first time of a batch, which may not be the
-    lowest time of a record. `codecs` counts batches by codec name. `gaps`: offsets are missing inside or between
-    batches. `legacy`: batches of magic 0 or 1. `*_bytes` are the sizes of the index objects; a `.txnindex` of 0 bytes
-    has no object. It cannot be rebuilt from the log, so its hash is kept too ("" if it has none). `stored_bytes` is the
-    size of the `.log.zst` object that holds the log in seekable zstd; 0: it lies in a `.log` as it is. `bytes` and
-    `sha256` are those of the log itself in both cases.
-    """
-
-    topic_id: str
-    partition: int
-    epoch: int
-    attempt: int
-    base_offset: int
-    next_offset: int
-    records: int
-    batches: int
-    bytes: int
-    min_base_timestamp: int
-    max_timestamp: int
-    sha256: str
-    codecs: Mapping[str, int] = field(hash=False)
-    transactional: bool
-    control: bool
-    gaps: bool
-    append_time: bool
-    legacy: bool
-    max_batch_bytes: int
-    index_bytes: int
-    timeindex_bytes: int
-    txnindex_bytes: int
-    txnindex_sha256: str = ""
-    stored_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.base_offset < self.next_offset or self.batches < 1 or self.bytes < 1 or self.partition < 0:
-            raise ValueError(
-                f"segment of partition {self.partition} with offsets [{self.base_offset}, {self.next_offset}), "
-                f"{self.batches} batches, {self.bytes} bytes"
-            )
-
-    @classmethod
-    def of(
-        cls,
-        summary: SegmentSummary,
-        *,
-        topic_id: str,
-        partition: int,
-        epoch: int,
-        attempt: int,
-        stored_bytes: int = 0,
-    ) -> Self:
-        """The entry of a finished segment."""
-        return cls(
-            topic_id=topic_id,
-            partition=partition,
-            epoch=epoch,
-            attempt=attempt,
-            base_offset=summary.base_offset,
-            next_offset=summary.next_offset,
-            records=summary.records,
-            batches=summary.batches,
-            bytes=summary.bytes,
-            min_base_timestamp=summary.min_base_timestamp,
-            max_timestamp=summary.max_timestamp,
-            sha256=summary.sha256,
-            codecs=dict(summary.codecs),
-            transactional=summary.transactional,
-            control=summary.control,
-            gaps=summary.gaps,
-            append_time=summary.append_time,
-            legacy=summary.legacy,
-            max_batch_bytes=summary.max_batch_bytes,
-            index_bytes=len(summary.index),
-            timeindex_bytes=len(summary.timeindex),
-            txnindex_bytes=len(summary.txnindex),
-            txnindex_sha256=hashlib.sha256(summary.txnindex).hexdigest() if summary.txnindex else "",
-            stored_bytes=stored_bytes,
-        )
-
-    @property
-    def log_suffix(self) -> str:
-        """Of the object that holds the log."""
-        return names.LOG_ZST if self.stored_bytes else names.LOG
-
-    def stem(self, topic: str) -> str:
-        """The path of its objects without the suffix; `topic` is the name of `topic_id`."""
-        return names.segment_stem(topic, self.topic_id, self.partition, self.base_offset, self.epoch, self.attempt)
-
-    def objects(self, topic: str) -> dict[str, int]:
-        """Path and size in bytes of each of its objects."""
-        stem = self.stem(topic)
-        sizes = {
-            self.log_suffix: self.stored_bytes or self.bytes,
-            names.INDEX: self.index_bytes,
-            names.TIMEINDEX: self.timeindex_bytes,
-            names.TXNINDEX: self.txnindex_bytes,
-        }
-        return {stem + suffix: size for suffix, size in sizes.items() if size or suffix != names.TXNINDEX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +162,7 @@ class Commit:
     taken_over: tuple[str, ...] = ()
     topics: tuple[TopicEntry, ...] = ()
     coverage: tuple[Coverage, ...] = ()
-    segments: tuple[SegmentEntry, ...] = ()
+    segments: Sequence[SegmentEntry] = ()
     gaps: tuple[Gap, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
     outcome: Outcome = Outcome.RUNNING
@@ -265,7 +173,7 @@ class ArchiveState:
     """What commits 0..`commit` add up to. `commit` is -1 and `epoch` 0 for a new archive; a run's first epoch is 1.
 
     topics    by topic id, in the order in which incarnations were first seen
-    segments  by (topic id, partition), by base offset
+    segments  by (topic id, partition), by base offset, packed: an entry is made when it is asked for
     coverage  by (topic id, partition), merged and sorted ranges that are archived
     gaps      by (topic id, partition), sorted, as recorded
     groups    of the last run that succeeded
@@ -276,7 +184,7 @@ class ArchiveState:
         self.commit = -1
         self.epoch = 0
         self.topics: dict[str, TopicEntry] = {}
-        self.segments: dict[Partition, list[SegmentEntry]] = {}
+        self.segments = SegmentTable()
         self.coverage: dict[Partition, list[Range]] = {}
         self.gaps: dict[Partition, list[Gap]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
@@ -290,6 +198,18 @@ class ArchiveState:
     def partitions(self) -> list[Partition]:
         """Every partition with a segment, coverage or gap, sorted."""
         return sorted({*self.segments, *self.coverage, *self.gaps})
+
+    def same_facts(self, other: ArchiveState) -> bool:
+        """True if both say the same of everything but the number of their last commit."""
+        return (
+            self.epoch == other.epoch
+            and list(self.topics.values()) == list(other.topics.values())
+            and self.segments == other.segments
+            and self.coverage == other.coverage
+            and self.gaps == other.gaps
+            and self.groups == other.groups
+            and list(self.runs.values()) == list(other.runs.values())
+        )
 
     def settled(self, topic_id: str, partition: int) -> list[Range]:
         """Merged sorted ranges that are archived or recorded as lost."""
@@ -306,55 +226,38 @@ class ArchiveState:
         return ranges[0][1] if ranges else None
 
     def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]:
-        """The parts of [start, end) that are neither archived nor recorded as lost."""
-        left: list[Range] = []
-        at = start
-        for low, high in self.settled(topic_id, partition):
-            if high <= at:
-                continue
-            if low >= end:
-                break
-            if low > at:
-                left.append((at, low))
-            at = high
-        if at < end:
-            left.append((at, end))
-        return left
+        """The parts of [start, end) that are neither archived nor recorded as lost. Takes as long as what lies in
+        [start, end), whatever else the partition has."""
+        key = (topic_id, partition)
+        left = _without(start, end, self.coverage.get(key, ()))
+        if key not in self.gaps:
+            return left
+        return [part for low, high in left for part in self._not_lost(key, low, high)]
+
+    def _not_lost(self, key: Partition, start: int, end: int) -> list[Range]:
+        ranges: list[Range] = []
+        for gap in self.lost(*key, start, end):
+            add_range(ranges, gap.start, gap.end)
+        return _without(start, end, ranges)
+
+    def lost(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
+        """The recorded gaps that share an offset with [start, end)."""
+        gaps = self.gaps.get((topic_id, partition), ())
+        # Gaps do not overlap: of those that start before, only the last may reach inside.
+        first = max(0, bisect_left(gaps, start, key=_start) - 1)
+        inside = gaps[first : bisect_left(gaps, end, key=_start)]
+        return [gap for gap in inside if gap.end > start]
+
+    def last_before(self, topic_id: str, partition: int, offset: int) -> SegmentEntry | None:
+        """The segment with the highest base offset below `offset`."""
+        entries = self.segments.get((topic_id, partition))
+        at = entries.position(offset) if entries is not None else 0
+        return entries[at - 1] if entries is not None and at else None
 
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
         """Why a receipt cannot be committed by the writer of `epoch`, or None. A receipt that is there already is
         another matter."""
-        if not receipt.coverage and not receipt.gaps:
-            return "it settles no offsets"
-        seen: dict[Partition, list[Range]] = {}
-        for topic_id, partition, start, end in receipt.ranges:
-            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
-            if topic_id not in self.topics:
-                return f"{where}: no commit names the topic"
-            if self.uncovered(topic_id, partition, start, end) != [(start, end)]:
-                return f"{where} are settled in part by an earlier commit"
-            own = seen.setdefault((topic_id, partition), [])
-            if _overlaps(own, start, end):
-                return f"{where} twice in one receipt"
-            add_range(own, start, end)
-        own_segments: dict[Partition, list[SegmentEntry]] = {}
-        for entry in receipt.segments:
-            where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
-            if entry.epoch != epoch:
-                return f"{where} was written at epoch {entry.epoch}, not {epoch}"
-            if not any(
-                (item.topic_id, item.partition) == (entry.topic_id, entry.partition)
-                and item.start <= entry.base_offset < item.end
-                for item in receipt.coverage
-            ):
-                return f"{where} does not begin inside the receipt's coverage"
-            key = (entry.topic_id, entry.partition)
-            for others in (self.segments.get(key, []), own_segments.setdefault(key, [])):
-                other = _overlapping(others, entry)
-                if other is not None:
-                    return f"{where} overlaps segment [{other.base_offset}, {other.next_offset})"
-            insort(own_segments[key], entry, key=_base_offset)
-        return None
+        return ReceiptCheck(self, ()).why_not(receipt, epoch)
 
     def holds(self, receipt: Receipt) -> bool:
         """True if every offset of the receipt is settled already."""
@@ -374,10 +277,11 @@ class ArchiveState:
                 f"commit {commit.number} is of run {commit.run_id} at epoch {commit.epoch}, which is not the writer"
             )
         self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
+        records, size = _sums(commit.segments)
         run = replace(
             run,
-            records=run.records + sum(entry.records for entry in commit.segments),
-            bytes=run.bytes + sum(entry.bytes for entry in commit.segments),
+            records=run.records + records,
+            bytes=run.bytes + size,
             segments=run.segments + len(commit.segments),
         )
         if commit.kind is CommitKind.END:
@@ -399,8 +303,12 @@ class ArchiveState:
             self.topics[topic.topic_id] = topic
         for item in coverage:
             add_range(self.coverage.setdefault((item.topic_id, item.partition), []), item.start, item.end)
-        for entry in segments:
-            insort(self.segments.setdefault((entry.topic_id, entry.partition), []), entry, key=_base_offset)
+        if isinstance(segments, SegmentBatch):
+            for key, row in segments.rows():
+                self.segments.add_row(key, row)
+        else:
+            for entry in segments:
+                self.segments.add(entry)
         for gap in gaps:
             insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
 
@@ -429,6 +337,78 @@ class ArchiveState:
             )
 
 
+class ReceiptCheck:
+    """Whether receipts can follow a state, one after another, as if those before were committed: the state itself stays
+    as it is and is not copied. `topics` are new ones."""
+
+    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
+        self._state = state
+        self._accepted = ArchiveState()
+        self._accepted.add_facts(topics, (), (), ())
+
+    def add(self, receipt: Receipt) -> None:
+        """Count on it from now on."""
+        self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
+
+    def holds(self, receipt: Receipt) -> bool:
+        """True if every offset of the receipt is settled already."""
+        return bool(receipt.ranges) and not any(
+            self._accepted.uncovered(topic_id, partition, *part)
+            for topic_id, partition, start, end in receipt.ranges
+            for part in self._state.uncovered(topic_id, partition, start, end)
+        )
+
+    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
+        """See `ArchiveState.why_not`."""
+        if not receipt.coverage and not receipt.gaps:
+            return "it settles no offsets"
+        return self._why_not_settled(receipt) or self._why_not_segments(receipt, epoch)
+
+    def _why_not_settled(self, receipt: Receipt) -> str | None:
+        own: dict[Partition, list[Range]] = {}
+        for topic_id, partition, start, end in receipt.ranges:
+            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
+            if topic_id not in self._state.topics and topic_id not in self._accepted.topics:
+                return f"{where}: no commit names the topic"
+            for state in (self._state, self._accepted):
+                if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
+                    return f"{where} are settled in part by an earlier commit"
+            ranges = own.setdefault((topic_id, partition), [])
+            if _without(start, end, ranges) != [(start, end)]:
+                return f"{where} twice in one receipt"
+            add_range(ranges, start, end)
+        return None
+
+    def _why_not_segments(self, receipt: Receipt, epoch: int) -> str | None:
+        covered: dict[Partition, list[Range]] = {}
+        for item in receipt.coverage:
+            add_range(covered.setdefault((item.topic_id, item.partition), []), item.start, item.end)
+        own = SegmentTable()
+        for entry in receipt.segments:
+            key = (entry.topic_id, entry.partition)
+            where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
+            if entry.epoch != epoch:
+                return f"{where} was written at epoch {entry.epoch}, not {epoch}"
+            if _without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
+                return f"{where} does not begin inside the receipt's coverage"
+            for table in (self._state.segments, self._accepted.segments, own):
+                other = table.overlapping(entry)
+                if other is not None:
+                    return f"{where} overlaps segment [{other.base_offset}, {other.next_offset})"
+            try:
+                own.add(entry)
+            except ValueError as error:
+                return f"{where}: {error}"
+        return None
+
+
+def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
+    """Records and bytes."""
+    if isinstance(segments, SegmentBatch):
+        return segments.sums()
+    return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
+
+
 def add_range(ranges: list[Range], start: int, end: int) -> None:
     """Add [start, end) to merged sorted ranges; touching and overlapping ones become one."""
     if ranges and ranges[-1][1] == start:
@@ -443,27 +423,25 @@ def add_range(ranges: list[Range], start: int, end: int) -> None:
     ranges[first:last] = [(start, end)]
 
 
-def _overlaps(ranges: Sequence[Range], start: int, end: int) -> bool:
-    return any(low < end and start < high for low, high in ranges)
-
-
-def _overlapping(entries: Sequence[SegmentEntry], entry: SegmentEntry) -> SegmentEntry | None:
-    """A neighbour in entries sorted by base offset that shares an offset with `entry`."""
-    at = bisect_left(entries, entry.base_offset, key=_base_offset)
-    if at < len(entries) and entries[at].base_offset < entry.next_offset:
-        return entries[at]
-    if at and entries[at - 1].next_offset > entry.base_offset:
-        return entries[at - 1]
-    return None
+def _without(start: int, end: int, ranges: Sequence[Range]) -> list[Range]:
+    """The parts of [start, end) that lie in none of these merged sorted ranges."""
+    left: list[Range] = []
+    at = start
+    for index in range(bisect_right(ranges, start, key=_end), len(ranges)):
+        low, high = ranges[index]
+        if low >= end:
+            break
+        if low > at:
+            left.append((at, low))
+        at = high
+    if at < end:
+        left.append((at, end))
+    return left
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:
     if not 0 <= start < end or partition < 0:
         raise ValueError(f"topic id {topic_id} partition {partition}: [{start}, {end}) is not a range of offsets")
-
-
-def _base_offset(entry: SegmentEntry) -> int:
-    return entry.base_offset
 
 
 def _start(gap: Gap) -> int:

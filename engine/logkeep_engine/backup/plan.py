@@ -280,11 +280,7 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
     for number, chunk in enumerate(plan.chunks):
         key = (chunk.topic_id, chunk.partition)
         for start, end in state.uncovered(*key, chunk.start, chunk.end):
-            reach = [
-                entry.next_offset
-                for entry in state.segments.get(key, ())
-                if entry.base_offset < start < entry.next_offset
-            ]
+            before = state.last_before(*key, start)
             yield Piece(
                 number=number,
                 topic=chunk.topic,
@@ -294,7 +290,7 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
                 end=end,
                 leader=chunk.leader,
                 bytes=chunk.bytes * (end - start) // (chunk.end - chunk.start),
-                done_below=max(reach, default=0),
+                done_below=before.next_offset if before is not None and before.next_offset > start else 0,
             )
 
 

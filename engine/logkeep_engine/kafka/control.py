@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     ConsumerGroupType,
     IsolationLevel,
     KafkaError,
@@ -39,6 +38,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from logkeep_engine import collector
 from logkeep_engine.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -50,12 +50,12 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.positions import Position, committed_positions
 
 T = TypeVar("T")
 
 _TOPICS_A_REQUEST = 500
-_PARTITIONS_A_REQUEST = 5_000
-_GROUPS_AT_ONCE = 50
+_PARTITIONS_A_REQUEST = 1_000  # librdkafka's time is the square of it
 _RETRY_PAUSE = 0.3
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -207,7 +207,8 @@ class ControlPlane:
         """All topics this user may describe, by name."""
         self._connect()
         try:
-            names = sorted(self._admin.list_topics(timeout=self._timeout).topics)
+            with collector.paused():
+                names = sorted(self._admin.list_topics(timeout=self._timeout).topics)
         except KafkaException as error:
             raise self._error(error, "list topics") from error
         found = self._describe(names)
@@ -220,13 +221,14 @@ class ControlPlane:
     def _describe(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         self._connect()
         found: dict[str, TopicInfo] = {}
-        for part in _parts(names, _TOPICS_A_REQUEST):
-            answers = self._each(
-                lambda wanted: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout),
-                part,
-                lambda name: f"describe topic {name!r}",
-            )
-            found |= {name: _topic_info(answer) for name, answer in answers.items()}
+        with collector.paused():
+            for part in _parts(names, _TOPICS_A_REQUEST):
+                answers = self._each(
+                    lambda wanted: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout),
+                    part,
+                    lambda name: f"describe topic {name!r}",
+                )
+                found |= {name: _topic_info(answer) for name, answer in answers.items()}
         return found
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -374,15 +376,16 @@ class ControlPlane:
     ) -> dict[tuple[str, int], int]:
         self._connect()
         found: dict[tuple[str, int], int] = {}
-        for part in _parts(sorted(set(partitions)), _PARTITIONS_A_REQUEST):
-            answers = self._each(
-                lambda wanted: self._admin.list_offsets(
-                    dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=self._timeout
-                ),
-                [TopicPartition(topic, partition) for topic, partition in part],
-                lambda where: f"list offsets of topic {where.topic!r} partition {where.partition} (ACL DESCRIBE)",
-            )
-            found |= {(where.topic, where.partition): answer.offset for where, answer in answers.items()}
+        with collector.paused():
+            for part in _parts(sorted(set(partitions)), _PARTITIONS_A_REQUEST):
+                answers = self._each(
+                    lambda wanted: self._admin.list_offsets(
+                        dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=self._timeout
+                    ),
+                    [TopicPartition(topic, partition) for topic, partition in part],
+                    lambda where: f"list offsets of topic {where.topic!r} partition {where.partition} (ACL DESCRIBE)",
+                )
+                found |= {(where.topic, where.partition): answer.offset for where, answer in answers.items()}
         return found
 
     def partition_bytes(self, topics: Iterable[TopicInfo]) -> dict[tuple[str, int], int]:
@@ -401,9 +404,7 @@ class ControlPlane:
                 answers = await asyncio.gather(*(client.replica_bytes(*item) for item in by_leader.items()))
             return {where: size for answer in answers for where, size in answer.items()}
 
-        # librdkafka has no DescribeLogDirs. A thread of its own, since the caller may be inside an event loop.
-        with ThreadPoolExecutor(1) as executor:
-            return executor.submit(asyncio.run, ask()).result()
+        return _in_a_loop(ask())  # librdkafka has no DescribeLogDirs
 
     # ---- groups
 
@@ -429,30 +430,44 @@ class ControlPlane:
     def group_offsets(self, group_ids: Iterable[str]) -> GroupOffsets:
         """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
         self._connect()
-        offsets: list[GroupOffset] = []
-        notes: list[str] = []
-        for part in _parts(sorted(set(group_ids)), _GROUPS_AT_ONCE):
-            answers = self._each(
-                self._ask_group_offsets,
-                part,
-                lambda group: (
-                    f"read the offsets of consumer group {group!r} (ACL DESCRIBE on the group and its topics)"
-                ),
-                absent=_NO_SUCH_GROUP,
-            )
-            for group in part:
-                found = _group_offsets(group, answers[group].topic_partitions) if group in answers else []
-                if not found:
-                    notes.append(f"Consumer group {group!r} vanished or has no committed offsets.")
-                offsets += found
-        return GroupOffsets(tuple(offsets), tuple(notes))
+        groups = sorted(set(group_ids))
+        found = self._positions(groups)
+        notes = tuple(
+            f"Consumer group {group!r} vanished or has no committed offsets."
+            for group in groups
+            if not found.get(group)
+        )
+        return GroupOffsets(tuple(item for group in groups for item in found.get(group, ())), notes)
 
-    def _ask_group_offsets(self, groups: Sequence[str]) -> dict[str, Future[Any]]:
-        futures: dict[str, Future[Any]] = {}
-        for group in groups:  # librdkafka takes one group a call
-            request = [ConsumerGroupTopicPartitions(group)]
-            futures |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
-        return futures
+    def _positions(self, groups: Sequence[str]) -> dict[str, list[GroupOffset]]:
+        """By group, sorted; without groups that vanished."""
+        deadline = time.monotonic() + self._timeout
+        found: dict[str, list[GroupOffset]] = {}
+        left = list(groups)
+        while left:
+            answers = _in_a_loop(committed_positions(self._connection, left))
+            again: list[str] = []
+            for group in left:
+                answer = answers[group]
+                if answer.code == KafkaError.NO_ERROR:
+                    found[group] = sorted(
+                        (
+                            GroupOffset(
+                                group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata
+                            )
+                            for item in answer.positions
+                        ),
+                        key=lambda item: (item.topic, item.partition),
+                    )
+                elif answer.code in _UNREACHABLE and time.monotonic() <= deadline:
+                    again.append(group)
+                elif answer.code not in _NO_SUCH_GROUP:
+                    what = f"read the offsets of consumer group {group!r} (ACL DESCRIBE on the group and its topics)"
+                    raise self._error(KafkaException(KafkaError(answer.code)), what)
+            left = again
+            if left:
+                time.sleep(_RETRY_PAUSE)
+        return found
 
     # ---- asking
 
@@ -592,20 +607,18 @@ def _source(entry: ConfigEntry) -> ConfigSource:
     return ConfigSource(entry.source)
 
 
-def _group_offsets(group: str, positions: Iterable[Any]) -> list[GroupOffset]:
+def _group_offsets(group: str, positions: Iterable[Position]) -> list[GroupOffset]:
     found = [
-        GroupOffset(
-            group,
-            position.topic,
-            position.partition,
-            position.offset,
-            -1 if position.leader_epoch is None else position.leader_epoch,
-            position.metadata or "",
-        )
-        for position in positions
-        if position.offset >= 0 and position.error is None
+        GroupOffset(group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
+        for item in positions
     ]
     return sorted(found, key=lambda item: (item.topic, item.partition))
+
+
+def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Its result, in an event loop and thread of its own: the caller may be inside a loop."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()
 
 
 def _parts(items: Iterable[T], most: int) -> Iterator[list[T]]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, Receipt, SegmentEntry, add_range
+from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, Receipt, ReceiptCheck, SegmentEntry, add_range
 from tests.unit.archive.build import ORDERS
 
 ID = ORDERS.topic_id
@@ -124,3 +124,50 @@ def test_facts_check_themselves() -> None:
             Coverage(ID, 0, start, end)
     with pytest.raises(ValueError, match=r"offsets \[5, 5\)"):
         entry(5, 5)
+
+
+def test_what_is_left_of_a_range_is_what_a_set_of_offsets_leaves() -> None:
+    rng = random.Random(5)
+    for _ in range(300):
+        known, settled = ArchiveState(), set[int]()
+        for _ in range(rng.randrange(10)):
+            start = rng.randrange(40)
+            end = start + rng.randrange(1, 6)
+            if settled.isdisjoint(range(start, end)):
+                lost = rng.random() < 0.5
+                known.add_facts(
+                    (), () if lost else [Coverage(ID, 0, start, end)], (), [Gap(ID, 0, start, end, "x")] if lost else ()
+                )
+                settled |= set(range(start, end))
+        start = rng.randrange(40)
+        end = start + rng.randrange(1, 10)
+        left = known.uncovered(ID, 0, start, end)
+        assert [offset for low, high in left for offset in range(low, high)] == sorted({*range(start, end)} - settled)
+        assert all(one[1] < other[0] for one, other in pairwise(left))
+        lost_there = [gap for gap in known.gaps.get((ID, 0), ()) if gap.start < end and start < gap.end]
+        assert known.lost(ID, 0, start, end) == lost_there
+
+
+def test_the_segment_before_an_offset_is_found() -> None:
+    known = state((10, 20), (20, 33), (40, 50))
+    bases = [
+        None if (found := known.last_before(ID, 0, at)) is None else found.base_offset for at in (10, 11, 20, 40, 99)
+    ]
+    assert bases == [None, 10, 10, 20, 40]
+    assert known.last_before(ID, 1, 99) is None
+
+
+def test_receipts_are_checked_as_if_those_before_were_committed() -> None:
+    known = state((10, 20))
+    check = ReceiptCheck(known, ())
+    first = Receipt((Coverage(ID, 0, 20, 30),), (entry(20, 33),))
+    assert (check.holds(first), check.why_not(first, 1)) == (False, None)
+    check.add(first)
+    assert check.holds(Receipt((Coverage(ID, 0, 15, 25),)))
+    assert check.why_not(Receipt((Coverage(ID, 0, 25, 35),)), 1) is not None
+    assert "32 overlaps segment [20, 33)" in str(
+        check.why_not(Receipt((Coverage(ID, 0, 30, 40),), (entry(32, 40),)), 1)
+    )
+    assert known.same_facts(state((10, 20)))
+    other = ReceiptCheck(ArchiveState(), [ORDERS])
+    assert other.why_not(first, 1) is None

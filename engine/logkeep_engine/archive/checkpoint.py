@@ -1,0 +1,179 @@
+"""Checkpoints as bytes: the fold of commits 0..n, so that a reader need not read them all. No I/O.
+
+A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | zstd -d` shows their content):
+
+    {"format":1,"archiveId":…,"commit":40,"epoch":3,"layout":2,"frames":[<compressed bytes of each>],"sha256":…}
+    frame 0        {"epoch":…,"topics":[…],"groups":{…},"runs":{…},"rowLayout":"<9q…","rowColumns":[…],"partitions":<n>}
+    other frames   [[topicId,partition,[[start,end],…],[[start,end,reason],…],<segments>],…] and a line feed, then the
+                   rows of their segments, in this order, packed as `packed` says
+
+`sha256` is that of all frames. Frames are made and read one after another, so neither side holds the state a second
+time. Layout 1, without the two keys, is one frame of JSON with a row of JSON for each segment; it is read, not written.
+Versions that know only layout 1 refuse layout 2 for its unknown keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import cramjam
+
+from logkeep_engine.archive import packed, wire
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition
+from logkeep_engine.errors import ArchiveMismatch
+
+LAYOUT = 2
+FRAME_BYTES = 1 << 20  # of content, before a partition that does not fit any more: keeps both sides' memory small
+
+_HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
+_BODY_KEYS = {"epoch", "topics", "groups", "runs"}
+
+
+def dump(state: ArchiveState, archive_id: str) -> bytes:
+    """The state as of `state.commit`."""
+    frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state)]
+    hashed = hashlib.sha256()
+    for frame in frames:
+        hashed.update(frame)
+    head = {
+        "format": wire.FORMAT,
+        "archiveId": archive_id,
+        "commit": state.commit,
+        "epoch": state.epoch,
+        "layout": LAYOUT,
+        "frames": [len(frame) for frame in frames],
+        "sha256": hashed.hexdigest(),
+    }
+    return b"".join([wire.dumps(head), b"\n", *frames])
+
+
+def _contents(state: ArchiveState) -> Iterator[bytes]:
+    keys = state.partitions()
+    yield wire.dumps(
+        {
+            "epoch": state.epoch,
+            "topics": [wire.topic_out(topic) for topic in state.topics.values()],
+            "groups": wire.table_of(wire.GROUP_COLUMNS, map(wire.group_row, state.groups)),
+            "runs": wire.table_of(wire.RUN_COLUMNS, map(wire.run_row, state.runs.values())),
+            "rowLayout": packed.LAYOUT,
+            "rowColumns": list(packed.COLUMNS),
+            "partitions": len(keys),
+        }
+    )
+    index: list[list[Any]] = []
+    rows = bytearray()
+    for key in keys:
+        own = state.segments.rows(key)
+        if index and len(rows) + len(own) > FRAME_BYTES:
+            yield wire.dumps(index) + b"\n" + rows
+            index, rows = [], bytearray()
+        index.append([*key, *_ranges(state, key), len(own) // packed.ROW_BYTES])
+        rows += own
+    if index:
+        yield wire.dumps(index) + b"\n" + rows
+
+
+def _ranges(state: ArchiveState, key: Partition) -> tuple[Any, Any]:
+    return state.coverage.get(key, []), [[gap.start, gap.end, gap.reason] for gap in state.gaps.get(key, ())]
+
+
+def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
+    """(archive id, state) of a checkpoint; `name` is the object's, for messages.
+
+    Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered.
+    """
+    end = data.find(b"\n")
+    head = wire.parse(data[: end if end >= 0 else len(data)], name)
+    layout = head.get("layout", 1)
+    if layout not in (1, LAYOUT):
+        raise ArchiveMismatch(
+            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 and {LAYOUT}.", hint=wire.NEWER
+        )
+    wire.know(head, _HEAD_KEYS if layout == 1 else _HEAD_KEYS | {"layout", "frames"}, name)
+    body = memoryview(data)[end + 1 :] if end >= 0 else memoryview(b"")
+    if hashlib.sha256(body).hexdigest() != head.get("sha256"):
+        raise wire.damaged(name, "its SHA-256 does not fit its content")
+
+    def build() -> tuple[str, ArchiveState]:
+        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], name)
+        state.commit = head["commit"]
+        return head["archiveId"], state
+
+    return wire.building(build, name)
+
+
+def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveState:
+    contents = _frames(body, lengths)
+    first = json.loads(next(contents, b""))
+    wire.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions"}, name)
+    if (first["rowLayout"], first["rowColumns"]) != (packed.LAYOUT, list(packed.COLUMNS)):
+        raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=wire.NEWER)
+    state = _load_body(first, name)
+    # Ids of the topics once, not once a partition.
+    ids = {topic_id: topic_id for topic_id in state.topics}
+    partitions = 0
+    for content in contents:
+        cut = content.index(b"\n")
+        rows = memoryview(content)[cut + 1 :]
+        at = 0
+        for topic_id, partition, coverage, gaps, segments in json.loads(content[:cut]):
+            key = (ids.setdefault(topic_id, topic_id), partition)
+            _add_ranges(state, key, coverage, gaps)
+            if segments:
+                state.segments.set_rows(key, rows[at : at + segments * packed.ROW_BYTES])
+            at += segments * packed.ROW_BYTES
+            partitions += 1
+        if at != len(rows):
+            raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")
+    if partitions != first["partitions"]:
+        raise ValueError(f"{partitions} partitions where {first['partitions']} are announced")
+    return state
+
+
+def _frames(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
+    at = 0
+    for length in lengths:
+        yield bytes(cramjam.zstd.decompress(body[at : at + length]))
+        at += length
+    if at != len(body):
+        raise ValueError(f"{len(body)} bytes of frames where {at} are announced")
+
+
+def _load_rows(body: memoryview, name: str) -> ArchiveState:
+    """Layout 1."""
+    document = json.loads(bytes(cramjam.zstd.decompress(body)))
+    wire.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
+    if document.get("segmentColumns") not in (wire.segment_columns(False), wire.segment_columns(True)):
+        raise ArchiveMismatch(f"{name}: unknown columns {document.get('segmentColumns')}.", hint=wire.NEWER)
+    state = _load_body(document, name)
+    for topic_id, partition, coverage, gaps, segments in document["partitions"]:
+        _add_ranges(state, (topic_id, partition), coverage, gaps)
+        for row in segments:
+            state.segments.add_row((topic_id, partition), wire.packed_segment(*row))
+    return state
+
+
+def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
+    state = ArchiveState()
+    state.epoch = document["epoch"]
+    for topic in map(wire.topic_in, document["topics"]):
+        state.topics[topic.topic_id] = topic
+    state.groups = tuple(GroupEntry(*row) for row in wire.rows_of(document, "groups", wire.GROUP_COLUMNS, name))
+    for row in wire.rows_of(document, "runs", wire.RUN_COLUMNS, name):
+        run = wire.run_in(*row)
+        state.runs[run.run_id] = run
+    return state
+
+
+def _add_ranges(
+    state: ArchiveState, key: Partition, coverage: Iterable[tuple[int, int]], gaps: Iterable[tuple[int, int, str]]
+) -> None:
+    ranges = [(start, end) for start, end in coverage]
+    if ranges:
+        state.coverage[key] = ranges
+    lost = [Gap(*key, start, end, reason) for start, end, reason in gaps]
+    if lost:
+        state.gaps[key] = lost

@@ -1,0 +1,66 @@
+"""Positions of groups through the control plane, from brokers that have metadata only: many of them, and errors."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.simulated_cluster import Shape, SimulatedCluster
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.control import ControlPlane
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[ControlPlane]:
+    with SimulatedCluster(Shape(topics=30, partitions=400, groups=60, group_topics=2)) as bootstrap:
+        yield ControlPlane(Connection(bootstrap))
+
+
+def test_all_positions_of_more_groups_than_are_asked_at_once_are_read(simulated: ControlPlane) -> None:
+    groups = simulated.groups()
+    found = simulated.group_offsets(groups)
+    assert (len(groups), len(found.offsets), found.notes) == (60, 60 * 2 * 400, ())
+    first = [item for item in found.offsets if item.group_id == "group-001"]
+    assert [item.topic for item in (first[0], first[-1])] == ["topic-000002", "topic-000003"]
+    assert [item.partition for item in first[:400]] == list(range(400))
+    assert (first[0].offset, first[0].leader_epoch, first[0].metadata) == (0, 7, "")
+
+
+def test_topics_offsets_and_sizes_of_more_partitions_than_fit_a_request_are_read(simulated: ControlPlane) -> None:
+    topics = simulated.topics()
+    partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions]
+    assert len(partitions) == 12_000
+    assert simulated.earliest_offsets(partitions) == dict.fromkeys(partitions, 0)
+    ends = simulated.last_stable_offsets(partitions)
+    assert ends.keys() == set(partitions)
+    assert simulated.partition_bytes(topics) == {where: end * 300 for where, end in ends.items()}
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "what"),
+    [
+        (
+            30,
+            BrokerRefused,
+            "The broker does not let this user read the offsets of consumer group 'group-000' "
+            r"\(ACL DESCRIBE on the group and its topics\): GROUP_AUTHORIZATION_FAILED",
+        ),
+        (16, BrokerUnavailable, "Cannot read the offsets of consumer group 'group-000' .*: no answer from 127.0.0.1:"),
+        (42, BrokerRefused, "Cannot read the offsets of consumer group 'group-000' .*: INVALID_REQUEST"),
+    ],
+)
+def test_a_coordinator_that_does_not_answer_is_an_error_that_names_the_group(
+    code: int, error: type[LogkeepError], what: str
+) -> None:
+    with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(code,))) as bootstrap:
+        control = ControlPlane(Connection(bootstrap), timeout=1)
+        with pytest.raises(error, match=what):
+            control.group_offsets(control.groups())
+
+
+def test_a_group_that_vanished_is_noted() -> None:
+    with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(69,))) as bootstrap:
+        control = ControlPlane(Connection(bootstrap))
+        found = control.group_offsets(control.groups())
+    assert [item.group_id for item in found.offsets] == ["group-001"]
+    assert found.notes == ("Consumer group 'group-000' vanished or has no committed offsets.",)
