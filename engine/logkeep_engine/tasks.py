@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from logkeep_engine.limits import NO_LIMITS, RunLimits, Throttle
+
 W = TypeVar("W")
 R = TypeVar("R")
 
@@ -39,6 +41,10 @@ class TaskContext(Protocol):
     def attempt(self) -> int:
         """0 for the first attempt of this work item in this run, then rising; never used twice."""
 
+    @property
+    def throttle(self) -> Throttle:
+        """What the task asks before it moves bytes from or to Kafka. Belongs to one event loop."""
+
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
         """Tell the driver how far the task has come: best effort, about once a second. Never raises, never waits for
         long.
@@ -54,8 +60,11 @@ class TaskRunner(Protocol):
         function: Callable[[W, TaskContext], R],
         on_result: Callable[[int, R], None],
         on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
         """Run `function(work[i], context)` for every i and return when all are done.
+
+        `limits` hold for all tasks together, through `TaskContext.throttle`, and over several calls with the same ones.
 
         `function`, work items and results travel by pickle: no secrets in them. `on_result(i, result)` and `on_update`
         are called in the thread that called `run`, while other tasks still run, and `on_result` once for each i.

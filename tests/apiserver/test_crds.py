@@ -45,6 +45,11 @@ REFUSED = [
     ({"topics": {"include": ["a"], "excluded": ["b"]}}, ".spec.topics.excluded: field not declared in schema"),
     ({"onDataLoss": "Ignore"}, 'Unsupported value: "Ignore"'),
     ({"segment": {"maxBytes": "1.5Gi"}}, "spec.segment.maxBytes"),
+    ({"segment": {"compression": "Gzip"}}, 'Unsupported value: "Gzip"'),
+    ({"limits": {"bytesPerSecond": "63Ki"}}, "bytesPerSecond must be at least 64Ki"),
+    ({"limits": {"bytesPerSecond": "fast"}}, "spec.limits.bytesPerSecond"),
+    ({"limits": {"readersPerBroker": 0}}, "should be greater than or equal to 1"),
+    ({"limits": {"readersPerBroker": 1001}}, "should be less than or equal to 1000"),
     ({"spark": {"executor": {"instances": 0}}}, "should be greater than or equal to 1"),
 ]
 
@@ -60,7 +65,8 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert namespace.apply("KafkaBackup", "b", backup_spec()).returncode == 0
     assert namespace.apply("KafkaRestore", "r", restore_spec()).returncode == 0
     backup, restore = namespace.get("kbak", "b")["spec"], namespace.get("krst", "r")["spec"]
-    assert backup["segment"] == {"maxBytes": "128Mi"}
+    assert backup["segment"] == {"maxBytes": "128Mi", "compression": "Passthrough"}
+    assert backup["limits"] == {"readersPerBroker": 16}
     assert parse_backup(backup) == parse_backup(backup_spec())
     assert parse_restore(restore) == parse_restore(restore_spec())
     assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup
@@ -90,7 +96,16 @@ def test_the_place_of_an_archive_cannot_be_changed(namespace: Namespace) -> None
 def test_a_restore_cannot_be_changed(namespace: Namespace, before: dict[str, Any], after: dict[str, Any]) -> None:
     namespace.apply("KafkaRestore", "r", restore_spec(**before))
     answer = namespace.apply("KafkaRestore", "r", restore_spec(**after))
-    assert "the spec of a KafkaRestore cannot be changed, except suspend" in answer.stderr
+    assert "the spec of a KafkaRestore cannot be changed, except suspend and limits" in answer.stderr
+
+
+def test_the_limits_of_a_restore_can_be_changed(namespace: Namespace) -> None:
+    for rate in ("50Mi", "64Ki", "1G"):
+        answer = namespace.apply("KafkaRestore", "r", restore_spec(limits={"bytesPerSecond": rate}))
+        assert answer.returncode == 0, answer.stderr
+    assert namespace.apply("KafkaRestore", "r", restore_spec()).returncode == 0
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(limits={"bytesPerSecond": "1k"}))
+    assert "bytesPerSecond must be at least 64Ki" in answer.stderr
 
 
 def test_a_restore_can_be_suspended_and_resumed(namespace: Namespace) -> None:
@@ -107,3 +122,4 @@ def test_a_restore_has_one_source(namespace: Namespace, source: dict[str, Any]) 
 
 def test_kubectl_explains_the_fields(namespace: Namespace) -> None:
     assert "file:///path on a volume" in namespace.kubectl("explain", "kafkabackup.spec.storage.uri").stdout
+    assert "all executors together" in namespace.kubectl("explain", "kafkabackup.spec.limits.bytesPerSecond").stdout

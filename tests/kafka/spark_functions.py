@@ -1,5 +1,6 @@
 """Functions that tests of the task runner send to Python workers."""
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -50,4 +51,18 @@ def reports(item: int, context: TaskContext) -> int:
     for at in range(1, 4):
         context.report([PartitionUpdate("orders", item, item, at, at * 10, at * 100)])
         time.sleep(0.1)
+    return item
+
+
+def paced(item: int, context: TaskContext) -> int:
+    """Moves `item` bytes as the run's limits let it; an odd number of bytes kills its first worker half-way."""
+
+    async def move() -> None:
+        async with context.throttle.reading(1):
+            await context.throttle.pace(item // 2)
+            if item % 2 and context.attempt == 0:
+                os._exit(3)
+            await context.throttle.pace(item - item // 2)
+
+    asyncio.run(move())
     return item

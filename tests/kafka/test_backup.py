@@ -23,6 +23,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import CallbackSink
@@ -272,9 +273,10 @@ class Meanwhile:
         function: Callable[[W, TaskContext], R],
         on_result: Callable[[int, R], None],
         on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
         results: list[tuple[int, R]] = []
-        self.runner.run(work, function, lambda index, result: results.append((index, result)), on_update)
+        self.runner.run(work, function, lambda index, result: results.append((index, result)), on_update, limits)
         self.act()
         for index, result in results:
             on_result(index, self.change(result))
@@ -401,6 +403,7 @@ class Alone:
     """A task's context outside of Spark."""
 
     attempt: int = 0
+    throttle: Throttle = UNLIMITED
 
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
         """Nobody listens."""

@@ -9,7 +9,10 @@ import pytest
 from pyspark import SparkContext
 
 from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
-from logkeep_engine.spark.runner import SparkRunner, _Context, _Listener
+from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.spark.link import Door, TaskLink
+from logkeep_engine.spark.listener import Listener
+from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.spark.session import kubernetes_conf, master_conf
 from logkeep_engine.tasks import PartitionUpdate
 from tests.kafka import spark_functions as functions
@@ -99,17 +102,29 @@ def test_progress_arrives_while_tasks_run(runner: SparkRunner) -> None:
     assert len(updates) == 6
 
 
+def test_limits_hold_over_all_tasks_and_jobs_also_when_workers_die(runner: SparkRunner) -> None:
+    rate, work = 2_000_000, [1_000_000, 500_001, 500_000, 10_000]
+    results: list[int] = []
+    started = time.monotonic()
+    for _ in range(2):
+        runner.run(work, functions.paced, lambda _, value: results.append(value), ignore, RunLimits(rate, 1))
+    seconds = time.monotonic() - started
+    assert sorted(results) == sorted(2 * work)
+    assert seconds > 2 * sum(work) / rate
+    assert seconds < 30, "what the dead workers held came back"
+
+
 def test_listener_takes_no_line_without_the_token() -> None:
     updates: list[PartitionUpdate] = []
-    with _Listener("127.0.0.1", updates.append) as listener:
+    with Listener("127.0.0.1", updates.append) as listener:
         for first in (b"wrong\n", b"", b"\xff\xfe\n"):
             with socket.create_connection(listener.address, timeout=5) as connection:
-                connection.sendall(first + b'["orders", 0, 0, 1, 1, 1]\n')
+                connection.sendall(first + b'["progress", "orders", 0, 0, 1, 1, 1]\n')
                 connection.settimeout(5)
                 connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(ConnectionResetError):
                     assert connection.recv(1) == b""
-        context = _Context(0, listener.address, listener.token)
+        context = TaskLink(0, Door(listener.address, listener.token, NO_LIMITS, 1))
         context.report([PartitionUpdate("orders", 0, 0, 1, 1, 1)])
         until = time.monotonic() + 5
         while not updates and time.monotonic() < until:
@@ -121,7 +136,7 @@ def test_listener_takes_no_line_without_the_token() -> None:
 def test_task_without_a_listener_goes_on_silently() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-    context = _Context(0, address, "token")
+    context = TaskLink(0, Door(address, "token", NO_LIMITS, 1))
     started = time.monotonic()
     for at in range(100):
         context.report([PartitionUpdate("orders", 0, 0, at, 1, 1)])

@@ -17,6 +17,7 @@ from functools import partial
 
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Receipt
+from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.plan import (
     REASON_DELETED,
     REASON_RECREATED,
@@ -43,6 +44,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
@@ -112,7 +114,7 @@ class _Run:
         self._reporter.phase("Planning")
         storage = open_storage(self._spec.storage, self._environ)
         storage.check()
-        connection = connection_from(self._spec.cluster, self._environ)
+        connection = self._connection()
         with ControlPlane(connection) as control:
             self._archive = Archive.create_or_open(storage, control.cluster_id())
             writer = self._writer = self._archive.begin_run(self._request.run_id)
@@ -184,6 +186,7 @@ class _Run:
             state=state,
             groups=groups,
         )
+        plan = balance(plan, self._slots, self._connection())
         log.info(
             "planned %d chunks of %d topics in %.1f s: %d of %d partitions have nothing new",
             len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
@@ -208,9 +211,9 @@ class _Run:
     def _archive_pieces(
         self, storage: Storage, connection: Connection, control: ControlPlane, writer: Writer, pieces: Sequence[Piece]
     ) -> None:
-        executor = self._spec.spark.executor
-        setting = Setting(connection, storage, writer.epoch, self._spec.segment.max_bytes_int)
-        work = pack(pieces, executor.instances * executor.cores)
+        segment = self._spec.segment
+        setting = Setting(connection, storage, writer.epoch, segment.max_bytes_int, segment.compression)
+        work = pack(pieces, self._slots)
         committer = _Committer(writer, control, self._plan_topics())
         left = {piece.number: 0 for piece in pieces}
         for piece in pieces:
@@ -237,13 +240,26 @@ class _Run:
 
         log.info("archiving %d chunks in %d tasks", len(pieces), len(work))
         try:
-            self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update)
+            self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update, self._limits())
         except ArchiveFenced:
             raise
         except (Exception, KeyboardInterrupt):
             committer.commit_quietly()  # what other tasks have done need not be done again
             raise
         committer.commit()
+
+    @property
+    def _slots(self) -> int:
+        """Tasks that run at once, as the spec has it."""
+        executor = self._spec.spark.executor
+        return executor.instances * executor.cores
+
+    def _connection(self) -> Connection:
+        return connection_from(self._spec.cluster, self._environ)
+
+    def _limits(self) -> RunLimits:
+        limits = self._spec.limits
+        return RunLimits(limits.bytes_per_second_int, limits.readers_per_broker)
 
     def _plan_topics(self) -> dict[str, str]:
         return self._plan.topic_names if self._plan is not None else {}
@@ -274,9 +290,8 @@ class _Run:
             (gap.topic_id, gap.partition, gap.start): gap for gap in (*plan.gaps, *plan.diverged)
         }
         for chunk in plan.chunks:
-            for gap in writer.state.gaps.get((chunk.topic_id, chunk.partition), ()):
-                if gap.start < chunk.end and chunk.start < gap.end:
-                    gaps[gap.topic_id, gap.partition, gap.start] = gap
+            for gap in writer.state.lost(chunk.topic_id, chunk.partition, chunk.start, chunk.end):
+                gaps[gap.topic_id, gap.partition, gap.start] = gap
         facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
         return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
 

@@ -8,6 +8,7 @@ offset that retention chose), the records before that are gone for every consume
 them.
 
 Memory: per partition one fetch in work, one in flight, and the storage's writer; at most CONCURRENT partitions at once.
+Their fetches together are FETCH_BYTES: it is the same for one partition and for many, and whatever their size.
 """
 
 from __future__ import annotations
@@ -20,26 +21,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.log_writer import LogWriter, log_writer
 from logkeep_engine.archive.model import Coverage, Gap, Receipt, SegmentEntry
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
+from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.log.batch import BatchHeader, Codec, check_crc, parse_header, seal, walk
+from logkeep_engine.limits import Throttle
+from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, walk_checked
 from logkeep_engine.log.records import ControlType, control_type, decode, encode
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
-from logkeep_engine.storage import ObjectWriter, Storage
+from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES = 8 << 20
+FETCH_BYTES = 16 << 20  # asked for at once by all streams of a task together: enough for a broker 5 ms away
 CONCURRENT = 4
 CONCURRENT_SMALL = 16
 SMALL_BYTES = 1 << 20
 REPORT_SECONDS = 1.0
 SEQUENCE_MODULUS = 2**31
 
+_OVERHEAD = 12  # bytes of a batch that its length does not count
+_LAST_CODEC = max(Codec)
+_RUN = 4096  # batches that are handed on at once: their headers take more memory than tiny batches themselves
 _ATTRIBUTES_AT = 22  # the low byte
 _APPEND_TIME = 0x08
 _CODEC_MASK = 0x07
@@ -67,6 +74,7 @@ class Setting:
     storage: Storage
     epoch: int
     segment_bytes: int
+    compression: Compression = Compression.PASSTHROUGH
 
 
 def archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
@@ -82,6 +90,8 @@ async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: Ta
     small = all(0 < piece.bytes <= SMALL_BYTES for piece in pieces)  # 0: not known
     concurrent = CONCURRENT_SMALL if small else CONCURRENT
     gate = asyncio.Semaphore(concurrent)
+    streams = max(1, min(concurrent, len(pieces)))
+    portion = context.throttle.portion(FETCH_BYTES // streams, streams)
     writers = [ChunkWriter(setting, piece, context.attempt) for piece in pieces]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
@@ -89,8 +99,8 @@ async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: Ta
         async with RawClient(setting.connection) as client:
 
             async def one(writer: ChunkWriter) -> PieceDone:
-                async with gate:
-                    return await _archive(client, writer)
+                async with gate, context.throttle.reading(writer.piece.leader):
+                    return await _archive(client, writer, context.throttle, portion)
 
             reporting = asyncio.create_task(_report(writers, context))
             tasks = [asyncio.create_task(one(writer)) for writer in writers]
@@ -120,18 +130,26 @@ async def _report(writers: Sequence[ChunkWriter], context: TaskContext) -> None:
             await asyncio.to_thread(context.report, updates)
 
 
-async def _archive(client: RawClient, writer: ChunkWriter) -> PieceDone:
+async def _archive(client: RawClient, writer: ChunkWriter, throttle: Throttle, portion: int) -> PieceDone:
     piece = writer.piece
     damaged_at = -1
     by_name = False
     while writer.at < piece.end:
         try:
             stream = client.stream(
-                piece.topic, piece.partition, writer.at, piece.end, max_bytes=FETCH_BYTES, topic_id=piece.topic_id
+                piece.topic,
+                piece.partition,
+                writer.at,
+                piece.end,
+                max_bytes=portion,
+                topic_id=piece.topic_id,
+                sparing=throttle.limited,
             )
             async for fetched in stream:
                 by_name = by_name or not fetched.by_id
+                await throttle.pace(len(fetched.data))
                 await asyncio.to_thread(writer.absorb, fetched.data, fetched.aborted, fetched.log_start_offset)
+                fetched.release()
             await asyncio.to_thread(writer.reach_end)
         except OffsetOutOfRange as error:
             if error.log_start > writer.at:
@@ -199,35 +217,52 @@ class ChunkWriter:
 
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
         self._transactions.expect(aborted)
+        # Millions of tiny batches pass here: fields by number, and what stays the same for a run in local names.
         run: list[tuple[int, BatchHeader]] = []
-        end = self.piece.end
-        limit = self._setting.segment_bytes
+        at = self.at
+        room, end_offset = self._room()
         try:
-            for position, header in walk(data):
-                base = header.base_offset
-                if base >= end:
-                    break
-                check_crc(data, position, header)
-                if base < self.at:
+            for position, header in walk_checked(data, self.piece.end):
+                base = header[0]
+                if base < at:
                     self._flush(data, run)
+                    self.at = at
                     self._overlapping(data, position, header, log_start)
+                    at = self.at
+                    room, end_offset = self._room()
                     continue
-                if header.attributes & _CODEC_MASK > max(Codec):
-                    codec = header.attributes & _CODEC_MASK
+                attributes = header[5]
+                if attributes & _CODEC_MASK > _LAST_CODEC:
+                    codec = attributes & _CODEC_MASK
                     raise CorruptBatch(f"The batch at offset {base} has a codec that does not exist: {codec}.")
-                segment = self._segment
-                if segment is not None and not segment.has_room(header, run, limit):
+                following = base + header[6] + 1
+                size = _OVERHEAD + header[1]
+                if size > room or following > end_offset:
                     self._flush(data, run)
                     self._close_segment()
-                    segment = None
-                if segment is None:
-                    segment = self._segment = self._open_segment(base)
-                if header.attributes & _TRANSACTIONAL_OR_CONTROL:
-                    self._transactions.observe(data, position, header, segment)
+                    self._segment = self._open_segment(base)
+                    room, end_offset = self._room()
+                if attributes & _TRANSACTIONAL_OR_CONTROL:
+                    self._observe(data, position, header)
                 run.append((position, header))
-                self.at = self._passed = header.next_offset
+                room -= size
+                at = self._passed = following
+                if len(run) == _RUN:
+                    self._flush(data, run)
         finally:
+            self.at = at
             self._flush(data, run)
+
+    def _room(self) -> tuple[int, int]:
+        """How many bytes the open segment may still take, and below which offset; nothing if none is open."""
+        if self._segment is None:
+            return -1, -1
+        builder = self._segment.builder
+        return min(self._setting.segment_bytes - builder.size, builder.bytes_left), builder.last_possible_offset + 1
+
+    def _observe(self, data: memoryview, position: int, header: BatchHeader) -> None:
+        if self._segment is not None:
+            self._transactions.observe(data, position, header, self._segment)
 
     def skip_to(self, offset: int, reason: str) -> None:
         """Record [at, offset) as gone, at most to the piece's end, and go on from there; the log starts there now."""
@@ -293,19 +328,20 @@ class ChunkWriter:
             raise RuntimeError(f"{self.piece.where}: batches without a segment")
         first, (last, header) = headers[0][0], headers[-1]
         end = last + header.size
+        before = segment.builder.records
         try:
             segment.builder.append(data[first:end], headers)
         except CorruptBatch as error:  # `at` has moved on: it must not look like a batch that may be fetched again
             raise RuntimeError(f"{self.piece.where}: {error}") from error
         self.bytes += end - first
-        self.records += sum(header.record_count for _, header in headers if not header.is_control)
+        self.records += segment.builder.records - before
 
     def _open_segment(self, base_offset: int) -> _OpenSegment:
         piece, setting = self.piece, self._setting
         stem = names.segment_stem(
             piece.topic, piece.topic_id, piece.partition, base_offset, setting.epoch, self._attempt
         )
-        writer = setting.storage.writer(stem + names.LOG)
+        writer = log_writer(setting.storage, stem, setting.compression)
         return _OpenSegment(stem, writer, SegmentBuilder(base_offset, writer.write))
 
     def _close_segment(self) -> None:
@@ -332,6 +368,7 @@ class ChunkWriter:
                 partition=self.piece.partition,
                 epoch=self._setting.epoch,
                 attempt=self._attempt,
+                stored_bytes=segment.writer.stored_bytes,
             )
         )
 
@@ -352,18 +389,11 @@ def _index_objects(summary: SegmentSummary) -> Mapping[str, bytes]:
 @dataclass(slots=True)
 class _OpenSegment:
     stem: str
-    writer: ObjectWriter
+    writer: LogWriter
     builder: SegmentBuilder
     # Last offset of an aborted transaction in this segment -> (producer id, first offset).
     _ended: dict[int, tuple[int, int]] = field(default_factory=dict)
     _unended: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def has_room(self, header: BatchHeader, run: Sequence[tuple[int, BatchHeader]], limit: int) -> bool:
-        size = self.builder.size
-        if run:
-            last, last_header = run[-1]
-            size += last + last_header.size - run[0][0]
-        return size + header.size <= limit and self.builder.fits(header)
 
     def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
         """A batch of an aborted transaction whose marker has not come by yet."""

@@ -24,6 +24,8 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "
 MIN_TTL_SECONDS = 300
 MIN_SEGMENT_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
+# A batch moves as a whole and has up to 1 MB by default: a lower limit would come in bursts of many seconds.
+MIN_BYTES_PER_SECOND = 64 << 10
 
 
 class SpecInvalid(ValueError):
@@ -62,9 +64,16 @@ def _segment_bytes(text: str) -> str:
     return text
 
 
+def _bytes_per_second(text: str) -> str:
+    if parse_quantity(text) < MIN_BYTES_PER_SECOND:
+        raise ValueError(f"{text!r} must be at least 64Ki")
+    return text
+
+
 Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
 Quantity = Annotated[str, AfterValidator(_quantity)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
+BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
@@ -173,8 +182,20 @@ class Storage(Model):
         return self
 
 
+class Compression(StrEnum):
+    """`Passthrough`: batches lie in the archive as Kafka has them. `Zstd`: segments are compressed as a whole besides,
+    which pays where producers do not compress, or poorly.
+    """
+
+    PASSTHROUGH = "Passthrough"
+    ZSTD = "Zstd"
+
+
 class Segment(Model):
+    """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log."""
+
     max_bytes: SegmentBytes = "128Mi"
+    compression: Compression = Compression.PASSTHROUGH
 
     @property
     def max_bytes_int(self) -> int:
@@ -184,6 +205,22 @@ class Segment(Model):
 class OnDataLoss(StrEnum):
     FAIL = "Fail"
     RECORD = "Record"
+
+
+class RestoreLimits(Model):
+    """`bytesPerSecond`: of record batches as they are on the wire, for the whole run."""
+
+    bytes_per_second: BytesPerSecond | None = None
+
+    @property
+    def bytes_per_second_int(self) -> int | None:
+        return None if self.bytes_per_second is None else parse_quantity(self.bytes_per_second)
+
+
+class BackupLimits(RestoreLimits):
+    """`readersPerBroker`: partitions read from one leader at the same time, by the whole run."""
+
+    readers_per_broker: Annotated[int, Field(ge=1, le=1000)] = 16
 
 
 class DriverSpec(Model):
@@ -218,6 +255,7 @@ class KafkaBackupSpec(Model):
     storage: Storage
     segment: Segment = Segment()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    limits: BackupLimits = BackupLimits()
     suspend: bool = False
     spark: Spark = Spark()
     run_policy: RunPolicy = RunPolicy()
@@ -283,6 +321,7 @@ class KafkaRestoreSpec(Model):
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
+    limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: Spark = Spark()
     run_policy: RunPolicy = RunPolicy()

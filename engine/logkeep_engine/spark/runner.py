@@ -2,28 +2,24 @@
 
 - A task's outcome reaches the driver when the task ends, through an accumulator, so the driver can commit while others
   run.
-- What a task has done so far travels over TCP to a listener of the driver. Python accumulators cannot do that, they
-  arrive at the end only. A lost message or connection never fails a task.
+- What a task has done so far travels over TCP to a listener of the driver (`spark.listener`). Python accumulators
+  cannot do that, they arrive at the end only. A lost message or connection never fails a task. The same way tasks lease
+  their part of what the run may ask of the cluster.
 - An error that trying again cannot change is handed over as a value: raised in the task, Spark would try it four times.
   The same holds for the last attempt of any other error, so that its class and message survive.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import hmac
-import json
 import logging
 import queue
-import secrets
-import socket
 import threading
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pyspark import SparkContext
@@ -32,6 +28,10 @@ from pyspark.accumulators import AccumulatorParam
 
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError, SparkFailed, TaskFailed
+from logkeep_engine.limits import NO_LIMITS, Budget, RunLimits
+from logkeep_engine.spark.link import Door, TaskLink
+from logkeep_engine.spark.listener import Listener
+from logkeep_engine.spark.session import MAX_FAILURES
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 POLL_SECONDS = 0.05
-DEFAULT_MAX_FAILURES = 4
 CANCEL_WAIT_SECONDS = 20.0
 
 
@@ -76,14 +75,17 @@ class SparkRunner:
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
-        self._max_failures = int(
-            sc.getConf().get("spark.task.maxFailures", str(DEFAULT_MAX_FAILURES)) or DEFAULT_MAX_FAILURES
-        )
+        self._max_failures = int(sc.getConf().get("spark.task.maxFailures", str(MAX_FAILURES)) or MAX_FAILURES)
         self._host = sc.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        self._budget: Budget | None = None
 
     @property
     def slots(self) -> int:
         """Executor cores as configured: how many tasks run at once when all executors are there."""
+        conf = self._sc.getConf()
+        instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
+        if instances and not (conf.get("spark.master") or "").startswith("local"):
+            return int(instances) * int(cores or 1)
         return max(1, int(self._sc.defaultParallelism))
 
     def run(
@@ -92,14 +94,16 @@ class SparkRunner:
         function: Callable[[W, TaskContext], R],
         on_result: Callable[[int, R], None],
         on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
         """See `tasks.TaskRunner.run`. Raises SparkFailed if Spark itself gives up."""
         if not work:
             return
         updates: queue.SimpleQueue[PartitionUpdate] = queue.SimpleQueue()
         outcomes = self._sc.accumulator([], _OutcomeList())
-        with _Listener(self._host, updates.put) as listener:
-            task = _Task(function, listener.address, listener.token, self._max_failures, outcomes)
+        with Listener(self._host, updates.put, self._budget_of(limits), limits.readers_per_broker) as listener:
+            door = Door(listener.address, listener.token, limits, self.slots)
+            task = _Task(function, door, self._max_failures, outcomes)
             job = _Job(self._sc, list(enumerate(work)), task)
             job.start()
             try:
@@ -107,6 +111,15 @@ class SparkRunner:
             finally:
                 if not job.ended.is_set():
                     job.cancel()
+
+    def _budget_of(self, limits: RunLimits) -> Budget | None:
+        """One budget for all jobs of a run: what one has used up the next does not get again."""
+        rate = limits.bytes_per_second
+        if rate is None:
+            return None
+        if self._budget is None or self._budget.rate != rate:
+            self._budget = Budget(rate)
+        return self._budget
 
     def _follow(
         self,
@@ -207,13 +220,10 @@ def _cause(error: Exception) -> str:
 
 @dataclass
 class _Task(Generic[W, R]):
-    """What Spark sends to the executors. Holds no secrets: `token` only lets a task talk to this run's progress
-    listener.
-    """
+    """What Spark sends to the executors. Holds no secrets."""
 
     function: Callable[[W, TaskContext], R]
-    address: tuple[str, int]
-    token: str
+    door: Door
     max_failures: int
     outcomes: Any
 
@@ -224,7 +234,7 @@ class _Task(Generic[W, R]):
             self.outcomes.add([self._attempt(index, item, attempt)])
 
     def _attempt(self, index: int, item: W, attempt: int) -> _Outcome:
-        context = _Context(attempt, self.address, self.token)
+        context = TaskLink(attempt, self.door)
         try:
             return _Done(index, self.function(item, context))
         except LogkeepError as error:
@@ -238,90 +248,3 @@ class _Task(Generic[W, R]):
             return _Failed(index, wrapped, traceback.format_exc())
         finally:
             context.close()
-
-
-@dataclass
-class _Context:
-    """`tasks.TaskContext` inside an executor."""
-
-    attempt: int
-    address: tuple[str, int]
-    token: str
-    _socket: socket.socket | None = None
-    _retry_at: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    CONNECT_SECONDS = 1.0
-    PAUSE_SECONDS = 15.0
-
-    def report(self, updates: Sequence[PartitionUpdate]) -> None:
-        with self._lock:
-            if not updates or time.monotonic() < self._retry_at:
-                return
-            lines = [json.dumps([u.key, u.partition, u.task, u.at, u.records, u.bytes]) for u in updates]
-            try:
-                if self._socket is None:
-                    self._socket = socket.create_connection(self.address, timeout=self.CONNECT_SECONDS)
-                    lines.insert(0, self.token)
-                self._socket.sendall(("\n".join(lines) + "\n").encode())
-            except OSError:
-                self._drop()
-                self._retry_at = time.monotonic() + self.PAUSE_SECONDS
-
-    def close(self) -> None:
-        with self._lock:
-            self._drop()
-
-    def _drop(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-            self._socket = None
-
-
-class _Listener:
-    """Takes progress lines from tasks: the token first, then one JSON array an update. Anything else is hung up on."""
-
-    def __init__(self, host: str, on_update: Callable[[PartitionUpdate], None]) -> None:
-        self.token = secrets.token_hex(16)
-        self.address = (host, 0)
-        self._host = host
-        self._on_update = on_update
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="logkeep-progress", daemon=True)
-        self._socket: socket.socket | None = None
-
-    def __enter__(self) -> _Listener:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        self._socket = socket.create_server((self._host, 0), family=family, backlog=512)
-        self.address = (self._host, self._socket.getsockname()[1])
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
-
-    def _serve(self) -> None:
-        try:
-            server = self._loop.run_until_complete(asyncio.start_server(self._talk, sock=self._socket))
-            self._loop.run_forever()
-            server.close()
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.run_until_complete(asyncio.sleep(0))
-        finally:
-            self._loop.close()
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            token = await asyncio.wait_for(reader.readline(), timeout=10)
-            if not hmac.compare_digest(token.strip(), self.token.encode()):
-                return
-            while line := await reader.readline():
-                key, partition, task, at, records, size = json.loads(line)
-                self._on_update(PartitionUpdate(str(key), int(partition), int(task), int(at), int(records), int(size)))
-        except (OSError, ValueError, TypeError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()

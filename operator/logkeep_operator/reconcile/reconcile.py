@@ -443,7 +443,7 @@ class _Reconciliation(_Step):
             self._create(self.wanted)
         except _Waiting as waiting:
             return self._wait(waiting)
-        # Driver and executors of the new Job get what spec.spark says now; the old request cannot be changed.
+        # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
         self.actions.insert(0, DeleteConfigMap(request_name(self.resource.key.name, run.id)))
         message = (
             f"Job {run.job} was deleted before the run was over; it is made again and goes on from the last commit."

@@ -17,6 +17,7 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.fetch import Fetched
+from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.log.batch import check_crc, parse_header, seal, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
@@ -317,7 +318,7 @@ class Answers:
 @pytest.mark.parametrize("by_id", [True, False])
 def test_it_is_told_whether_a_topic_was_read_by_name(storage: Storage, by_id: bool) -> None:
     answer = Fetched(memoryview(batch(0)), 10, 10, 10, 0, by_id=by_id)
-    done = asyncio.run(_archive(cast(RawClient, Answers(answer)), writer(storage, 0, 10)))
+    done = asyncio.run(_archive(cast(RawClient, Answers(answer)), writer(storage, 0, 10), UNLIMITED, 1 << 20))
     assert done.by_name is not by_id
     assert done.receipt is not None
     assert [segment.records for segment in done.receipt.segments] == [10]

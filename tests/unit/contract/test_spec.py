@@ -28,10 +28,19 @@ def restore(**changes: Any) -> dict[str, Any]:
 
 def test_the_smallest_backup_has_the_documented_defaults() -> None:
     spec = parse_backup(backup())
-    assert spec.segment.max_bytes_int == 128 * 2**20
+    assert (spec.segment.max_bytes_int, spec.segment.compression) == (128 * 2**20, "Passthrough")
     assert spec.cluster.security.protocol == "PLAINTEXT"
     assert spec.consumer_groups.include == (".*",)
     assert (spec.on_data_loss, spec.suspend, spec.run_policy.backoff_limit) == ("Fail", False, 3)
+
+
+def test_without_a_word_the_rate_has_no_limit_and_a_broker_sixteen_readers() -> None:
+    assert (parse_backup(backup()).limits.bytes_per_second_int, parse_backup(backup()).limits.readers_per_broker) == (
+        None,
+        16,
+    )
+    assert parse_restore(restore()).limits.bytes_per_second_int is None
+    assert parse_restore(restore(limits={"bytesPerSecond": "50Mi"})).limits.bytes_per_second_int == 50 * 2**20
 
 
 def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() -> None:
@@ -53,6 +62,11 @@ BAD_BACKUPS = [
     (backup(storage={"uri": "s3://bucket", "credentials": {}}), "spec.storage.credentials", "exactly one of"),
     (backup(segment={"maxBytes": "1.5Gi"}), "spec.segment.maxBytes", "not a whole quantity"),
     (backup(segment={"maxBytes": "2Gi"}), "spec.segment.maxBytes", "between 1Mi and 2147483647"),
+    (backup(segment={"compression": "zstd"}), "spec.segment.compression", "'Passthrough' or 'Zstd'"),
+    (backup(limits={"bytesPerSecond": "fast"}), "spec.limits.bytesPerSecond", "not a whole quantity"),
+    (backup(limits={"bytesPerSecond": "63Ki"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
+    (backup(limits={"readersPerBroker": 0}), "spec.limits.readersPerBroker", "greater than or equal to 1"),
+    (backup(limits={"readersPerBroker": 1001}), "spec.limits.readersPerBroker", "less than or equal to 1000"),
     (backup(onDataLoss="Ignore"), "spec.onDataLoss", "'Fail' or 'Record'"),
     (backup(spark={"executor": {"instances": 0}}), "spec.spark.executor.instances", "greater than or equal to 1"),
     (
@@ -80,6 +94,8 @@ BAD_RESTORES = [
     (restore(source={"backupRef": {"name": "a"}, "storage": {"uri": "s3://bucket"}}), "spec.source", "exactly one of"),
     (restore(topics={"rename": [{"from": "(a)", "to": "\\2"}]}), "spec.topics.rename[0]", "does not fit the groups"),
     (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),
+    (restore(limits={"bytesPerSecond": "0"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
+    (restore(limits={"readersPerBroker": 2}), "spec.limits.readersPerBroker", "unknown field"),
     (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
     (restore(point={"latest": {}}), "spec.point", "unknown field"),
 ]

@@ -401,7 +401,14 @@ def test_a_spec_that_is_changed_back_is_another_run() -> None:
         world.complete()
 
 
-@pytest.mark.parametrize("change", [{"spark": {"executor": {"instances": 5}}}, {"runPolicy": {"backoffLimit": 0}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spark": {"executor": {"instances": 5}}},
+        {"runPolicy": {"backoffLimit": 0}},
+        {"limits": {"bytesPerSecond": "1Gi"}},
+    ],
+)
 def test_a_change_of_how_it_runs_starts_nothing(change: dict[str, Any]) -> None:
     world = succeeded()
     first = world.run_id

@@ -1,0 +1,170 @@
+"""What a run may ask of a Kafka cluster: bytes in a second, and partitions read from one broker at the same time.
+
+Both hold for the whole run, so they are kept in one place, the driver: `Budget` hands out bytes, `Places` places at a
+broker. A task sees a `Throttle` (`tasks.TaskContext.throttle`); the one of `spark.link` leases from the driver and
+falls back to a `StaticShare`, which needs nobody.
+
+A budget is a schedule, not a bucket that is polled: a grant of n bytes at a rate of r takes up n / r seconds of it, and
+whoever asks is told at once from when on the grant may be used. Nobody waits for an answer longer than the network
+takes, and nothing is kept for those who wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+# Time that nobody used is given out later, up to this much of it: enough that a stalled event loop or a round trip
+# costs no throughput, and 1/60 of the minute over which a limit is to hold.
+CREDIT_SECONDS = 1.0
+# A grant is the share of one task for this long: short enough to be smooth, long enough that asking costs nothing.
+GRANT_SECONDS = 0.2
+# The driver answers at most about so many requests a second; with more tasks the grants grow instead.
+GRANTS_PER_SECOND = 1000
+MIN_GRANT = 16 << 10
+ASKING_SECONDS = 2.0  # who has asked within this time shares in the rate
+# Of the bytes asked for in one go, by each of a task's streams: a part of the task's share for this long.
+PORTION_SECONDS = 0.5
+MIN_PORTION = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """`bytes_per_second` of record batches on the wire; `readers_per_broker` partitions at once; None: no limit."""
+
+    bytes_per_second: int | None = None
+    readers_per_broker: int | None = None
+
+
+NO_LIMITS = RunLimits()
+
+
+class Schedule:
+    """A rate in bytes a second as a line of time that is given away piece by piece, in the order of asking.
+
+    All times are seconds of one monotonic clock, handed in.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        self.rate = rate
+        self._given_until = now
+
+    def reserve(self, size: int, now: float) -> float:
+        """Take `size` bytes; returns the seconds from `now` on until they may be moved, 0 or more."""
+        self._given_until = max(self._given_until, now - CREDIT_SECONDS) + size / self.rate
+        return max(0.0, self._given_until - now)
+
+    def give_back(self, size: int) -> None:
+        """`size` bytes that were reserved will not be moved."""
+        self._given_until -= size / self.rate
+
+
+class Budget:
+    """The driver's side of `bytesPerSecond`: one for a whole run. Used from one thread at a time."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._schedule = Schedule(rate, clock())
+        self.rate = rate
+        self._asked: dict[object, float] = {}
+
+    def grant(self, asker: object) -> tuple[int, float]:
+        """(bytes, seconds until they may be moved) for a task, known by any object of its own."""
+        now = self._clock()
+        self._asked[asker] = now
+        if len(self._asked) > 1:
+            self._asked = {key: at for key, at in self._asked.items() if now - at <= ASKING_SECONDS}
+        tasks = len(self._asked)
+        seconds = max(GRANT_SECONDS, tasks / GRANTS_PER_SECOND)
+        size = max(MIN_GRANT, int(self.rate * seconds / tasks))
+        return size, self._schedule.reserve(size, now)
+
+    def give_back(self, asker: object, size: int) -> None:
+        """The task is gone and has not moved `size` of the bytes that it was granted."""
+        self._asked.pop(asker, None)
+        self._schedule.give_back(size)
+
+
+class Places:
+    """So many places at each broker, given to those who wait in their order. Belongs to one event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self._brokers: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(limit))
+
+    async def enter(self, broker: int) -> None:
+        """Wait for a place; may be cancelled. Every `enter` that returned needs its `leave`."""
+        await self._brokers[broker].acquire()
+
+    def leave(self, broker: int) -> None:
+        self._brokers[broker].release()
+
+
+class Throttle:
+    """What a task asks before it moves bytes. This one knows no limits.
+
+    Belongs to one event loop: that of its task.
+    """
+
+    @property
+    def limited(self) -> bool:
+        """Whether bytes are counted at all."""
+        return False
+
+    async def pace(self, size: int) -> None:
+        """Wait until `size` more bytes of batches may be moved, by any of the task's streams: first come, first
+        served.
+        """
+
+    @asynccontextmanager
+    async def reading(self, broker: int) -> AsyncIterator[None]:
+        """Hold one of the places at a broker. Nobody who holds one may wait for another."""
+        yield
+
+    def portion(self, most: int, streams: int) -> int:
+        """How many bytes, up to `most`, each of a task's `streams` should ask for at once, so that a slow rate stays
+        smooth.
+        """
+        return most
+
+
+UNLIMITED = Throttle()
+
+
+class StaticShare(Throttle):
+    """A fair part of the run's limits for one of `tasks` that run at once, kept without asking anybody."""
+
+    def __init__(self, limits: RunLimits, tasks: int, clock: Callable[[], float] = time.monotonic) -> None:
+        rate, readers = limits.bytes_per_second, limits.readers_per_broker
+        self._clock = clock
+        self.rate = None if rate is None else rate / tasks
+        self.readers = None if readers is None else max(1, readers // tasks)
+        self._schedule = None if self.rate is None else Schedule(self.rate, clock())
+        self._places = None if self.readers is None else Places(self.readers)
+
+    @property
+    def limited(self) -> bool:
+        return self.rate is not None
+
+    async def pace(self, size: int) -> None:
+        if self._schedule is not None:
+            await asyncio.sleep(self._schedule.reserve(size, self._clock()))
+
+    @asynccontextmanager
+    async def reading(self, broker: int) -> AsyncIterator[None]:
+        if self._places is None:
+            yield
+            return
+        await self._places.enter(broker)
+        try:
+            yield
+        finally:
+            self._places.leave(broker)
+
+    def portion(self, most: int, streams: int) -> int:
+        if self.rate is None:
+            return most
+        return min(most, max(MIN_PORTION, int(self.rate * PORTION_SECONDS / streams)))

@@ -1,0 +1,91 @@
+"""Skewed topics: one partition with most of the bytes, and records that grew, spread over tasks."""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pyspark import SparkContext
+
+from logkeep_engine.backup import balance
+from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.kafka.backing_up import Backups, Topics, folder_spec
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+SMALL, LARGE, EACH = 20, 4000, 2000
+
+
+@dataclass
+class Weighed:
+    """A runner that notes how many bytes each task archived."""
+
+    runner: TaskRunner
+    sizes: list[int] = field(default_factory=list)
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        def note(index: int, result: Any) -> None:
+            receipts = [done.receipt for done in result if done.receipt is not None]
+            self.sizes.append(sum(segment.bytes for receipt in receipts for segment in receipt.segments))
+            on_result(index, result)
+
+        self.runner.run(work, function, note, on_update, limits)
+
+
+def growing(count: int) -> Iterator[bytes]:
+    """Incompressible records: the first half is tiny, the second large."""
+    for number in range(count):
+        yield secrets.token_bytes(SMALL if number < count // 2 else LARGE)
+
+
+def test_a_partition_with_most_of_the_bytes_is_spread_over_tasks_of_like_size(
+    kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balance, "MIN_CHUNK_BYTES", 100_000)
+    topics = Topics(kafka)
+    topics.create(unique, 64)
+    topics.produce(unique, growing(2 * EACH), partition=5, batch=10)
+    for partition in range(64):
+        if partition != 5:
+            topics.produce(unique, (secrets.token_bytes(1000) for _ in range(14)), partition=partition)
+    backups = Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
+    weighed: list[Weighed] = []
+
+    def wrap(runner: TaskRunner) -> TaskRunner:
+        weighed.append(Weighed(runner))
+        return weighed[-1]
+
+    backups.wrap = wrap
+    result = backups.run(unique, spark={"executor": {"instances": 4}})
+    assert (result.outcome, result.records) == ("Succeeded", 2 * EACH + 63 * 14)
+    assert backups.log(unique, 5) == topics.log(unique, 5)
+    assert all(backups.log(unique, partition) == topics.log(unique, partition) for partition in (0, 31, 63))
+    assert backups.faults() == []
+    (run,) = weighed
+    assert sum(run.sizes) == result.bytes
+    assert max(run.sizes) < 2 * result.bytes / (4 * balance.PARTS_PER_SLOT), "no task has much more than its part"
+
+
+def test_a_topic_that_cannot_be_read_is_cut_evenly(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balance, "MIN_CHUNK_BYTES", 1000)
+    plan = BackupPlan("run", (), (Chunk("nobody-has-it", "A" * 21 + "g", 0, 0, 100, 1, 100_000),))
+    for bootstrap in (kafka.bootstrap, "127.0.0.1:1"):
+        connection = connection_from(Cluster(bootstrap_servers=(bootstrap,)), {})
+        monkeypatch.setattr(balance, "SAMPLING_SECONDS", 3.0)
+        made = balance.balance(plan, 2, connection)
+        assert [(chunk.start, chunk.end) for chunk in made.chunks] == [(0, 25), (25, 50), (50, 75), (75, 100)]
