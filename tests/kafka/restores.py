@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.offset_map import OffsetMap, read_offset_map
 from logkeep_engine.restore.run import restore
@@ -31,6 +32,7 @@ class Context:
 
     attempt: int
     updates: list[PartitionUpdate]
+    throttle: Throttle = UNLIMITED
 
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
         self.updates.extend(updates)
@@ -50,6 +52,7 @@ class ThreadRunner:
         function: Callable[[W, TaskContext], R],
         on_result: Callable[[int, R], None],
         on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
         self.functions.append(getattr(function, "__name__", ""))
         for index, item in enumerate(work):

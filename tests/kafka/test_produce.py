@@ -9,6 +9,7 @@ import pytest
 
 from logkeep_engine.errors import ProduceRefused
 from logkeep_engine.kafka.client import Limits, RawClient
+from logkeep_engine.kafka.produce import Batch
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.raw import batch, batches, each, numbered, plain, read_all, run, value
@@ -159,12 +160,16 @@ def test_broker_killed_in_the_middle_loses_and_repeats_nothing(unique: str) -> N
 
 
 class Proxy:
-    """Between client and broker: after `deaf_after` batches the broker's answers are lost, until it hangs up."""
+    """Between client and broker: after `deaf_after` produce requests the broker's answers are lost, until it hangs up.
+
+    `produced`: how many produce requests came.
+    """
 
     def __init__(self, port: int, target: str, deaf_after: int) -> None:
         self.port = port
         self.deaf = asyncio.Event()
         self.left = deaf_after
+        self.produced = 0
         self._host, _, target_port = target.rpartition(":")
         self._target_port = int(target_port)
         self._writers: list[asyncio.StreamWriter] = []
@@ -196,6 +201,7 @@ class Proxy:
                 head = await reader.readexactly(6)
                 size, api_key = struct.unpack(">ih", head)
                 if api_key == 0:
+                    self.produced += 1
                     self.left -= 1
                     if self.left <= 0:
                         self.deaf.set()
@@ -236,6 +242,116 @@ def test_answers_lost_before_a_restart_repeat_nothing(unique: str, clean: bool) 
                     assert found == [value(number) for number in range(400)]
 
         run(work())
+
+
+# Partitions whose numbers are four apart share a connection.
+TOGETHER = (0, 4, 8, 12)
+
+
+def test_what_is_ready_at_once_goes_in_one_request_and_each_partition_is_answered_by_itself(unique: str) -> None:
+    (port,) = system.free_ports(1, "127.0.0.1", None)
+    with KafkaBroker(overrides={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker:
+
+        async def work() -> None:
+            async with Proxy(port, broker.bootstrap, deaf_after=1 << 30) as proxy:
+                await asyncio.to_thread(create, broker, unique, 13)
+                async with RawClient(plain(f"127.0.0.1:{port}")) as client:
+                    producer_id, _ = await client.init_producer_id()
+                    first, second, _, late = numbered(producer_id, 4, 5)
+                    broken = bytearray(second)
+                    broken[-1] ^= 1
+                    for number in TOGETHER:  # from here on it knows the leaders
+                        assert await client.end_offset(unique, number) == 0
+                    await asyncio.gather(*(client.produce(unique, number, first) for number in TOGETHER))
+                    assert proxy.produced == 1
+                    pieces = (second[:61], memoryview(second)[61:])
+                    sent: list[Batch] = [second, bytes(broken), late, pieces]
+                    answers = await asyncio.gather(
+                        *(client.produce(unique, number, one) for number, one in zip(TOGETHER, sent, strict=True)),
+                        return_exceptions=True,
+                    )
+                    assert proxy.produced == 2
+                    assert (answers[0], answers[3]) == (5, 5)
+                    for number, code, answer in ((4, "CORRUPT_MESSAGE", answers[1]), (8, "OUT_OF_ORDER", answers[2])):
+                        assert isinstance(answer, ProduceRefused)
+                        assert f"'{unique}' partition {number}" in answer.message
+                        assert code in answer.message
+                    ends = [await client.end_offset(unique, number) for number in TOGETHER]
+                    assert ends == [10, 5, 5, 10]
+
+        run(work())
+
+
+def test_a_request_stays_small_and_a_partition_is_in_it_once(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique, 13)
+
+    async def work() -> None:
+        async with RawClient(plain(kafka.bootstrap)) as client:
+
+            async def one(number: int) -> None:
+                producer_id, _ = await client.init_producer_id()
+                sent = numbered(producer_id, 12, 4, size=100_000)
+                assert [at async for at in client.produce_many(unique, number, each(sent))] == list(range(0, 48, 4))
+                found = [record for _, record in await read_all(client, unique, number)]
+                assert found == [value(at, 100_000) for at in range(48)]
+
+            await asyncio.gather(*(one(number) for number in TOGETHER))
+
+    run(work())
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_answers_lost_for_several_partitions_at_once_repeat_nothing(unique: str, clean: bool) -> None:
+    (port,) = system.free_ports(1, "127.0.0.1", None)
+    with KafkaBroker(overrides={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker:
+
+        async def work() -> None:
+            async with Proxy(port, broker.bootstrap, deaf_after=8) as proxy:
+                await asyncio.to_thread(create, broker, unique, 13)
+                async with RawClient(plain(f"127.0.0.1:{port}"), limits=Limits(request=60)) as client:
+
+                    async def restart() -> None:
+                        await proxy.deaf.wait()
+                        await asyncio.sleep(0.5)  # what was sent is appended, and its answers are lost
+                        await asyncio.to_thread(broker.stop if clean else broker.kill)
+                        await asyncio.to_thread(broker.start)
+                        proxy.hang_up()
+
+                    async def one(number: int) -> None:
+                        producer_id, _ = await client.init_producer_id()
+                        written = client.produce_many(unique, number, each(numbered(producer_id, 40, 10)))
+                        assert [offset async for offset in written] == list(range(0, 400, 10))
+
+                    await asyncio.gather(restart(), *(one(number) for number in TOGETHER))
+                    assert proxy.produced < 40 * len(TOGETHER)
+                    for number in TOGETHER:
+                        found = [record for _, record in await read_all(client, unique, number)]
+                        assert found == [value(at) for at in range(400)]
+
+        run(work())
+
+
+def test_one_partition_that_fails_does_not_hold_up_the_others(kafka: KafkaBroker, unique: str) -> None:
+    create(kafka, unique, 13)
+
+    async def work() -> None:
+        async with RawClient(plain(kafka.bootstrap)) as client:
+
+            async def one(number: int) -> list[int]:
+                producer_id, _ = await client.init_producer_id()
+                sent = numbered(producer_id, 30, 10)
+                if number == TOGETHER[1]:
+                    del sent[15]
+                return [offset async for offset in client.produce_many(unique, number, each(sent))]
+
+            answers = await asyncio.gather(*(one(number) for number in TOGETHER), return_exceptions=True)
+            refused = answers.pop(1)
+            assert isinstance(refused, ProduceRefused)
+            assert "sequence 160" in refused.message
+            assert answers == [list(range(0, 300, 10))] * 3
+            assert await client.end_offset(unique, TOGETHER[1]) == 150
+
+    run(work())
 
 
 def test_producer_ids_differ(kafka: KafkaBroker) -> None:

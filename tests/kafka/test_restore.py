@@ -19,6 +19,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
+from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import encode
@@ -29,7 +30,9 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
+from tests.kafka.raw import batches as whole_batches
 from tests.kafka.restores import (
+    Context,
     ThreadRunner,
     back_up,
     backup_spec,
@@ -220,8 +223,8 @@ class TestExistingTopics:
         back_up(backup_spec(kafka, tmp_path, unique))
 
         def meddle(item: Any) -> None:
-            if isinstance(item, RestoreTask):
-                produce(kafka.bootstrap, item.target, numbered(1))
+            if _restores(item):
+                produce(kafka.bootstrap, item[0].target, numbered(1))
 
         with pytest.raises(TopicExists, match="holds records that this restore has not written"):
             bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=meddle))
@@ -237,8 +240,12 @@ class TestExistingTopics:
         assert bring_back(restore_spec(kafka, tmp_path)).records == 10
 
 
+def _restores(item: Any) -> bool:
+    return isinstance(item, tuple) and isinstance(item[0], RestoreTask)
+
+
 def _power_cut(item: Any) -> None:
-    if isinstance(item, RestoreTask):
+    if _restores(item):
         raise RuntimeError("power cut")
 
 
@@ -255,7 +262,9 @@ class TestStartedAgain:
                 create_topic(kafka.bootstrap, unique + suffix, 1, NO_RETENTION)
             twice = ThreadRunner(copies=2)
             bring_back(
-                restore_spec(kafka, tmp_path, suffix=suffix, ifTopicExists=mode), run, _Only(twice, "restore_partition")
+                restore_spec(kafka, tmp_path, suffix=suffix, ifTopicExists=mode),
+                run,
+                _Only(twice, "restore_partitions"),
             )
             comparison = compare_topics(kafka.bootstrap, unique, unique + suffix)
             assert comparison.equal, str(comparison)
@@ -323,9 +332,9 @@ class _Only:
         self._runner = runner
         self._name = name
 
-    def run(self, work: Any, function: Any, on_result: Any, on_update: Any) -> None:
+    def run(self, work: Any, function: Any, on_result: Any, on_update: Any, limits: RunLimits = NO_LIMITS) -> None:
         runner = self._runner if getattr(function, "__name__", "") == self._name else ThreadRunner()
-        runner.run(work, function, on_result, on_update)
+        runner.run(work, function, on_result, on_update, limits)
 
 
 def _driver(request: Path) -> "subprocess.Popen[bytes]":
@@ -339,15 +348,17 @@ def _driver(request: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
 
 
-def _wait_for_more(kafka: KafkaBroker, topic: str, driver: "subprocess.Popen[bytes]") -> bool:
-    """True when the topic's log has grown by some megabytes, or the driver has ended."""
+def _wait_for_more(
+    kafka: KafkaBroker, topic: str, driver: "subprocess.Popen[bytes]", more: int = 3_000_000, partitions: str = "[01]"
+) -> bool:
+    """True when the topic's log has grown by `more` bytes, or the driver has ended."""
 
     def size() -> int:
-        return sum(path.stat().st_size for path in kafka.data_dir.glob(f"{topic}-[01]/*.log"))
+        return sum(path.stat().st_size for path in kafka.data_dir.glob(f"{topic}-{partitions}/*.log"))
 
     before = size()
     for _ in range(3000):
-        if size() > before + 3_000_000 or driver.poll() is not None:
+        if size() > before + more or driver.poll() is not None:
             return True
         time.sleep(0.02)
     return False
@@ -429,7 +440,7 @@ class TestDamagedArchive:
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
     ) -> None:
         def damage(item: Any) -> None:
-            if isinstance(item, RestoreTask):
+            if _restores(item):
                 data = bytearray(archived.read_bytes())
                 data[-1] ^= 1
                 archived.write_bytes(data)
@@ -497,6 +508,166 @@ class TestUnusualBatches:
         create_topic(kafka.bootstrap, f"{unique}-copy", 1, {"max.message.bytes": str(len(data)), **NO_RETENTION})
         bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Append"))
         assert [value for _, _, value, _, _ in committed(kafka, f"{unique}-copy")] == [b"x" * 3000] * 20
+
+
+class TestMerged:
+    """Batches of one record, which go together."""
+
+    def archive(self, root: Path, name: str, count: int, *, codec: Codec = Codec.NONE) -> None:
+        made = (LogRecord(at, NOW + at, b"k%d" % at, b"v%d" % at, ((b"h", None),)) for at in range(count))
+        handmade(root, name, [encode([one], codec=codec, base_offset=one.offset) for one in made], end=count)
+
+    def expected(self, count: int) -> list[tuple[Any, ...]]:
+        return [(at, b"k%d" % at, b"v%d" % at, (("h", None),), NOW + at) for at in range(count)]
+
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
+    def test_every_record_is_there_in_few_batches(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, codec: Codec
+    ) -> None:
+        self.archive(tmp_path, unique, 5000, codec=codec)
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert result.records == 5000
+        assert committed(kafka, f"{unique}-copy") == self.expected(5000)
+        assert len(_batches_of(kafka, f"{unique}-copy")) < 30
+        assert offset_map(tmp_path, "restore-1", f"{unique}-copy").rows == [(0, 0, 5000)]
+
+    @pytest.mark.parametrize("mode", ["Fail", "Append"])
+    def test_a_driver_killed_in_the_middle_goes_on_where_it_was(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
+    ) -> None:
+        root = tmp_path / "archive"
+        self.archive(root, unique, 120_000)
+        copy = f"{unique}-copy"
+        if mode == "Append":
+            create_topic(kafka.bootstrap, copy, 1, NO_RETENTION)
+        spec = restore_spec(kafka, root, ifTopicExists=mode)
+        file = tmp_path / "request.json"
+        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", spec).to_json())
+        driver = _driver(file)
+        _wait_for_more(kafka, copy, driver, 1_000_000, partitions="0")
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        landed = len(committed(kafka, copy))
+        assert landed > 0
+        assert bring_back(spec, "r1").records == 120_000
+        assert committed(kafka, copy) == self.expected(120_000)
+        assert offset_map(root, "r1", copy).rows == [(0, 0, 120_000)]
+
+    def test_a_run_begun_by_a_version_that_did_not_merge_is_finished_without(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        self.archive(tmp_path, unique, 200)
+        with pytest.raises(RuntimeError, match="power cut"):
+            bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=_power_cut))
+        path = tmp_path / "runs" / "restore-1" / "restore-plan.json"
+        plan = json.loads(path.read_text())
+        assert plan["format"] == 2
+        path.write_text(json.dumps({**plan, "format": 1}))
+        assert bring_back(restore_spec(kafka, tmp_path)).records == 200
+        assert committed(kafka, f"{unique}-copy") == self.expected(200)
+        assert len(_batches_of(kafka, f"{unique}-copy")) == 200
+
+
+class TestManyPartitions:
+    def test_they_share_a_task_and_each_has_its_own_map(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique, 20)
+        for partition in range(0, 20, 2):
+            produce(kafka.bootstrap, unique, numbered(100 + partition, partition=partition), compression="lz4")
+        back_up(backup_spec(kafka, tmp_path, unique))
+        taken: list[int] = []
+        note = ThreadRunner(before=lambda item: taken.append(len(item)) if _restores(item) else None)
+        result = bring_back(restore_spec(kafka, tmp_path), runner=note)
+        assert sum(taken) == 10
+        assert max(taken) > 1
+        assert result.records == sum(range(100, 120, 2))
+        comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")
+        assert comparison.equal, str(comparison)
+        for partition in range(0, 20, 2):
+            found = offset_map(tmp_path, "restore-1", f"{unique}-copy", partition)
+            assert found.rows == [(0, 0, 100 + partition)]
+
+    def test_a_task_that_is_repeated_does_not_look_again_at_what_is_done(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 4)
+        for partition in range(4):
+            produce(kafka.bootstrap, unique, numbered(50, partition=partition))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        twice = _Twice(tmp_path)
+        assert bring_back(restore_spec(kafka, tmp_path), runner=twice).records == 200
+        assert twice.repeated == 4
+        comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")
+        assert comparison.equal, str(comparison)
+
+    def test_memory_is_bounded_whatever_the_size(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        storage = open_uri((tmp_path / "archive").as_uri())
+        topic = TopicEntry(unique, TOPIC_ID, 6, 1, {"retention.ms": "-1"})
+        value = os.urandom(900_000)
+        with begin(storage) as writer:
+            receipts = []
+            for partition in range(6):
+                made = [LogRecord(at, NOW, None, value) for at in range(100)]
+                data = [encode([one], codec=Codec.NONE, base_offset=one.offset) for one in made]
+                entry = write_segment(storage, data, topic=topic, partition=partition)
+                receipts.append(Receipt((Coverage(TOPIC_ID, partition, 0, 100),), (entry,)))
+            writer.commit(topics=[topic], receipts=receipts)
+            writer.end(Outcome.SUCCEEDED)
+        spec = restore_spec(kafka, tmp_path / "archive")
+        found = subprocess.run(
+            [sys.executable, "-c", _MEASURE, json.dumps(spec)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        before, after = map(int, found.stdout.split())
+        assert after - before < 256 << 10, f"{after - before} KiB more than {before}"
+
+
+_MEASURE = """
+import json, sys
+from tests.kafka.restores import Context, ThreadRunner, bring_back
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(line.split()[1] for line in status if line.startswith("VmHWM"))
+
+class AtOnce(ThreadRunner):
+    def run(self, work, function, on_result, on_update, *limits):
+        if function.__name__ == "restore_partitions":
+            work = [tuple(task for group in work for task in group)]
+        super().run(work, function, on_result, on_update, *limits)
+
+print(peak())
+assert bring_back(json.loads(sys.argv[1]), runner=AtOnce()).records == 600
+print(peak())
+"""
+
+
+class _Twice:
+    """Runs restore tasks a second time, as another attempt, when the archived logs of what is done are gone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.repeated = 0
+
+    def run(self, work: Any, function: Any, on_result: Any, on_update: Any, *limits: Any) -> None:
+        if getattr(function, "__name__", "") != "restore_partitions":
+            ThreadRunner().run(work, function, on_result, on_update, *limits)
+            return
+        for index, item in enumerate(work):
+            first = function(item, Context(0, []))
+            for task in item:
+                for log in self._root.glob(f"topics/*/*/partition={task.partition}/*.log"):
+                    log.unlink()
+            assert function(item, Context(1, [])) == first
+            self.repeated += len(item)
+            on_result(index, first)
+
+
+def _batches_of(kafka: KafkaBroker, topic: str) -> list[bytes]:
+    logs = sorted(kafka.data_dir.glob(f"{topic}-0/*.log"))
+    return [found for log in logs for found in whole_batches(log.read_bytes())]
 
 
 class TestSnapshots:

@@ -2,6 +2,9 @@
 
 That holds for idempotent batches (producer id, epoch and sequence set): a batch whose answer got lost is sent again,
 and the broker recognises it. Batches without a producer id may be written twice after a lost answer.
+
+What several partitions have ready at the same moment for one connection goes in one request (a request costs client and
+broker more than a small batch in it); each partition's answer is handled by itself.
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from dataclasses import dataclass
+from typing import Any
 
 from logkeep_engine.errors import BrokerRefused, ProduceRefused
 from logkeep_engine.kafka import protocol
@@ -19,8 +24,15 @@ from logkeep_engine.kafka.brokers import LANES, BrokerPool, Patience, Trouble, r
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST, Buffer, Code
 
+Batch = Buffer | tuple[Buffer, ...]
+"""A record batch, whole or in pieces that are sent one behind the other, the first of them at least its header."""
+
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 DEFAULT_TIMEOUT_MS = 30_000
+# Of one request: far below socket.request.max.bytes (100 MiB). More batches in one would save nothing any more, and
+# hold up the answers of the first until the last is written. A larger batch goes alone.
+REQUEST_BYTES = 1 << 20
+_REQUESTS_IN_FLIGHT = 5  # of one connection; what comes while they are under way waits and goes together
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 _HEADER_SIZE = 61
@@ -42,23 +54,160 @@ _HINTS = {
 }
 
 
-@dataclass(slots=True)
-class _Sent:
-    batch: Buffer
-    answer: asyncio.Task[int]
-
-
 @dataclass(frozen=True, slots=True)
 class _Target:
     topic: str
     partition: int
     timeout_ms: int
+    acks: int = -1
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch under way; `answer` is its base offset."""
+
+    target: _Target
+    batch: tuple[Buffer, ...]
+    answer: asyncio.Future[int]
+
+    @property
+    def size(self) -> int:
+        return sum(len(piece) for piece in self.batch)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class _OutOfOrder(Exception):
     """OUT_OF_ORDER_SEQUENCE_NUMBER: expected behind a batch that failed, and for one that is there already but
     forgotten.
     """
+
+
+class _Outbox:
+    """Batches on their way over one connection, in the order of `put`. A request takes of what waits one batch a
+    partition, which is what brokers take, up to REQUEST_BYTES.
+    """
+
+    def __init__(self, pool: BrokerPool, node: int, lane: int) -> None:
+        self._pool = pool
+        self._node = node
+        self._lane = lane
+        self._waiting: deque[_Sent] = deque()
+        self._room = asyncio.Semaphore(_REQUESTS_IN_FLIGHT)
+        self._posting: asyncio.Task[None] | None = None
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def put(self, sent: _Sent) -> None:
+        self._waiting.append(sent)
+        if self._posting is None:
+            # It runs when what is ready now has been put.
+            self._posting = asyncio.get_running_loop().create_task(self._post_all())
+
+    async def _post_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._room.acquire()
+                request = self._take()
+                waiting = await self._post(request) if request else None
+                if waiting is None:
+                    self._room.release()
+                    continue
+                task = asyncio.get_running_loop().create_task(self._settle(request, waiting))
+                self._answers.add(task)
+                task.add_done_callback(self._answers.discard)
+                await asyncio.sleep(0)  # a task cancelled before it runs would leave the answer without a reader
+        finally:
+            self._posting = None
+
+    def _take(self) -> list[_Sent]:
+        """The batches of the next request; what was given up meanwhile is dropped."""
+        taken: list[_Sent] = []
+        left: deque[_Sent] = deque()
+        keys: set[tuple[str, int]] = set()
+        size = 0
+        while self._waiting:
+            sent = self._waiting.popleft()
+            if sent.answer.done():
+                continue
+            alike = not taken or (sent.target.acks, sent.target.timeout_ms) == (
+                taken[0].target.acks,
+                taken[0].target.timeout_ms,
+            )
+            if taken and (size + sent.size > REQUEST_BYTES or not alike):
+                left.append(sent)
+                break
+            if sent.target.key in keys:
+                left.append(sent)
+                continue
+            keys.add(sent.target.key)
+            taken.append(sent)
+            size += sent.size
+        self._waiting.extendleft(reversed(left))
+        return taken
+
+    async def _post(self, request: list[_Sent]) -> Awaitable[protocol.ProduceAnswers] | None:
+        first = request[0].target
+        call = protocol.produce(
+            [(*sent.target.key, sent.batch) for sent in request], acks=first.acks, timeout_ms=first.timeout_ms
+        )
+        try:
+            return await self._pool.post(self._node, self._lane, call)
+        except Exception as error:
+            for sent in request:
+                self._fail(sent, error)
+            return None
+        except BaseException:
+            for sent in request:
+                sent.answer.cancel()
+            raise
+
+    async def _settle(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
+        try:
+            answers = await waiting
+        except Exception as error:
+            for sent in request:
+                self._fail(sent, error)
+        except BaseException:
+            for sent in request:
+                sent.answer.cancel()
+            raise
+        else:
+            for sent in request:
+                try:
+                    offset = self._base_offset(sent, answers.partitions.get(sent.target.key))
+                except Exception as error:
+                    self._fail(sent, error)
+                else:
+                    if not sent.answer.done():
+                        sent.answer.set_result(offset)
+        finally:
+            self._room.release()
+
+    def _base_offset(self, sent: _Sent, answer: protocol.ProduceAnswer | None) -> int:
+        name = self._pool.name(self._node)
+        if answer is None:
+            raise Trouble(f"{name} left the partition out of its answer")
+        if answer.code == Code.NONE:
+            return answer.base_offset
+        if answer.code == Code.DUPLICATE_SEQUENCE_NUMBER:
+            return -1
+        if answer.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            raise _OutOfOrder(answer.reason)
+        raise_for(answer.code, sent.target.topic, sent.target.partition, "write to", "WRITE", name)
+        raise _refused(sent.target, sent.batch, answer.code, answer.reason)
+
+    def _fail(self, failed: _Sent, error: Exception) -> None:
+        """What waits behind a batch that failed would be out of order: it fails too, and is sent again behind it."""
+        failed.fail(error)
+        for sent in self._waiting:
+            if sent.target.key == failed.target.key:
+                sent.fail(Trouble("an earlier batch of the partition failed"))
 
 
 class Producer:
@@ -70,9 +219,10 @@ class Producer:
     def __init__(self, pool: BrokerPool, fetcher: Fetcher) -> None:
         self._pool = pool
         self._fetcher = fetcher
+        self._outboxes: dict[tuple[int, int], _Outbox] = {}
 
     async def produce(
-        self, topic: str, partition: int, batch: Buffer, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, topic: str, partition: int, batch: Batch, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> int:
         """Write one batch (base offset 0 in its header, as brokers want it) and return the base offset it got.
 
@@ -84,18 +234,20 @@ class Producer:
         """
         if acks not in (-1, 1):
             raise ValueError(f"acks={acks}: only -1 and 1 are answered by a broker")
-        target = _Target(topic, partition, timeout_ms)
+        target = _Target(topic, partition, timeout_ms, acks)
+        pieces = _pieces(batch)
         try:
-            return await self._until_acknowledged(target, batch, None, acks=acks)
+            return await self._until_acknowledged(target, pieces, None)
         except _OutOfOrder as error:
-            raise self._refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "") from error
+            raise _refused(target, pieces, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "") from error
 
     async def produce_many(
         self,
         topic: str,
         partition: int,
-        batches: AsyncIterator[Buffer],
+        batches: AsyncIterator[Batch],
         *,
+        floor: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> AsyncGenerator[int, None]:
@@ -104,22 +256,26 @@ class Producer:
         Up to `max_in_flight` (at most 5) idempotent batches are under way at once; one without a producer id goes
         alone. The first batch goes alone too: a partition takes any sequence from a producer id it does not know, so
         until it knows this one it would take the second batch although the first failed. After a failure everything not
-        acknowledged is sent again in order. Acks: -1.
+        acknowledged is sent again in order. Acks: -1. `floor`: an offset below which none of the batches can be; by
+        default the partition's end.
 
         Raises what `produce` raises; batches after the one that failed may or may not be written then.
         """
         target = _Target(topic, partition, timeout_ms)
         limit = max(1, min(max_in_flight, MAX_IN_FLIGHT))
-        floor = await self._fetcher.list_offset(topic, partition, LATEST)
+        if floor is None:
+            floor = await self._fetcher.list_offset(topic, partition, LATEST)
         window: deque[_Sent] = deque()
         known: tuple[int, int] | None = None  # the producer id and epoch that wrote the last acknowledged batch
-        following: asyncio.Task[Buffer | None] | None = _next(batches)
+        following: asyncio.Task[tuple[Buffer, ...] | None] | None = _next(batches)
         try:
             while window or following is not None:
                 room = len(window) < limit and known is not None and not any(_failed(sent) for sent in window)
                 if following is not None and (room or not window):
-                    head = [window[0].answer] if window else []
-                    await asyncio.wait([following, *head], return_when=asyncio.FIRST_COMPLETED)
+                    either: list[asyncio.Future[Any]] = [following]
+                    if window:
+                        either.append(window[0].answer)
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                     if following.done():
                         batch = following.result()
                         if batch is None:
@@ -134,10 +290,12 @@ class Producer:
                 floor = max(floor, offset + 1)
                 yield offset
         finally:
-            tasks = [*([following] if following else []), *(sent.answer for sent in window)]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            waiting: list[asyncio.Future[Any]] = [sent.answer for sent in window]
+            if following is not None:
+                waiting.append(following)
+            for future in waiting:
+                future.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def init_producer_id(self) -> tuple[int, int]:
         """A new (producer id, epoch) for idempotent batches. Raises BrokerUnavailable, BrokerRefused."""
@@ -160,47 +318,30 @@ class Producer:
 
     # ---- one batch
 
-    async def _send(self, target: _Target, batch: Buffer) -> _Sent:
-        """Write the request now, if the leader can be reached; else the trouble is the answer."""
-        loop = asyncio.get_running_loop()
+    async def _send(self, target: _Target, batch: tuple[Buffer, ...], newer_than: float = -1.0) -> _Sent:
+        """Put the batch on its way, if the leader is known; else the trouble is the answer."""
+        sent = _Sent(target, batch, asyncio.get_running_loop().create_future())
         try:
-            answer = await self._post(target, batch, acks=-1, newer_than=-1.0)
+            leader = await self._pool.leader(target.topic, target.partition, newer_than=newer_than)
         except Trouble as trouble:
-            return _Sent(batch, loop.create_task(_raise(trouble)))
-        task = loop.create_task(_await(answer))
-        await asyncio.sleep(0)  # a task cancelled before it runs would leave the answer without a reader
-        return _Sent(batch, task)
+            sent.fail(trouble)
+            return sent
+        # One partition always takes the same connection: that keeps its batches in order.
+        lane = LANES + 1 + (zlib.crc32(target.topic.encode()) + target.partition) % LANES
+        outbox = self._outboxes.get((leader.node, lane))
+        if outbox is None:
+            outbox = self._outboxes[leader.node, lane] = _Outbox(self._pool, leader.node, lane)
+        outbox.put(sent)
+        return sent
 
-    async def _post(self, target: _Target, batch: Buffer, *, acks: int, newer_than: float) -> Awaitable[int]:
-        topic, partition = target.topic, target.partition
-        leader = await self._pool.leader(topic, partition, newer_than=newer_than)
-        call = protocol.produce(topic, partition, batch, acks=acks, timeout_ms=target.timeout_ms)
-        answer = await self._pool.post(leader.node, LANES + 1 + partition % LANES, call)
-        return self._base_offset(target, batch, leader.node, answer)
-
-    async def _base_offset(
-        self, target: _Target, batch: Buffer, node: int, waiting: Awaitable[protocol.ProduceAnswer]
-    ) -> int:
-        answer = await waiting
-        if answer.code == Code.NONE:
-            return answer.base_offset
-        if answer.code == Code.DUPLICATE_SEQUENCE_NUMBER:
-            return -1
-        if answer.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            raise _OutOfOrder(answer.reason)
-        raise_for(answer.code, target.topic, target.partition, "write to", "WRITE", self._pool.name(node))
-        raise self._refused(target, batch, answer.code, answer.reason)
-
-    async def _until_acknowledged(
-        self, target: _Target, batch: Buffer, trouble: Trouble | None, *, acks: int = -1
-    ) -> int:
+    async def _until_acknowledged(self, target: _Target, batch: tuple[Buffer, ...], trouble: Trouble | None) -> int:
         patience = Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
         newer_than = -1.0
         while True:
             if trouble is not None:
                 newer_than = await patience.wait(trouble)
             try:
-                return await (await self._post(target, batch, acks=acks, newer_than=newer_than))
+                return await (await self._send(target, batch, newer_than)).answer
             except Trouble as again:
                 trouble = again
 
@@ -228,34 +369,39 @@ class Producer:
                 window[index] = await self._send(target, window[index].batch)
         return offset
 
-    async def _read_back(self, target: _Target, batch: Buffer, floor: int, reason: str) -> int:
+    async def _read_back(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:
         """Where the log holds this batch already.
 
         A broker that was restarted remembers the last batch of a producer, not five, so it calls an older one that is
         sent again out of order although it has it (a producer snapshot holds the last sequence only; seen on 4.1 after
         a clean stop and after a kill).
         """
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(batch, 43)
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(batch[0], 43)
         for found in await self._fetcher.written_by(target.topic, target.partition, producer_id, start=floor):
             if (found.producer_epoch, found.base_sequence) == (epoch, sequence):
                 return found.base_offset
-        raise self._refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
-
-    def _refused(self, target: _Target, batch: Buffer, code: int, reason: str) -> ProduceRefused:
-        producer = ""
-        if len(batch) >= _HEADER_SIZE:
-            producer_id, epoch, sequence = _PRODUCER.unpack_from(batch, 43)
-            producer = f", sequence {sequence} of producer {producer_id} epoch {epoch}" if producer_id >= 0 else ""
-        said = Code.name_of(code) + (f" ({reason})" if reason else "")
-        return ProduceRefused(
-            f"Topic {target.topic!r} partition {target.partition}: "
-            f"a batch of {len(batch)} bytes{producer} was refused: {said}.",
-            hint=_HINTS[Code(code)] if code in _HINTS else "The broker's log says more.",
-        )
+        raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
 
 
-def _producer(batch: Buffer) -> tuple[int, int] | None:
-    producer_id, epoch, _ = _PRODUCER.unpack_from(batch, 43)
+def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str) -> ProduceRefused:
+    producer = ""
+    if len(batch[0]) >= _HEADER_SIZE:
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(batch[0], 43)
+        producer = f", sequence {sequence} of producer {producer_id} epoch {epoch}" if producer_id >= 0 else ""
+    said = Code.name_of(code) + (f" ({reason})" if reason else "")
+    return ProduceRefused(
+        f"Topic {target.topic!r} partition {target.partition}: "
+        f"a batch of {sum(len(piece) for piece in batch)} bytes{producer} was refused: {said}.",
+        hint=_HINTS[Code(code)] if code in _HINTS else "The broker's log says more.",
+    )
+
+
+def _pieces(batch: Batch) -> tuple[Buffer, ...]:
+    return batch if isinstance(batch, tuple) else (batch,)
+
+
+def _producer(batch: tuple[Buffer, ...]) -> tuple[int, int] | None:
+    producer_id, epoch, _ = _PRODUCER.unpack_from(batch[0], 43)
     return (producer_id, epoch) if producer_id >= 0 else None
 
 
@@ -263,18 +409,10 @@ def _failed(sent: _Sent) -> bool:
     return sent.answer.done() and sent.answer.exception() is not None
 
 
-def _next(batches: AsyncIterator[Buffer]) -> asyncio.Task[Buffer | None]:
-    async def take() -> Buffer | None:
+def _next(batches: AsyncIterator[Batch]) -> asyncio.Task[tuple[Buffer, ...] | None]:
+    async def take() -> tuple[Buffer, ...] | None:
         with contextlib.suppress(StopAsyncIteration):
-            return await anext(batches)
+            return _pieces(await anext(batches))
         return None
 
     return asyncio.get_running_loop().create_task(take())
-
-
-async def _await(answer: Awaitable[int]) -> int:
-    return await answer
-
-
-async def _raise(trouble: Trouble) -> int:
-    raise trouble

@@ -1,5 +1,5 @@
 """What becomes of each archived batch: left out, sent as it is with new producer fields, or built anew from its
-records. Pure.
+records (and `merge`: together with its neighbours). Pure.
 
 The stream that comes out is a function of the archive's bytes and the plan alone: the same batches, with the same
 bounds, in every attempt. That is what lets a task that starts again find its place by a count of records, and what lets
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import BatchHeader, rewrite
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 
@@ -73,15 +73,17 @@ class Outgoing:
     """One batch ready to send.
 
     `index` is the number of records of the stream before it, `source` are the runs (first source offset, count) of its
-    records, in order; `data` is None, and only its `size` known, when the caller said that it is already in the target.
+    records, in order; `data` are its pieces, one behind the other, the header first. It is None, and only the `size`
+    known, when the caller said that the batch is already in the target. `append_times`: how many of its records had the
+    time of the append, which is now their create time.
     """
 
     index: int
     count: int
     size: int
-    data: bytes | bytearray | None
+    data: tuple[Buffer, ...] | None
     source: tuple[tuple[int, int], ...]
-    append_time: bool
+    append_times: int
 
     @property
     def source_end(self) -> int:
@@ -94,52 +96,46 @@ class Outgoing:
         return self.index % SEQUENCE_SPACE
 
 
-def outgoing(
-    batch: bytes | memoryview,
-    header: BatchHeader,
-    action: Action,
-    *,
-    index: int,
-    producer_id: int,
-    max_bytes: int,
-    done: int = 0,
+def unchanged(batch: memoryview, header: BatchHeader, *, index: int, producer_id: int, done: int = 0) -> Outgoing:
+    """One archived batch whose CRC has been checked, with its records as they are: they are not even copied."""
+    count = header.record_count
+    data = None
+    if index + count > done:
+        head = rewritten_header(
+            batch,
+            header,
+            base_offset=0,
+            producer_id=producer_id,
+            producer_epoch=PRODUCER_EPOCH,
+            base_sequence=index % SEQUENCE_SPACE,
+        )
+        data = (head, batch[HEADER_SIZE:])
+    return Outgoing(index, count, header.size, data, ((header.base_offset, count),), 0)
+
+
+def rebuilt(
+    batch: memoryview, header: BatchHeader, *, index: int, producer_id: int, max_bytes: int, done: int = 0
 ) -> Iterator[Outgoing]:
-    """The batches to send for one archived batch whose CRC has been checked: one, or several if it was built anew and
-    is now too large.
+    """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
 
     `index` is the number of records sent before it; `max_bytes` is what the target topic takes; of the stream's first
     `done` records only the source offsets are wanted. Raises CorruptBatch if the records are not what the header says.
     """
-    if action is Action.RAW:
-        count = header.record_count
-        data = None
-        if index + count > done:
-            data = rewrite(
-                batch,
-                base_offset=0,
-                producer_id=producer_id,
-                producer_epoch=PRODUCER_EPOCH,
-                base_sequence=index % SEQUENCE_SPACE,
-                transactional=False,
-            )
-        yield Outgoing(index, count, header.size, data, ((header.base_offset, count),), False)
-    elif action is Action.REBUILD:
-        records = decode(batch)
-        if header.magic >= 2 and len(records) != header.record_count:
-            raise CorruptBatch(
-                f"batch at offset {header.base_offset} holds {len(records)} records, its header says "
-                f"{header.record_count}"
-            )
-        for part, built in _pieces(records, header, index, producer_id, max_bytes):
-            yield Outgoing(
-                index=index,
-                count=len(part),
-                size=len(built),
-                data=built if index + len(part) > done else None,
-                source=tuple(source_runs(part)),
-                append_time=header.is_log_append_time,
-            )
-            index += len(part)
+    records = decode(batch)
+    if header.magic >= 2 and len(records) != header.record_count:
+        raise CorruptBatch(
+            f"batch at offset {header.base_offset} holds {len(records)} records, its header says {header.record_count}"
+        )
+    for part, built in _pieces(records, header, index, producer_id, max_bytes):
+        yield Outgoing(
+            index=index,
+            count=len(part),
+            size=len(built),
+            data=(built,) if index + len(part) > done else None,
+            source=tuple(source_runs(part)),
+            append_times=len(part) if header.is_log_append_time else 0,
+        )
+        index += len(part)
 
 
 def _pieces(

@@ -27,7 +27,8 @@ from logkeep_engine.errors import (
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.salvage import Lost, Survey
 
-FORMAT = 1
+FORMAT = 2
+UNMERGED = 1  # a format whose runs send every archived batch as a batch of its own, see `merge.BatchStream`
 MAX_NAMES_SHOWN = 10
 
 # Kafka, org.apache.kafka.common.internals.Topic
@@ -299,11 +300,10 @@ def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One task: the archived partition of this number goes to the target partition of the same number.
+    """The archived partition of this number goes to the target partition of the same number.
 
     `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
-    alone, epoch 0;
-    -1 for a partition without segments, which has no task.
+    alone, epoch 0; -1 for a partition without segments, which has no task.
     """
 
     partition: int
@@ -341,7 +341,9 @@ class RestorePlan:
     """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the
     same spec.
 
-    `loss` are source offsets that will not be restored, `warnings` what was found while planning.
+    `loss` are source offsets that will not be restored, `warnings` what was found while planning. `merge`: batches are
+    merged (`merge.BatchStream`); a run that was begun by a version that did not is finished without, since the bounds
+    of the batches it has sent must stay what they were.
     """
 
     run_id: str
@@ -353,10 +355,11 @@ class RestorePlan:
     surveys: tuple[PartitionSurvey, ...] = ()
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
+    merge: bool = True
 
     def to_json(self) -> bytes:
         body = {
-            "format": FORMAT,
+            "format": FORMAT if self.merge else UNMERGED,
             "runId": self.run_id,
             "specDigest": self.spec_digest,
             "archiveId": self.archive_id,
@@ -387,9 +390,9 @@ class RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
             body: dict[str, Any] = json.loads(data)
-            if body["format"] != FORMAT:
+            if body["format"] not in (UNMERGED, FORMAT):
                 raise ArchiveMismatch(
-                    f"{name}: restore plan of format {body['format']}, this version reads {FORMAT}",
+                    f"{name}: restore plan of format {body['format']}, this version reads {UNMERGED} and {FORMAT}",
                     hint="Go on with the version of Logkeep that began this restore.",
                 )
             topics = tuple(
@@ -415,6 +418,7 @@ class RestorePlan:
                 surveys=tuple(_survey_from_json(item) for item in body["surveys"]),
                 loss=tuple(LossFact(*row) for row in body["loss"]),
                 warnings=tuple(body["warnings"]),
+                merge=body["format"] != UNMERGED,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(
@@ -464,6 +468,36 @@ def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     return PartitionSurvey(body["topicId"], body["partition"], survey)
 
 
+TASK_BYTES = 256 << 20
+MAX_PARTITIONS_PER_TASK = 256
+TASKS_PER_SLOT = 4
+_PARTITION_COST = 256 << 10  # what a partition costs however small it is, in bytes that could be sent instead
+
+
+def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
+    """Share partitions, given by their archived bytes, out to tasks: positions in `sizes`, the biggest tasks first.
+
+    Big ones go alone, small ones together: at most TASK_BYTES (one partition may be larger) and MAX_PARTITIONS_PER_TASK
+    a task, and at least TASKS_PER_SLOT tasks for each of `slots` executor cores while there are partitions enough, so
+    that no core waits long for the last task.
+    """
+    costs = [size + _PARTITION_COST for size in sizes]
+    wanted = max(1, slots) * TASKS_PER_SLOT
+    limit = min(TASK_BYTES, sum(costs) // wanted)
+    most = min(MAX_PARTITIONS_PER_TASK, max(1, len(costs) // wanted))
+    tasks: list[tuple[int, list[int]]] = []
+    total, current = 0, list[int]()
+    for at, cost in enumerate(costs):
+        if current and (total + cost > limit or len(current) >= most):
+            tasks.append((total, current))
+            total, current = 0, []
+        current.append(at)
+        total += cost
+    if current:
+        tasks.append((total, current))
+    return [tuple(group) for _, group in sorted(tasks, key=lambda task: -task[0])]
+
+
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
 
@@ -484,7 +518,11 @@ def plan_topic(
     if existing is None:
         limit = int(working_configs(facts)["max.message.bytes"])
     else:
-        limit = int(existing.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+        # A log takes no batch larger than a segment either (RECORD_LIST_TOO_LARGE).
+        limit = min(
+            int(existing.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
+            int(existing.configs.get("segment.bytes", MAX_INT32)),
+        )
     return TopicPlan(
         source=choice.source.name,
         topic_id=choice.source.topic_id,

@@ -2,8 +2,8 @@
 
     result = run_restore(request, spec, session.runner, reporter, os.environ)
 
-Plan → check the archive → store the plan → create topics → one task a partition → count → the source's configuration →
-result. Below `runs/<run id>/` lie, in this order, what a driver that starts again needs to go on:
+Plan → check the archive → store the plan → create topics → the partitions, in tasks → count → the source's
+configuration → result. Below `runs/<run id>/` lie, in this order, what a driver that starts again needs to go on:
 
     restore-plan.json    sources, targets, producer ids, start offsets, what is left out; made once
     offset-maps/...      a partition is done when its map is there
@@ -50,12 +50,14 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.restore import snapshot
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
     NO_TASK,
+    TASKS_PER_SLOT,
     Choice,
     ExistingTopic,
     PartitionSurvey,
@@ -63,6 +65,7 @@ from logkeep_engine.restore.plan import (
     TopicPlan,
     check_append,
     final_configs,
+    pack,
     plan_topic,
     refuse_existing,
     retention_warnings,
@@ -71,7 +74,7 @@ from logkeep_engine.restore.plan import (
     working_configs,
 )
 from logkeep_engine.restore.salvage import Lost, Survey, survey
-from logkeep_engine.restore.task import RestoreTask, restore_partition
+from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
 
@@ -441,7 +444,10 @@ class _Restore:
         return faults
 
     def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
-        work = [CheckTask(self._storage, tuple(group)) for group in _groups(used)]
+        most = _CHECK_BYTES
+        if used:
+            most = min(most, sum(entry.bytes for _, entry in used) // (TASKS_PER_SLOT * self._slots()))
+        work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
         found: dict[int, tuple[Fault, ...]] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
         return [fault for index in sorted(found) for fault in found[index]]
@@ -455,7 +461,7 @@ class _Restore:
             faulty.setdefault((fault.topic, fault.partition), []).append(path)
         work, keys = [], []
         for topic, partition in partitions:
-            segments = state.segments.get((topic.topic_id, partition), [])
+            segments: Sequence[SegmentEntry] = state.segments.get((topic.topic_id, partition), ())
             undecided = snapshot.may_end_inside_a_transaction(state, segments)
             objects = tuple(faulty.get((topic.name, partition), ()))
             if undecided or objects:
@@ -578,6 +584,7 @@ class _Restore:
                         created=topic.created,
                         fresh=fresh,
                         max_batch_bytes=topic.max_batch_bytes,
+                        merge=plan.merge,
                         producer_id=part.producer_id,
                         start=part.start,
                         segments=tuple(segments),
@@ -587,14 +594,17 @@ class _Restore:
                 )
         self._reporter.planned(parts, topics=len(plan.topics), idle=idle)
         self._reporter.phase("Running")
-        # The largest first: the last task to start is then a short one.
-        tasks.sort(key=lambda task: -sum(segment.bytes for segment in task.segments))
 
-        def on_result(index: int, summary: PartitionSummary) -> None:
-            done[summary.target_topic, summary.target_partition] = summary
-            self._reporter.done(tasks[index].number, summary.records, summary.bytes)
+        def on_result(_: int, summaries: tuple[PartitionSummary, ...]) -> None:
+            for summary in summaries:
+                where = summary.target_topic, summary.target_partition
+                done[where] = summary
+                self._reporter.done(numbers[where], summary.records, summary.bytes)
 
-        self._run_tasks(tasks, restore_partition, on_result)
+        if tasks:
+            numbers = {(task.target, task.partition): task.number for task in tasks}
+            groups = pack([task.bytes for task in tasks], self._slots())
+            self._run_tasks([tuple(tasks[at] for at in group) for group in groups], restore_partitions, on_result)
         return done
 
     def _map_path(self, topic: str, partition: int) -> str:
@@ -609,11 +619,16 @@ class _Restore:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
             return {(found.target_topic, found.target_partition): found for found in pool.map(read, paths)}
 
+    def _slots(self) -> int:
+        """Executor cores, as far as the runner knows them."""
+        return int(getattr(self._runner_factory(), "slots", 1))
+
     def _run_tasks(
         self, work: Sequence[T], function: Callable[[T, TaskContext], R], on_result: Callable[[int, R], None]
     ) -> None:
         if work:
-            self._runner_factory().run(work, function, on_result, self._reporter.update)
+            limits = RunLimits(self._spec.limits.bytes_per_second_int)
+            self._runner_factory().run(work, function, on_result, self._reporter.update, limits)
 
     # ---- the end
 
@@ -664,11 +679,11 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return list(await asyncio.gather(*(one(call) for call in calls)))
 
 
-def _groups(used: Iterable[tuple[str, SegmentEntry]]) -> Iterable[list[tuple[str, SegmentEntry]]]:
+def _groups(used: Iterable[tuple[str, SegmentEntry]], most: int) -> Iterable[list[tuple[str, SegmentEntry]]]:
     group: list[tuple[str, SegmentEntry]] = []
     size = 0
     for topic, entry in used:
-        if group and (size + entry.bytes > _CHECK_BYTES or len(group) >= _CHECK_SEGMENTS):
+        if group and (size + entry.bytes > most or len(group) >= _CHECK_SEGMENTS):
             yield group
             group, size = [], 0
         group.append((topic, entry))
@@ -677,8 +692,8 @@ def _groups(used: Iterable[tuple[str, SegmentEntry]]) -> Iterable[list[tuple[str
         yield group
 
 
-def _segments(state: ArchiveState, topic: TopicPlan, partition: int) -> list[SegmentEntry]:
-    return state.segments.get((topic.topic_id, partition), [])
+def _segments(state: ArchiveState, topic: TopicPlan, partition: int) -> Sequence[SegmentEntry]:
+    return state.segments.get((topic.topic_id, partition), ())
 
 
 def _topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:

@@ -1,9 +1,12 @@
-"""One task of a restore: one archived partition into one target partition, in order, every committed record once.
+"""One task of a restore: archived partitions into target partitions, each in order, every committed record once.
 
-The way of a batch: storage → CRC checked → `filter` (left out, addressed anew, or built anew) → produce requests, five
-under way. The task always looks first at what its producer id has in the target already and goes on from there, so it
-does not matter whether this is the first attempt, a retry, or the first task of a driver that was started again; and
-while another attempt still writes, the broker compares sequences, so that no batch gets in twice.
+The way of a batch: storage → CRC checked → `filter` and `merge` (left out, addressed anew, or built anew) → produce
+requests, five under way a partition. For every partition the task looks first at what its producer id has in the target
+already and goes on from there, so it does not matter whether this is the first attempt, a retry, or the first task of a
+driver that was started again; and while another attempt still writes, the broker compares sequences, so that no batch
+gets in twice.
+
+Several partitions are on their way at once, over the same few connections, one event loop and one pool of threads.
 """
 
 from __future__ import annotations
@@ -11,37 +14,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from logkeep_engine.archive import names
 from logkeep_engine.archive.model import SegmentEntry
 from logkeep_engine.archive.segments import read_segment, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     CorruptBatch,
+    ObjectMissing,
     ProduceRefused,
     TargetChanged,
     TopicExists,
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.log.batch import BatchHeader, Buffer, walk
+from logkeep_engine.kafka.produce import Batch
+from logkeep_engine.limits import Throttle
+from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.filter import (
-    SEQUENCE_SPACE,
-    AbortedRanges,
-    Action,
-    Landed,
-    LandedReader,
-    Outgoing,
-    decide,
-    outgoing,
-)
-from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
+from logkeep_engine.restore.filter import SEQUENCE_SPACE, AbortedRanges, Action, Landed, LandedReader, Outgoing, decide
+from logkeep_engine.restore.merge import BatchStream
+from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.salvage import Survey, Whole, salvage
-from logkeep_engine.storage import Storage
+from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 _AHEAD_BYTES = 2 << 20  # batches made ready in one go, in a thread, while the ones before are being sent
@@ -49,14 +47,19 @@ _AHEAD_COUNT = 512
 _REPORT_SECONDS = 1.0
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
 _RESUMES = 20
+_THREADS = 8
+# What the partitions that are on their way at once may take together: the blocks read of each, and what is made ready.
+_MEMORY = 128 << 20
+_MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * _AHEAD_BYTES
+_MEMORY_LEAST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """One work item; pickles without secrets. `number` is the part's number for the reporter.
+    """What is to be done for one partition; pickles without secrets. `number` is the part's number for the reporter.
 
     `start` is the target's end offset before the run; `fresh`: this driver made the plan, so nothing can be there
-    before attempt 0.
+    before attempt 0. `merge`: small batches go together, see `BatchStream`.
     """
 
     number: int
@@ -69,6 +72,7 @@ class RestoreTask:
     created: bool
     fresh: bool
     max_batch_bytes: int
+    merge: bool
     producer_id: int
     start: int
     segments: tuple[SegmentEntry, ...]
@@ -79,32 +83,76 @@ class RestoreTask:
     def where(self) -> str:
         return f"topic {self.target!r} partition {self.partition}"
 
+    @property
+    def bytes(self) -> int:
+        """Archived."""
+        return sum(segment.bytes for segment in self.segments)
 
-def restore_partition(task: RestoreTask, context: TaskContext) -> PartitionSummary:
-    """Restore one partition and write its offset map. Safe to repeat, and to run twice at once.
+    @property
+    def memory(self) -> int:
+        return max(_MEMORY_LEAST, min(2 * self.bytes, _MEMORY_EACH))
 
-    Raises ArchiveDamaged if an object is not what the catalog (or the survey) says, TargetChanged or TopicExists if
-    somebody else writes to a created topic, and what the clients raise.
+
+def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> tuple[PartitionSummary, ...]:
+    """Restore some partitions of one cluster and write their offset maps. Safe to repeat, and to run twice at once.
+
+    What an earlier attempt has finished is not looked at again. Raises ArchiveDamaged if an object is not what the
+    catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic, and what the
+    clients raise: the first error of any partition.
     """
-    return asyncio.run(_restore(task, context))
+    with ThreadPoolExecutor(min(_THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
+        return asyncio.run(_restore_all(tasks, context, pool))
 
 
-async def _restore(task: RestoreTask, context: TaskContext) -> PartitionSummary:
-    progress = _Progress(task, context)
-    async with RawClient(task.connection) as client:
-        landed = await _landed(client, task, task.fresh and context.attempt == 0)
-        for _ in range(_RESUMES):
-            attempt = _Attempt(task, landed, progress)
-            try:
-                return await attempt.run(client)
-            except (ProduceRefused, _PositionUnknown) as error:
-                # Another attempt of this very task has written more than this one knows of: go on behind it.
-                seen = await _landed(client, task, fresh=False)
-                if isinstance(error, ProduceRefused) and seen.records <= attempt.acknowledged:
-                    raise
-                landed = seen
-            finally:
-                attempt.close()
+async def _restore_all(
+    tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
+) -> tuple[PartitionSummary, ...]:
+    progress = _Progress(context)
+    room = _Room(_MEMORY)
+    async with RawClient(tasks[0].connection) as client:
+
+        async def one(task: RestoreTask) -> PartitionSummary:
+            async with room.taken(task.memory):
+                known = (
+                    await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
+                )
+                return known or await _restore(task, client, pool, progress, context)
+
+        running = [asyncio.ensure_future(one(task)) for task in tasks]
+        try:
+            return tuple(await asyncio.gather(*running))
+        finally:
+            for partition in running:
+                partition.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+
+def _finished(task: RestoreTask) -> PartitionSummary | None:
+    """What an earlier attempt has done with the partition, if it has brought it to its end."""
+    try:
+        head = task.storage.read_range(task.map_path, 0, HEADER_MAX_BYTES)
+    except ObjectMissing:
+        return None
+    return read_summary(head, f"{task.storage.uri}/{task.map_path}")
+
+
+async def _restore(
+    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: _Progress, context: TaskContext
+) -> PartitionSummary:
+    throttle = context.throttle
+    landed = await _landed(client, task, throttle, fresh=task.fresh and context.attempt == 0)
+    for _ in range(_RESUMES):
+        attempt = _Attempt(task, landed, progress, pool, throttle)
+        try:
+            return await attempt.run(client)
+        except (ProduceRefused, _PositionUnknown) as error:
+            # Another attempt of this very task has written more than this one knows of: go on behind it.
+            seen = await _landed(client, task, throttle, fresh=False)
+            if isinstance(error, ProduceRefused) and seen.records <= attempt.acknowledged:
+                raise
+            landed = seen
+        finally:
+            attempt.close()
     raise TargetChanged(
         f"{task.where}: the restore had to find its place {_RESUMES} times.",
         hint="Another process writes with the same producer id: is the same run going on elsewhere?",
@@ -115,49 +163,78 @@ class _PositionUnknown(Exception):
     """The broker has a batch already and does not say where."""
 
 
-class _Progress:
-    """Tells the driver how far the task is, at most once a second."""
+class _Room:
+    """So many bytes, shared by those who come in turn."""
 
-    def __init__(self, task: RestoreTask, context: TaskContext) -> None:
-        self._task = task
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._given_back = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """Wait until there is room, and take it; whoever wants more than all has it alone."""
+        size = min(size, self._size)
+        async with self._given_back:
+            await self._given_back.wait_for(lambda: self._left >= size)
+            self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+            async with self._given_back:
+                self._given_back.notify_all()
+
+
+class _Progress:
+    """Tells the driver how far the partitions are, at most once a second."""
+
+    def __init__(self, context: TaskContext) -> None:
         self._context = context
         self._due = 0.0
+        self._updates: dict[int, PartitionUpdate] = {}
 
-    def tell(self, at: int, records: int, size: int) -> None:
+    def tell(self, task: RestoreTask, at: int, records: int, size: int) -> None:
         now = time.monotonic()
+        self._updates[task.number] = PartitionUpdate(task.target, task.partition, task.number, at, records, size)
         if now < self._due:
             return
         self._due = now + _REPORT_SECONDS
-        task = self._task
-        self._context.report([PartitionUpdate(task.target, task.partition, task.number, at, records, size)])
+        self._context.report(list(self._updates.values()))
+        self._updates.clear()
 
 
 class _Attempt:
     """One pass over the archived partition, from its first byte: what is in the target already is only counted."""
 
-    def __init__(self, task: RestoreTask, landed: Landed, progress: _Progress) -> None:
+    def __init__(
+        self, task: RestoreTask, landed: Landed, progress: _Progress, pool: ThreadPoolExecutor, throttle: Throttle
+    ) -> None:
         self._task = task
         self._landed = landed
         self._progress = progress
         self._map = OffsetMapBuilder()
         self._pending: deque[Outgoing] = deque()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-restore")
+        self._pool = pool
+        self._throttle = throttle
         self._made = 0  # records of the stream that have been made ready or skipped
-        self._append_time = 0
+        self._append_times = 0
         self._bytes = 0
         self._end = task.start
         self.acknowledged = landed.records
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
         self._map.close()
 
     async def run(self, client: RawClient) -> PartitionSummary:
         task = self._task
         self._take_over()
-        offsets = client.produce_many(task.target, task.partition, self._to_send())
-        async for offset in offsets:
-            self._acknowledge(self._pending.popleft(), offset)
+        async with (
+            aclosing(self._to_send()) as batches,
+            aclosing(client.produce_many(task.target, task.partition, batches, floor=self._end)) as offsets,
+        ):
+            async for offset in offsets:
+                self._acknowledge(self._pending.popleft(), offset)
         if self._made < self._landed.records:
             raise TargetChanged(
                 f"{task.where}: {self._landed.records} records of this run are there, the archive gives {self._made}.",
@@ -173,12 +250,15 @@ class _Attempt:
             bytes=self._bytes,
             target_start=task.start,
             target_end=self._end,
-            append_time_records=self._append_time,
+            append_time_records=self._append_times,
         )
-        with task.storage.writer(task.map_path) as writer:
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._write_map, summary)
+        return summary
+
+    def _write_map(self, summary: PartitionSummary) -> None:
+        with self._task.storage.writer(self._task.map_path) as writer:
             for block in self._map.blocks(summary):
                 writer.write(block)
-        return summary
 
     def _take_over(self) -> None:
         """Note where the records that are there already lie."""
@@ -190,8 +270,7 @@ class _Attempt:
             at = index + count
             self._end = max(self._end, target + count)
 
-    async def _to_send(self) -> AsyncIterator[Buffer]:
-        loop = asyncio.get_running_loop()
+    async def _to_send(self) -> AsyncGenerator[Batch, None]:
         stream = stream_of(self._task, self._landed.records)
 
         def take() -> list[Outgoing]:
@@ -204,30 +283,35 @@ class _Attempt:
                     break
             return taken
 
-        ahead = loop.run_in_executor(self._pool, take)
-        while items := await ahead:
-            ahead = loop.run_in_executor(self._pool, take)
-            for item in items:
-                self._note(item)
-                if item.data is not None:
-                    self._pending.append(item)
-                    yield item.data
+        ahead = self._pool.submit(take)
+        try:
+            while items := await asyncio.wrap_future(ahead):
+                ahead = self._pool.submit(take)
+                for item in items:
+                    self._note(item)
+                    if item.data is not None:
+                        await self._throttle.pace(item.size)
+                        self._pending.append(item)
+                        yield item.data
+        finally:
+            if not ahead.cancel():
+                await asyncio.gather(asyncio.wrap_future(ahead), return_exceptions=True)
+            stream.close()
 
     def _note(self, item: Outgoing) -> None:
         if item.index < self._landed.records < item.index + item.count:
             raise TargetChanged(
                 f"{self._task.where}: {self._landed.records} records of this run are there, which is inside a batch "
-                "of this plan "
-                f"({item.index} to {item.index + item.count - 1}).",
+                f"of this plan ({item.index} to {item.index + item.count - 1}).",
                 hint="The archive or the plan was changed while the restore went on: begin a new restore.",
             )
         for offset, count in item.source:
             self._map.source(offset, count)
         self._made = item.index + item.count
         self._bytes += item.size
-        self._append_time += item.count if item.append_time else 0
+        self._append_times += item.append_times
         if item.data is None:
-            self._progress.tell(item.source_end, self._made, self._bytes)
+            self._progress.tell(self._task, item.source_end, self._made, self._bytes)
 
     def _acknowledge(self, item: Outgoing, offset: int) -> None:
         task = self._task
@@ -245,38 +329,34 @@ class _Attempt:
         self._map.target(offset, item.count)
         self._end = max(self._end, offset + item.count)
         self.acknowledged = item.index + item.count
-        self._progress.tell(item.source_end, self.acknowledged, self._bytes)
+        self._progress.tell(task, item.source_end, self.acknowledged, self._bytes)
 
 
 # ---- the stream of batches: a function of the archive and the plan
 
 
-def stream_of(task: RestoreTask, done: int) -> Iterator[Outgoing]:
+def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
     """What is sent for the partition, in order; of the first `done` records only source offsets and sizes."""
     aborted = AbortedRanges(_aborted(task))
-    index = 0
+    stream = BatchStream(producer_id=task.producer_id, max_bytes=task.max_batch_bytes, done=done, merge=task.merge)
     for segment in task.segments:
-        for batch, header in _batches(task, segment):
-            action = decide(header, aborted)
-            if action not in (Action.RAW, Action.REBUILD):
-                continue
-            try:
-                for item in outgoing(
-                    batch,
-                    header,
-                    action,
-                    index=index,
-                    producer_id=task.producer_id,
-                    max_bytes=task.max_batch_bytes,
-                    done=done,
-                ):
-                    index = item.index + item.count
-                    yield item
-            except CorruptBatch as error:
-                raise ArchiveDamaged(
-                    f"{_log_path(task, segment)}: {error.message}",
-                    hint="The batch's CRC holds, so it was archived like this: please report it.",
-                ) from error
+        try:
+            for batch, header in _batches(task, segment):
+                action = decide(header, aborted)
+                if action is Action.RAW or action is Action.REBUILD:
+                    yield from stream.add(batch, header, action)
+        except CorruptBatch as error:
+            raise ArchiveDamaged(
+                f"{_log_path(task, segment)}: {error.message}",
+                hint="The batch's CRC holds, so it was archived like this: please report it.",
+            ) from error
+    try:
+        yield from stream.finish()
+    except CorruptBatch as error:
+        raise ArchiveDamaged(
+            f"{_log_path(task, task.segments[-1])}: {error.message}",
+            hint="The batch's CRC holds, so it was archived like this: please report it.",
+        ) from error
 
 
 def _aborted(task: RestoreTask) -> Sequence[AbortedTxn]:
@@ -298,7 +378,7 @@ def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Itera
     known = {(item.start, item.end) for item in survey.lost}
     for item in salvage(task.storage, task.source, segment):
         if isinstance(item, Whole):
-            yield item.batch, item.header
+            yield memoryview(bytes(item.batch)), item.header
         elif (item.start, item.end) not in known:
             raise ArchiveDamaged(
                 f"{_log_path(task, segment)}: offsets {item.start} to {item.end - 1} could be read when the restore "
@@ -309,20 +389,20 @@ def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Itera
 
 
 def _log_path(task: RestoreTask, segment: SegmentEntry) -> str:
-    return f"{task.storage.uri}/{segment.stem(task.source)}{names.LOG}"
+    return f"{task.storage.uri}/{segment.stem(task.source)}{segment.log_suffix}"
 
 
 # ---- what is there already
 
 
-async def _landed(client: RawClient, task: RestoreTask, fresh: bool) -> Landed:
+async def _landed(client: RawClient, task: RestoreTask, throttle: Throttle, *, fresh: bool) -> Landed:
     """What the task's producer id has in the target partition."""
     end = await client.end_offset(task.target, task.partition)
     if end <= task.start:
         return Landed(0, ())
     if task.created:
         return await _landed_dense(client, task, end)
-    return await _landed_among_others(client, task, end, fresh)
+    return await _landed_among_others(client, task, end, throttle, fresh=fresh)
 
 
 async def _landed_dense(client: RawClient, task: RestoreTask, end: int) -> Landed:
@@ -346,7 +426,9 @@ async def _landed_dense(client: RawClient, task: RestoreTask, end: int) -> Lande
     return Landed(records, ((0, task.start, records),))
 
 
-async def _landed_among_others(client: RawClient, task: RestoreTask, end: int, fresh: bool) -> Landed:
+async def _landed_among_others(
+    client: RawClient, task: RestoreTask, end: int, throttle: Throttle, *, fresh: bool
+) -> Landed:
     """Walk the target from where it ended before the run, batch by batch."""
     position = max(task.start, await client.start_offset(task.target, task.partition))
     beginning_is_gone = position > task.start and not fresh
@@ -354,6 +436,7 @@ async def _landed_among_others(client: RawClient, task: RestoreTask, end: int, f
     empty = 0
     while position < end and empty < 3:
         fetched = await client.fetch(task.target, task.partition, position, committed=False, max_wait_ms=100)
+        await throttle.pace(len(fetched.data))
         empty = 0 if fetched.next_offset > position else empty + 1
         for _, header in walk(fetched.data):
             if position <= header.base_offset < end:

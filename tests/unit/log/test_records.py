@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, Codec, check_crc, parse_header, rewrite, walk
 from logkeep_engine.log.compression import compress, decompress
-from logkeep_engine.log.records import ControlType, Record, control_type, decode, encode
+from logkeep_engine.log.records import ControlType, Packer, Record, control_type, decode, encode, unpack
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "kafka-4.1.1-batches.json").read_text())
@@ -259,3 +259,61 @@ def test_zstd_frame_that_claims_a_huge_content_allocates_nothing() -> None:
     frame = bytes.fromhex("28b52ffd" + "e0" + "ffffffffffffff0f" + "010000")  # content size 2**60
     with pytest.raises(CorruptBatch, match="zstd"):
         decompress(Codec.ZSTD, memoryview(frame))
+
+
+def packed_anew(batches: list[bytes], codec: Codec) -> bytes:
+    packer = Packer()
+    for data in batches:
+        header = parse_header(data)
+        packer.add(unpack(memoryview(data), header), header)
+    return packer.batch(codec, producer_id=5, producer_epoch=1, base_sequence=77)
+
+
+class TestPacker:
+    @pytest.mark.parametrize("codec", list(Codec))
+    def test_makes_the_batch_that_decoding_and_encoding_makes(self, codec: Codec) -> None:
+        batches = [batch(at, 1 + at % 5, codec=codec, value=b"v" * (at % 200)) for at in range(0, 1000, 10)]
+        records = [record for data in batches for record in decode(data)]
+        expected = encode(
+            records, codec=codec, base_offset=0, producer_id=5, producer_epoch=1, base_sequence=77, dense=True
+        )
+        assert packed_anew(batches, codec) == expected
+
+    def test_takes_more_records_than_fit_two_byte_numbers(self) -> None:
+        large = [batch(at, 3000, timestamp=NOON - at * 1000) for at in range(0, 30_000, 3000)]
+        made = packed_anew(large, Codec.NONE)
+        expected = [record for data in large for record in decode(data)]
+        assert [record[1:] for record in decode(made)] == [record[1:] for record in expected]
+
+    def test_tells_where_the_records_come_from(self) -> None:
+        made = [Record(at, NOON, None, b"") for at in (100, 101, 105, 106, 110)]
+        data = encode(made, codec=Codec.NONE, base_offset=98)
+        header = parse_header(data)
+        assert Packer().add(unpack(memoryview(data), header), header) == [(100, 2), (105, 2), (110, 1)]
+
+    def test_damage_is_told_or_does_not_show_in_the_lengths(self) -> None:
+        """Whatever the bytes are, only CorruptBatch is raised, and what is made is a batch of as many records."""
+        data = batch(7, 5, value=b"x" * 70)
+        header = parse_header(data)
+        told: list[str] = []
+        for at in range(HEADER_SIZE, len(data)):
+            for bit in (0x01, 0x40, 0x80, 0xFF):
+                damaged = bytearray(data)
+                damaged[at] ^= bit
+                packer = Packer()
+                try:
+                    packer.add(memoryview(damaged)[HEADER_SIZE:], header)
+                except CorruptBatch as error:
+                    told.append(error.message)
+                else:
+                    assert packer.count == 5
+        assert len(told) > 20
+        assert all("offset 7 is damaged" in message for message in told)
+        with pytest.raises(CorruptBatch, match="a record is cut short"):
+            Packer().add(b"", header)
+
+    def test_damaged_compressed_records_are_told(self) -> None:
+        data = bytearray(batch(7, 5, codec=Codec.ZSTD))
+        data[HEADER_SIZE] ^= 0xFF
+        with pytest.raises(CorruptBatch, match="offset 7 is damaged: its zstd data cannot be decompressed"):
+            unpack(memoryview(data), parse_header(data))

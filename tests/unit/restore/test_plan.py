@@ -19,6 +19,8 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.plan import (
+    MAX_PARTITIONS_PER_TASK,
+    TASKS_PER_SLOT,
     Choice,
     ExistingTopic,
     PartitionPlan,
@@ -29,6 +31,7 @@ from logkeep_engine.restore.plan import (
     check_append,
     final_configs,
     legal_topic_name,
+    pack,
     plan_topic,
     refuse_existing,
     retention_warnings,
@@ -247,6 +250,9 @@ class TestPlan:
         choice = Choice(topic("orders"), "copy")
         plan = plan_topic(choice, {0: [entry()]}, existing=existing, end_offsets={0: 17, 1: 4}, brokers=1)
         assert (plan.created, plan.max_batch_bytes) == (False, 2000)
+        tight = replace(existing, configs={**existing.configs, "segment.bytes": "1500"})
+        plan = plan_topic(choice, {0: [entry()]}, existing=tight, end_offsets={0: 17, 1: 4}, brokers=1)
+        assert plan.max_batch_bytes == 1500
         assert [part.start for part in plan.partitions] == [17, 4]
 
     PLAN = RestorePlan(
@@ -271,10 +277,17 @@ class TestPlan:
     def test_it_survives_json(self) -> None:
         assert RestorePlan.from_json(self.PLAN.to_json(), "plan") == self.PLAN
 
+    def test_a_run_that_was_begun_without_merging_goes_on_without(self) -> None:
+        body = json.loads(self.PLAN.to_json())
+        assert body["format"] == 2
+        earlier = RestorePlan.from_json(json.dumps({**body, "format": 1}).encode(), "plan")
+        assert earlier == replace(self.PLAN, merge=False)
+        assert RestorePlan.from_json(earlier.to_json(), "plan") == earlier
+
     def test_another_format_and_damage_are_refused(self) -> None:
         body = json.loads(self.PLAN.to_json())
-        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 2, this version reads 1"):
-            RestorePlan.from_json(json.dumps({**body, "format": 2}).encode(), "plan")
+        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 3, this version reads 1 and 2"):
+            RestorePlan.from_json(json.dumps({**body, "format": 3}).encode(), "plan")
         del body["commit"]
         for data in (json.dumps(body).encode(), b"{", b"[]"):
             with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
@@ -282,3 +295,24 @@ class TestPlan:
 
     def test_facts_of_a_topic_without_records(self) -> None:
         assert topic_facts([]) == TopicFacts(0, 0, 0, -1, -1, False)
+
+
+class TestPack:
+    def test_big_partitions_go_alone_and_small_ones_together(self) -> None:
+        small, big = 1 << 20, 1 << 30
+        sizes = [small] * 10 + [big] + [small] * 10 + [big]
+        groups = pack(sizes, 1)
+        assert sorted(at for group in groups for at in group) == list(range(22))
+        assert [group for group in groups if 10 in group or 21 in group] == [(10,), (21,)]
+        assert groups[:2] == [(10,), (21,)]
+        assert len(groups) < 10
+
+    def test_thousands_of_small_partitions_are_few_tasks(self) -> None:
+        groups = pack([1000] * 10_000, 2)
+        assert all(len(group) <= MAX_PARTITIONS_PER_TASK for group in groups)
+        assert len(groups) == 40
+        assert len(pack([1000] * 100, 2)) >= 2 * TASKS_PER_SLOT
+
+    def test_few_partitions_get_a_task_each(self) -> None:
+        assert sorted(pack([5, 9, 7], 8)) == [(0,), (1,), (2,)]
+        assert pack([], 2) == []
