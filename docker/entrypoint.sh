@@ -9,9 +9,17 @@ case "${1:-}" in
 executor)
   # SPARK_JAVA_OPT_<n>, in the order of n: the driver's spark.* settings and the extra Java options.
   mapfile -d '' -t options < <(env -0 | grep -z '^SPARK_JAVA_OPT_[0-9]*=' | sort -z -t_ -k4n | sed -z 's/^[^=]*=//')
-  exec tini -s -- "$JAVA_HOME/bin/java" "${options[@]}" \
+  # The image's archive of classes holds for a class path that begins with the jars, in the order of their names.
+  jars=$(printf ':%s' "$SPARK_HOME"/jars/*.jar)
+  archive=()
+  if [[ -n "${LOGKEEP_CLASS_ARCHIVE:-}" ]]; then  # as logkeep_engine.spark.classes has it
+    archive=("-XX:SharedArchiveFile=$LOGKEEP_CLASS_ARCHIVE" -Xshare:auto -XX:+UnlockDiagnosticVMOptions
+      -XX:ArchiveRelocationMode=0 -Xlog:disable -Xlog:all=error:stderr)
+  fi
+  # Python workers import the installed pyspark: with a Spark home the JVM would put a zip of it first.
+  exec env -u SPARK_HOME tini -s -- "$JAVA_HOME/bin/java" "${archive[@]}" "${options[@]}" \
     -Xms"${SPARK_EXECUTOR_MEMORY}" -Xmx"${SPARK_EXECUTOR_MEMORY}" \
-    -cp "${SPARK_CONF_DIR:+$SPARK_CONF_DIR:}${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*" \
+    -cp "${jars#:}${SPARK_CLASSPATH:+:$SPARK_CLASSPATH}${SPARK_CONF_DIR:+:$SPARK_CONF_DIR}" \
     org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
     --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
     --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \

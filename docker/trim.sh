@@ -1,10 +1,11 @@
 #!/bin/sh
 # Removes from an installed pyspark what a Logkeep application never loads: it uses RDDs, DataFrames and the Kubernetes scheduler,
 # not Hive, YARN, Spark Connect, MLlib, the Scala shell, the R interface or RocksDB state stores. Half the size, and so of the time
-# to pull the image. Kept although its name says Hive: hive-storage-api, which the ORC classes of Spark SQL use.
+# to pull the image. pyspark.zip is pyspark again, not compiled. Kept although its name says Hive: hive-storage-api, which the ORC
+# classes of Spark SQL use.
 set -eu
 cd "$1"
-rm -rf examples data R licenses tests
+rm -rf examples data R licenses tests python/lib/pyspark.zip
 cd jars
 for jar in *; do
   case "$jar" in

@@ -178,7 +178,7 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             spec=spec,
         )
         _say(f"run {run_id}")
-        from logkeep_engine.spark.session import Session, master_conf
+        from logkeep_engine.spark.session import Session, master_conf, uses_s3
 
         # Options first: a wrong --master must not cost a started JVM.
         conf = master_conf(master, {}, os.environ)
@@ -187,7 +187,8 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
         stack.callback(reporter.close)
         started = time.time()
         try:
-            session = stack.enter_context(Session(conf))
+            # Java starts first, and while it does, what plans the run is imported here.
+            session = stack.enter_context(Session(conf, s3=uses_s3(typed)))
             if isinstance(typed, KafkaBackupSpec):
                 from logkeep_engine.backup.run import run_backup
 
@@ -206,6 +207,8 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
                 _say(f"hint: go on with --run-id {run_id}")
             raise
         reporter.close()
+        if result.exit_code == ExitCode.OK and session.learn():
+            _say("keeping Java's classes for a quicker start of the next run")
         stack.close()
         _print_result(result, output)
         if result.exit_code:
@@ -514,6 +517,7 @@ def _print_archive(archive: Description) -> None:
         ("commit", str(archive.commit)),
         ("records", str(archive.records)),
         ("bytes", f"{archive.bytes} ({human_bytes(archive.bytes)})"),
+        ("stored", f"{archive.stored_bytes} ({human_bytes(archive.stored_bytes)})"),
         ("segments", str(archive.segments)),
     ):
         head.add_row(name, value)

@@ -112,7 +112,7 @@ def _base_layout() -> Path:
     files = [
         ROOT / "Dockerfile",
         ROOT / "requirements.lock",
-        *(ROOT / "docker" / f for f in ("requirements.py", "trim.sh")),
+        *(ROOT / "docker" / f for f in ("classes.py", "requirements.py", "trim.sh")),
     ]
 
     key = cache.digest(requirements, *files)

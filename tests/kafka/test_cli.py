@@ -202,7 +202,8 @@ class TestRuns:
         root = tmp_path / "archive"
         back_up(backup_spec(kafka, root, unique))
         file = tmp_path / "restore.yaml"
-        file.write_text(resource("KafkaRestore", restore_spec(kafka, root)))
+        slow = {"bytesPerSecond": "64Ki"}  # a restore that is over before it can be interrupted shows nothing
+        file.write_text(resource("KafkaRestore", restore_spec(kafka, root, limits=slow)))
         command = [sys.executable, "-m", "logkeep_engine.cli", "restore", "-f", str(file), "--run-id", "r1"]
         running = subprocess.Popen(
             command,

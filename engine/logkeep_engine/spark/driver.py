@@ -21,10 +21,10 @@ from types import FrameType
 
 from logkeep_engine.contract.names import PATH_TERMINATION_LOG, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
-from logkeep_engine.contract.spec import SpecInvalid, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import ConfigMapSink, Reporter, failed
-from logkeep_engine.spark.session import Session, master_conf
+from logkeep_engine.spark.session import Session, master_conf, uses_s3
 
 log = logging.getLogger("logkeep")
 
@@ -84,23 +84,32 @@ def _run(
     environ: MutableMapping[str, str],
     stack: contextlib.ExitStack,
 ) -> RunResult:
-    """Run the request. Spark is stopped when `stack` is closed, after the result has been told."""
+    """Run the request. Spark is stopped when `stack` is closed, after the result has been told.
+
+    Java starts before what plans the run is imported: the two go on at the same time.
+    """
     try:
         if request.kind == "KafkaBackup":
+            backup = parse_backup(request.spec)
+            session = stack.enter_context(_session(request, backup, master, environ))
             from logkeep_engine.backup.run import run_backup
 
-            backup = parse_backup(request.spec)
-            session = stack.enter_context(Session(master_conf(master, request.spark_conf, environ), environ=environ))
             return run_backup(request, backup, session.runner, reporter, environ)
         if request.kind == "KafkaRestore":
+            restore = parse_restore(request.spec)
+            session = stack.enter_context(_session(request, restore, master, environ))
             from logkeep_engine.restore.run import run_restore
 
-            restore = parse_restore(request.spec)
-            session = stack.enter_context(Session(master_conf(master, request.spark_conf, environ), environ=environ))
             return run_restore(request, restore, session.runner, reporter, environ)
     except SpecInvalid as error:
         raise SpecError(f"{error}.", hint="Correct the resource.") from error
     raise SpecError(f"The run request is for a {request.kind!r}; this engine knows KafkaBackup and KafkaRestore.")
+
+
+def _session(
+    request: RunRequest, spec: KafkaBackupSpec | KafkaRestoreSpec, master: str | None, environ: MutableMapping[str, str]
+) -> Session:
+    return Session(master_conf(master, request.spark_conf, environ), environ=environ, s3=uses_s3(spec))
 
 
 def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -> None:

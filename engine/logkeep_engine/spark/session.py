@@ -1,7 +1,8 @@
 """The SparkContext of a run: in one process for the command line, with executor pods for a Job.
 
-Only RDDs are used: no SQL session, no UI, no Hive. The JVM and the context start apart, since the JVM costs seconds and
-can start while the run is planned, but executors are asked for only when there is work.
+Only RDDs are used: no SQL session, no UI, no Hive. All that can start while the run is planned does so: the JVM, before
+pyspark is imported here; the context; and, where the executor is the JVM itself, the Python workers. Executor pods are
+asked for only when there is work.
 """
 
 from __future__ import annotations
@@ -10,25 +11,34 @@ import hashlib
 import logging
 import os
 import re
+import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
-
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from typing import TYPE_CHECKING, Any, Self
 
 import logkeep_engine
 from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_engine.errors import LogkeepError, SparkFailed, SpecError
-from logkeep_engine.spark.runner import DEFAULT_MAX_FAILURES, SparkRunner
+from logkeep_engine.spark import classes, daemon
+from logkeep_engine.spark.jvm import JAVA_HINT, Jvm, find_java, spark_jars
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from logkeep_engine.spark.runner import SparkRunner
 
 log = logging.getLogger(__name__)
 
-JVM_START_SECONDS = 15.0
+MAX_FAILURES = 4
+START_SECONDS = 30.0
+DEFAULT_MEMORY = "1g"  # Spark's
+DEFAULT_INSTANCES = "2"  # Spark's
+_INSTANCES = "spark.executor.instances"
 _LOCAL = re.compile(r"^local(?:\[(\d+|\*)\])?$")
 # Names of executor pods are the prefix, "-exec-" and a number, and must fit a DNS label of 63.
 _POD_NAME_PREFIX_MAX = 46
@@ -39,8 +49,9 @@ _COMMON = {
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",
     "spark.dynamicAllocation.enabled": "false",
-    "spark.task.maxFailures": str(DEFAULT_MAX_FAILURES),
+    "spark.task.maxFailures": str(MAX_FAILURES),
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": daemon.__name__,
     "spark.task.reaper.enabled": "true",  # a cancelled task is watched until it is gone
 }
 
@@ -62,21 +73,20 @@ logger.python.level = {level}
 """
 
 
-def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> SparkConf:
+def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:
     """Spark inside this machine with `cores` task slots; tasks are retried as on a cluster."""
-    settings = {
+    return {
         **_COMMON,
-        "spark.master": f"local[{cores},{DEFAULT_MAX_FAILURES}]",
+        "spark.master": f"local[{cores},{MAX_FAILURES}]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": _SMALL_JAVA,
         **(conf or {}),
     }
-    return _conf(settings)
 
 
-def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> SparkConf:
+def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image, executors, their secrets.
 
     Raises SpecError if this is no pod, or was not given its name, IP and namespace.
@@ -87,7 +97,7 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> Spar
         raise SpecError(f"The environment lacks {', '.join(missing)}.", hint="Outside a pod use --master local[N].")
     pod, address = environ[ENV_POD_NAME], environ[ENV_POD_IP]
     api_host, api_port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
-    settings = {
+    return {
         **_COMMON,
         # Work starts with the first executor; the rest join in.
         "spark.scheduler.minRegisteredResourcesRatio": "0.0",
@@ -107,10 +117,9 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> Spar
         "spark.kubernetes.driver.pod.name": pod,
         "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(pod),
     }
-    return _conf(settings)
 
 
-def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[str, str]) -> SparkConf:
+def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The configuration for `--master`: `local`, `local[N]`, `local[*]`, or None for Kubernetes."""
     if master is None:
         return kubernetes_conf(conf, environ)
@@ -125,8 +134,10 @@ def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[st
     )
 
 
-def _conf(settings: Mapping[str, str]) -> SparkConf:
-    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+def uses_s3(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
+    """Will the tasks of this resource talk to S3?"""
+    storage = spec.storage if isinstance(spec, KafkaBackupSpec) else spec.source.storage
+    return storage is not None and storage.uri.startswith("s3:")
 
 
 def _host(host: str) -> str:
@@ -141,26 +152,43 @@ def _pod_name_prefix(pod: str) -> str:
 
 
 class Session:
-    """A context that starts when it is first needed.
+    """A context that starts in the background, at once, and is waited for when it is first needed.
 
-    with Session(local_conf(2)) as session:  # the JVM starts in the background
+    with Session(local_conf(2)) as session:
         run_backup(..., runner_factory=session.runner, ...)
 
-    `runner` may be called often; the context is stopped on leaving.
+    `runner` may be called often; the context is stopped on leaving. `s3`: the tasks will talk to S3.
     """
 
-    def __init__(self, conf: SparkConf, *, environ: MutableMapping[str, str] = os.environ) -> None:
-        self._conf = conf
+    def __init__(
+        self, conf: Mapping[str, str], *, environ: MutableMapping[str, str] = os.environ, s3: bool = False
+    ) -> None:
+        self._conf = dict(conf)
+        if s3:
+            self._conf[f"spark.executorEnv.{daemon.ENV_PRELOAD}"] = "s3"
         self._environ = environ
-        self._folder = tempfile.TemporaryDirectory(prefix="logkeep-spark-")
+        self._folder = tempfile.TemporaryDirectory(prefix="logkeep-spark-", ignore_cleanup_errors=True)
+        self._classes = classes.ClassArchive()
+        self._jvm: Jvm | None = None
+        self._gateway: Any = None
         self._error: Exception | None = None
         self._context: SparkContext | None = None
         self._runner: SparkRunner | None = None
-        self._jvm = threading.Thread(target=self._start_jvm, name="logkeep-jvm", daemon=True)
+        self._asked = False
+        self._learn = False
+        self._started = threading.Event()
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._start, name="logkeep-spark", daemon=True)
 
     def __enter__(self) -> Self:
         self._prepare()
-        self._jvm.start()
+        try:
+            self._jvm = self._start_jvm()
+        except SparkFailed as error:  # said when there is work for it, as all that can go wrong here
+            self._error = error
+            self._started.set()
+        else:
+            self._thread.start()
         return self
 
     def __exit__(
@@ -171,32 +199,45 @@ class Session:
     def runner(self) -> SparkRunner:
         """The task runner on this session's context. Raises SparkFailed if Spark cannot start."""
         if self._runner is None:
+            from logkeep_engine.spark.runner import SparkRunner
+
             self._runner = SparkRunner(self.context())
         return self._runner
 
     def context(self) -> SparkContext:
-        """The context, started now if it is not running. Raises SparkFailed."""
+        """The context, with the executors it was promised on their way. Raises SparkFailed."""
+        self._started.wait()
+        if self._error is not None:
+            raise self._failure(self._error) from self._error
         if self._context is None:
-            self._jvm.join()
-            if self._error is not None:
-                raise self._failure(self._error) from self._error
-            try:
-                self._context = SparkContext(conf=self._conf)
-            except Exception as error:
-                raise self._failure(error) from error
+            raise SparkFailed("Spark was stopped before it was used.")
+        self._ask_for_executors(self._context)
         return self._context
 
     def stop(self) -> None:
-        """End the context and its executors; the JVM ends with this process. Never raises."""
-        if self._jvm.is_alive():
-            self._jvm.join(JVM_START_SECONDS)  # it uses the folder that is about to go
-        if self._context is not None:
-            try:
-                self._context.stop()
-            except Exception as error:
-                log.warning("Spark did not stop cleanly: %s", type(error).__name__)
-        self._context = self._runner = None
+        """End the context, its executors and the JVM. Never raises."""
+        self._leaving.set()
+        if self._thread.is_alive():
+            self._thread.join(START_SECONDS)  # no executor may be asked for after this
+        context, self._context, self._runner = self._context, None, None
+        if context is not None:
+            _close(context, orderly=not self._is_local or self._learn)
+        if self._gateway is not None:
+            _forget(self._gateway)
+        if self._jvm is not None:
+            if self._jvm.end(wait=classes.DUMP_SECONDS if self._learn else 0.0):
+                self._classes.keep()
+            self._classes.drop()
+            self._jvm = None
         self._folder.cleanup()
+
+    def learn(self) -> bool:
+        """The run went well: let `stop` keep the classes it has loaded, for a quicker start of the next.
+
+        True if it will take seconds.
+        """
+        self._learn = self._context is not None and self._classes.made is not None
+        return self._learn
 
     def _prepare(self) -> None:
         self._environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -206,37 +247,107 @@ class Session:
         path = [part for part in self._environ.get("PYTHONPATH", "").split(os.pathsep) if part]
         if source not in path:
             self._environ["PYTHONPATH"] = os.pathsep.join([*path, source])
-        log4j = Path(self._folder.name) / "log4j2.properties"
+        if self._is_local:
+            self._conf["spark.local.dir"] = self._folder.name  # goes with the folder, however the JVM ends
+
+    def _start_jvm(self) -> Jvm:
+        folder = Path(self._folder.name)
+        log4j = folder / "log4j2.properties"
         log4j.write_text(_LOG4J.format(level="fatal" if self._is_local else "warn"))
-        java = f"-Dlog4j2.configurationFile=file:{log4j} {self._conf.get('spark.driver.extraJavaOptions', '') or ''}"
-        self._conf.set("spark.driver.extraJavaOptions", java.strip())
+        extra = [Path(part) for part in self._conf.get("spark.driver.extraClassPath", "").split(os.pathsep) if part]
+        java, jars = find_java(self._environ), [*spark_jars(), *extra]
+        self._classes = classes.class_archive(java, jars, self._environ)
+        options = [
+            f"-Xmx{self._conf.get('spark.driver.memory', DEFAULT_MEMORY)}",
+            f"-Dlog4j2.configurationFile=file:{log4j}",
+            *self._classes.options,
+            *shlex.split(self._conf.get("spark.driver.defaultJavaOptions", "")),
+            *shlex.split(self._conf.get("spark.driver.extraJavaOptions", "")),
+        ]
+        environ = dict(self._environ)
+        if self._is_local:
+            environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # On a terminal the JVM's own remarks say nothing to the user; its last one is quoted if it does not start.
+        output = folder / "jvm.log" if self._is_local else None
+        return Jvm.start(java, jars, options, environ, folder, output)
+
+    def _start(self) -> None:
+        assert self._jvm is not None
+        try:
+            from pyspark import SparkConf, SparkContext
+
+            self._gateway = gateway = self._jvm.connect(self._leaving.is_set)
+            if gateway is None:
+                return
+            conf = SparkConf(loadDefaults=False).setAll(list(self._conf.items()))
+            if not self._is_local:
+                conf.set(_INSTANCES, "0")
+            self._context = SparkContext(conf=conf, gateway=gateway)
+        except Exception as error:
+            self._error = error
+            return
+        finally:
+            self._started.set()
+        if self._is_local and not self._leaving.is_set():
+            _warm_up(self._context)
+
+    def _ask_for_executors(self, context: SparkContext) -> None:
+        if self._is_local or self._asked:
+            return
+        self._asked = True
+        instances = self._conf.get(_INSTANCES, DEFAULT_INSTANCES)
+        try:
+            context._conf.set(_INSTANCES, instances)
+            context._jsc.sc().requestExecutors(int(instances))
+        except Exception as error:
+            raise self._failure(error) from error
 
     @property
     def _is_local(self) -> bool:
-        return str(self._conf.get("spark.master", "")).startswith("local")
-
-    def _start_jvm(self) -> None:
-        try:
-            if SparkContext._gateway is not None or not self._is_local:
-                SparkContext._ensure_initialized(conf=self._conf)
-                return
-            # On a terminal the JVM's own remarks say nothing to the user; `_failure` quotes them if it does not start.
-            with self._jvm_log.open("wb") as out:
-                gateway = launch_gateway(self._conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway, conf=self._conf)
-        except Exception as error:
-            self._error = error
-
-    @property
-    def _jvm_log(self) -> Path:
-        return Path(self._folder.name) / "jvm.log"
+        return self._conf.get("spark.master", "").startswith("local")
 
     def _failure(self, error: Exception) -> LogkeepError:
+        if isinstance(error, LogkeepError):
+            return error
         java = getattr(error, "java_exception", None)
         text = str(java.getMessage() if java is not None else error).strip() or type(error).__name__
-        if java is None and self._jvm_log.exists():
-            said = self._jvm_log.read_text(errors="replace").strip()
-            text = said.splitlines()[-1] if said else text
-        return SparkFailed(
-            f"Spark could not start: {text.splitlines()[0][:500]}", hint="Java 17 or newer must be installed."
-        )
+        return SparkFailed(f"Spark could not start: {text.splitlines()[0][:500]}", hint=JAVA_HINT)
+
+
+def _warm_up(context: SparkContext) -> None:
+    """Start the Python workers' daemon and load the classes of a job, while the run is still planned."""
+    try:
+        context.parallelize([0], 1).foreachPartition(_nothing)
+    except Exception as error:
+        log.debug("warming up: %s", error)
+
+
+def _nothing(items: Iterable[int]) -> None:
+    """A task."""
+
+
+def _close(context: SparkContext, *, orderly: bool) -> None:
+    """End a context: `orderly` lets it end its executors and clean up; a JVM that is its only executor, and is about to
+    be killed, need not.
+    """
+    server: Any = context._accumulatorServer
+    if server is not None:
+        # It would print a traceback when the JVM closes the connection, and makes its caller wait half a second.
+        server.handle_error = lambda *_: None
+        threading.Thread(target=server.shutdown, name="logkeep-accumulators", daemon=True).start()
+        context._accumulatorServer = None  # type: ignore[assignment]
+    if not orderly:
+        context._jsc = None
+    try:
+        context.stop()
+    except Exception as error:
+        log.warning("Spark did not stop cleanly: %s", type(error).__name__)
+
+
+def _forget(gateway: Any) -> None:
+    """Let the next session of this process have a JVM of its own."""
+    from pyspark import SparkContext
+
+    gateway._gateway_client.is_connected = False  # objects that go later would be told to a JVM that is gone
+    if SparkContext._gateway is gateway:
+        SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,44 @@
+"""The process beside an executor that forks its Python workers: `spark.python.daemon.module`.
+
+pyspark's own daemon imports pyspark before it forks; this one imports the engine as well, so that a worker's first task
+does not. Nothing here starts a thread or opens a connection: those do not outlive a fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+from collections.abc import Mapping
+
+ENV_PRELOAD = "LOGKEEP_PRELOAD"
+"""`s3`: the tasks will talk to S3. Set by the driver."""
+
+_ALWAYS = (
+    "logkeep_engine.spark.runner",
+    "logkeep_engine.backup.task",
+    "logkeep_engine.restore.task",
+)
+_S3 = ("s3fs", "botocore.session", "botocore.httpsession", "botocore.auth")
+
+
+def preload(environ: Mapping[str, str] = os.environ) -> None:
+    """Import what tasks will need. What cannot be imported will be the task's error, with its name."""
+    for name in (*_ALWAYS, *(_S3 if environ.get(ENV_PRELOAD) == "s3" else ())):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+def main() -> None:
+    """Serve Spark until it closes the standard input."""
+    preload()
+    from pyspark.daemon import manager
+
+    gc.freeze()  # workers share these pages as long as no garbage collection writes to them
+    manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""How Spark starts and ends: what runs, what is on command lines, and what is harmless when it is missing."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from logkeep_engine.errors import SparkFailed
+from logkeep_engine.spark.classes import ENV_CLASS_ARCHIVE
+from logkeep_engine.spark.session import Session, local_conf
+
+# In a process of its own: there can be one SparkContext in each. Prints a JSON object of what it saw.
+SCRIPT = """
+import json, os, sys, time
+from pathlib import Path
+from logkeep_engine.spark.session import Session, local_conf
+
+def processes():
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                found[int(folder.name)] = (parent, (folder / "cmdline").read_bytes().replace(b"\\0", b" ").decode())
+            except OSError:
+                continue
+    return found
+
+def descendants():
+    everything, wanted = processes(), {os.getpid()}
+    while more := {pid for pid, (parent, _) in everything.items() if parent in wanted} - wanted:
+        wanted |= more
+    return {pid: everything[pid][1] for pid in wanted - {os.getpid()}}
+
+def modules(_):
+    return [name for name in sys.modules if name.startswith("logkeep_engine") or name == "botocore.session"]
+
+seen = []
+for _ in range(int(os.environ.get("TIMES", "1"))):
+    with Session(local_conf(2), s3=True) as session:
+        context = session.context()
+        loaded = context.parallelize([0], 1).mapPartitions(modules).collect()
+        running = descendants()
+        jvms = [pid for pid, line in running.items() if "GatewayServer" in line]
+        maps = [Path(f"/proc/{pid}/maps").read_text() for pid in jvms]
+        folder = session._folder.name
+        session.learn()
+    until = time.monotonic() + 10
+    while (left := [pid for pid in running if pid in processes()]) and time.monotonic() < until:
+        time.sleep(0.05)
+    archives = sorted({line.split()[-1] for text in maps for line in text.splitlines() if line.endswith(".jsa")})
+    lines, there = sorted(running.values()), os.path.exists(folder)
+    seen.append(dict(loaded=loaded, running=lines, left=left, folder=there, archives=archives))
+print(json.dumps(seen))
+"""
+
+
+def start(**environ: str) -> list[dict[str, Any]]:
+    """What the script saw, with more in its environment."""
+    done = run_script(SCRIPT, environ)
+    assert done.returncode == 0, done.stderr
+    seen: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return seen
+
+
+def run_script(script: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    inherited = {**os.environ, ENV_CLASS_ARCHIVE: "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**inherited, **environ},
+    )
+
+
+def test_a_worker_finds_the_engine_imported(spark_context: SparkContext) -> None:
+    # Nothing of this function's own makes the worker import the engine.
+    found = spark_context.parallelize([0], 1).map(lambda _: sorted(__import__("sys").modules)).collect()[0]
+    assert {"logkeep_engine.backup.task", "logkeep_engine.restore.task", "logkeep_engine.spark.runner"} <= set(found)
+    assert "botocore.session" not in found, "nobody said that it is needed"
+
+
+def test_nothing_is_left_and_no_secret_is_on_a_command_line() -> None:
+    secrets = {"AWS_SECRET_ACCESS_KEY": "hush-s3-3141", "LOGKEEP_KAFKA_PASSWORD": "hush-kafka-2718", "TIMES": "2"}
+    for seen in start(**secrets):
+        assert any("logkeep_engine.spark.daemon" in line for line in seen["running"])
+        assert {"botocore.session", "logkeep_engine.backup.task"} <= set(seen["loaded"])
+        assert "hush" not in " ".join(seen["running"])
+        assert not any(name in " ".join(seen["running"]) for name in ("secret", "spark.master", "password"))
+        assert (seen["left"], seen["folder"]) == ([], False)
+
+
+def test_first_start_makes_an_archive_of_classes_and_the_next_uses_it(tmp_path: Path) -> None:
+    script = f"import os; del os.environ[{ENV_CLASS_ARCHIVE!r}]\n{SCRIPT}"
+    done = run_script(script, {"XDG_CACHE_HOME": str(tmp_path), "TIMES": "2"})
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    (kept,) = (tmp_path / "logkeep" / "java").iterdir()
+    assert str(kept) not in first["archives"]
+    assert str(kept) in second["archives"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no archive at all" * 1000])
+def test_archive_that_is_missing_or_broken_is_done_without(tmp_path: Path, content: bytes | None) -> None:
+    archive = tmp_path / "classes.jsa"
+    if content is not None:
+        archive.write_bytes(content)
+    (seen,) = start(**{ENV_CLASS_ARCHIVE: str(archive)})
+    assert str(archive) not in seen["archives"]
+    assert seen["left"] == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere, where there is no bin/java"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on PATH, and JAVA_HOME is not set"),
+    ],
+)
+def test_no_java(environ: dict[str, str], message: str) -> None:
+    with Session(local_conf(1), environ={**os.environ, **environ}) as session, pytest.raises(SparkFailed) as caught:
+        session.runner()
+    assert str(caught.value) == f"Spark could not start: {message}. Java 17 or newer must be installed."
+
+
+def test_java_that_does_not_start_is_quoted() -> None:
+    conf = local_conf(1, conf={"spark.driver.memory": "1"})
+    with (
+        Session(conf, environ=dict(os.environ)) as session,
+        pytest.raises(SparkFailed, match=r"could not start: .*heap"),
+    ):
+        session.runner()
+
+
+def test_a_session_that_is_left_at_once_waits_for_nothing() -> None:
+    with Session(local_conf(1), environ=dict(os.environ)) as session:
+        assert session._jvm is not None
+        pid = session._jvm.pid
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(SparkFailed, match="stopped before it was used"):
+        session.context()
+
+
+def test_a_context_that_fails_is_told_and_the_next_session_starts() -> None:
+    script = """
+from logkeep_engine.errors import SparkFailed
+from logkeep_engine.spark.session import Session, local_conf
+with Session(local_conf(1, conf={"spark.task.cpus": "many"})) as session:
+    try:
+        session.runner()
+    except SparkFailed as error:
+        print(error)
+with Session(local_conf(1)) as session:
+    print(session.context().parallelize([3], 1).collect())
+"""
+    done = run_script(script, {})
+    assert done.returncode == 0, done.stderr
+    told, collected = done.stdout.splitlines()
+    assert told.startswith("Spark could not start: ")
+    assert "many" in told
+    assert collected == "[3]"
