@@ -2,7 +2,8 @@
 #   make test            set up, lint, every test                 make demo [KEEP=1]   a backup and a restore to watch
 #   make test-unit       seconds                                  make test-kafka      with a real broker and S3 server
 #   make test-apiserver  with a real Kubernetes API               make test-e2e        on a real node (root)
-# ARGS goes to pytest: make test-kafka ARGS='-k fence -x'
+#   make bench           speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
+# ARGS goes to pytest: make test-kafka ARGS='-k fence -x'; of bench to its program: make bench ARGS='--quick --only backup'
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,7 +14,7 @@ venv = $(shell tests/cluster/bootstrap.sh)
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
 ARGS ?=
 
-.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e demo demo-stop clean
+.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e bench demo demo-stop clean
 
 setup:
 	$(python) -m tests.cluster.prepare
@@ -42,6 +43,10 @@ test-apiserver:
 
 test-e2e:
 	$(python) -m pytest tests/e2e $(ARGS)
+
+# Alone on the machine: everything else that runs is in the figures.
+bench:
+	$(python) -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 demo: setup
 	$(python) -m tests.demo

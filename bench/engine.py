@@ -1,0 +1,207 @@
+"""The engine as the benchmark calls it: whole runs of `backup/` and `restore/` over a task runner that keeps time.
+
+The only module here that knows how runs and tasks of the engine are called. Tasks are told by the name of their
+function, so a run with other kinds of tasks is measured all the same.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
+from logkeep_engine.report import Reporter
+from logkeep_engine.tasks import PartitionUpdate, TaskContext
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+SUFFIX = "-restored"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTime:
+    """One task: its function, wall and CPU seconds (user and system, all threads of its process)."""
+
+    function: str
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`tasks.TaskContext` of a task whose reports nobody reads."""
+
+    attempt: int = 0
+    throttle: Throttle = UNLIMITED
+
+    def report(self, updates: Sequence[PartitionUpdate]) -> None:
+        """Take the updates, as the accumulator of a driver does."""
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """The name of a task's function, also of one with arguments bound."""
+    return str(getattr(getattr(function, "func", function), "__name__", "task"))
+
+
+def timed(function: Callable[[W, TaskContext], R], item: W) -> tuple[R, TaskTime]:
+    """Run one task here and say what it took."""
+    started, used = time.perf_counter(), cpu_seconds()
+    result = function(item, Context())
+    return result, TaskTime(function_name(function), time.perf_counter() - started, cpu_seconds() - used)
+
+
+def cpu_seconds() -> float:
+    """User and system seconds of this process and its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@dataclass
+class ClockedRunner:
+    """A `tasks.TaskRunner`: one task after the other in this process, or `processes` at once in processes of theirs.
+
+    `spans` holds the wall seconds of each `run` by function, `times` every task. Processes are started before the
+    clock of their first run.
+    """
+
+    processes: int = 1
+    times: list[TaskTime] = field(default_factory=list)
+    spans: dict[str, float] = field(default_factory=dict)
+    _pool: ProcessPoolExecutor | None = None
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        """As `tasks.TaskRunner.run`, without retries and without limits."""
+        pool = self.warm_up()
+        started = time.perf_counter()
+        if pool is None:
+            for index, item in enumerate(work):
+                result, taken = timed(function, item)
+                self.times.append(taken)
+                on_result(index, result)
+        else:
+            done: SimpleQueue[tuple[int, Future[tuple[R, TaskTime]]]] = SimpleQueue()
+            for index, item in enumerate(work):
+                pool.submit(timed, function, item).add_done_callback(partial(_put, done, index))
+            for _ in work:
+                index, task = done.get()
+                result, taken = task.result()
+                self.times.append(taken)
+                on_result(index, result)
+        name = function_name(function)
+        self.spans[name] = self.spans.get(name, 0.0) + time.perf_counter() - started
+
+    def warm_up(self) -> ProcessPoolExecutor | None:
+        """Start the processes, if there are to be more than this one."""
+        if self.processes > 1 and self._pool is None:
+            self._pool = ProcessPoolExecutor(self.processes, mp_context=multiprocessing.get_context("spawn"))
+            list(self._pool.map(_warm, range(self.processes * 4)))
+        return self._pool
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _put(queue: SimpleQueue[tuple[int, Any]], index: int, task: Future[Any]) -> None:
+    queue.put((index, task))
+
+
+def _warm(_: int) -> None:
+    import logkeep_engine.backup.run
+    import logkeep_engine.restore.run  # noqa: F401 (imported by the first task otherwise)
+
+    time.sleep(0.2)
+
+
+def backup_spec(bootstrap: str, topic: str, storage: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    """The spec of a KafkaBackup of one topic."""
+    cluster = {"bootstrapServers": [bootstrap]}
+    return {"cluster": cluster, "topics": {"include": [re.escape(topic)]}, "storage": dict(storage), **more}
+
+
+def restore_spec(bootstrap: str, storage: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    """The spec of a KafkaRestore of a whole archive, topics renamed with SUFFIX."""
+    rename = [{"from": "(.*)", "to": rf"\1{SUFFIX}"}]
+    cluster = {"bootstrapServers": [bootstrap]}
+    return {"cluster": cluster, "source": {"storage": dict(storage)}, "topics": {"rename": rename}, **more}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a run: `spans` and `times` as the runner has them, `wall` from its beginning to its end."""
+
+    records: int
+    bytes: int
+    wall: float
+    spans: Mapping[str, float]
+    times: Sequence[TaskTime]
+
+
+def run_in_process(kind: str, spec: Mapping[str, Any], processes: int = 1, *, one_piece: bool = False) -> Outcome:
+    """A whole run with its tasks in this process, or in `processes` of them.
+
+    `one_piece`: every partition is one task's work, however large. Raises RuntimeError if the run fails.
+    """
+    runner = ClockedRunner(processes)
+    request = RunRequest(kind, "bench", "", f"bench-{os.getpid()}", dict(spec))
+    run = _backup(request, one_piece) if kind == "KafkaBackup" else _restore(request)
+    runner.warm_up()
+    reporter = Reporter(request.run_id)
+    started = time.perf_counter()
+    try:
+        result = run(runner, reporter)
+        wall = time.perf_counter() - started
+    finally:
+        reporter.close()
+        runner.close()
+    return _outcome(result, wall, runner)
+
+
+def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Reporter], RunResult]:
+    from logkeep_engine.backup import run as module  # each side alone: its imports count in its memory
+
+    if one_piece:
+        vars(module)["make_plan"] = _whole_partitions(vars(module)["make_plan"])
+        vars(module)["balance"] = lambda plan, *_: plan
+    spec = parse_backup(request.spec)
+    return lambda runner, reporter: module.run_backup(request, spec, lambda: runner, reporter, os.environ)
+
+
+def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResult]:
+    from logkeep_engine.restore.run import restore
+
+    spec = parse_restore(request.spec)
+    return lambda runner, reporter: restore(request, spec, lambda: runner, reporter, os.environ)
+
+
+def _whole_partitions(make_plan: Callable[..., Any]) -> Callable[..., Any]:
+    def planned(*arguments: Any, **named: Any) -> Any:
+        return make_plan(*arguments, **{**named, "chunk_bytes": 1 << 50})
+
+    return planned
+
+
+def _outcome(result: RunResult, wall: float, runner: ClockedRunner) -> Outcome:
+    if result.outcome != "Succeeded":
+        raise RuntimeError(f"{result.kind} {result.outcome}: {result.message}")
+    return Outcome(result.records, result.bytes, wall, runner.spans, runner.times)

@@ -1,0 +1,319 @@
+"""Results as tables: on the terminal, and in docs/benchmarks.md.
+
+    python -m bench.report [RESULTS.json ...]   writes the tables of docs/benchmarks.json into the marked sections of
+                                                docs/benchmarks.md; files that are given are published there before,
+                                                several runs of one machine as one
+
+A marked section lies between `<!-- bench:NAME -->` and `<!-- /bench -->`; what is between is replaced.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import results
+from bench.plot import line_chart
+from bench.requests import per_tib
+from bench.results import Results, Row
+
+DOCS = Path(__file__).parents[1] / "docs"
+PUBLISHED = DOCS / "benchmarks.json"
+PAGE = DOCS / "benchmarks.md"
+PLOT = DOCS / "benchmarks-memory.svg"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text; numbers are to be set flush right."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """As a table of a Markdown page."""
+        align = ["---" if number < _LEFT else "---:" for number in range(len(self.head))]
+        lines = [self.head, tuple(align), *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def text(self) -> str:
+        """As plain text in columns."""
+        widths = [max(len(row[n]) for row in (self.head, *self.rows)) for n in range(len(self.head))]
+        lines = []
+        for row in (self.head, *self.rows):
+            cells = [
+                cell.ljust(width) if n < _LEFT else cell.rjust(width)
+                for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join([f"== {self.title}", *lines])
+
+
+_LEFT = 2  # columns of words before the columns of numbers
+
+
+# ---- cells
+
+
+def seconds(row: Row, name: str) -> str:
+    """Median and spread of a time: `1.23 (1.20–1.31)`."""
+    middle, spread = row.median(name), row.spread(name)
+    if middle is None or spread is None:
+        return ""
+    if len(row.samples) == 1:
+        return f"{middle:.2f}"
+    return f"{middle:.2f} ({spread[0]:.2f}–{spread[1]:.2f})"
+
+
+def megabytes(size: float | None) -> str:
+    """Bytes as MB of 10^6."""
+    return "" if size is None else f"{size / 1e6:,.0f}"
+
+
+def ratio(this: float, that: float | None) -> str:
+    """How many times that."""
+    return "" if not that else f"{this / that:.2f}"
+
+
+# ---- tables
+
+
+def moved(found: Results, section: str, title: str) -> Table | None:
+    """Rows of backups or restores."""
+    rows = found.section(section)
+    if not rows:
+        return None
+    head = (
+        "topic", "who", "work s", "whole process s", "start s", "CPU s", "broker CPU s", "peak MB", "MB/s", "records/s",
+        "archive MB", "× floor", "× peer",
+    )  # fmt: skip
+    peer = _peer_name(found)
+    order = {name: number for number, name in enumerate(found.topics)}
+    lines = []
+    for row in sorted(rows, key=lambda row: (order.get(row.topic, 99), row.where)):
+        floor = found.find(section, row.topic, "floor")
+        other = found.find(section, row.topic, peer, row.where)
+        where = "" if row.where == "file" else f", {row.where.upper()}"
+        peak = row.median("peak")
+        lines.append(
+            (
+                row.topic,
+                row.who + where,
+                seconds(row, "work"),
+                seconds(row, "wall"),
+                seconds(row, "start"),
+                seconds(row, "cpu"),
+                seconds(row, "broker_cpu"),
+                "" if peak is None else f"{(peak - found.bare) / 1e6:,.0f}",
+                f"{row.mb_per_second:,.0f}",
+                f"{row.records_per_second:,.0f}",
+                megabytes(row.median("archive")),
+                ratio(row.mb_per_second, floor.mb_per_second if floor else None),
+                ratio(row.records_per_second, other.records_per_second if other else None),
+            )
+        )
+    return Table(title, head, tuple(lines))
+
+
+def figures(found: Results) -> Table | None:
+    """The figures that the design asks for, as far as they were measured."""
+    lines: list[tuple[str, ...]] = []
+    for topic in found.topics:
+        _compare(lines, found, "pinned", topic, "floor", "1: backup, one core, MB/s of the floor", 0.6)
+    if peer := _peer_name(found):
+        for topic in found.topics:
+            if found.topics[topic].get("codec") != "none":
+                _compare(lines, found, "backup", topic, peer, "2: backup, records/s of the peer", 5)
+            _compare(lines, found, "restore", topic, peer, "3: restore, records/s of the peer", 5)
+            spark, other = found.find("backup", topic, "spark"), found.find("backup", topic, peer)
+            if spark and other:
+                reached = ratio(other.median("wall") or 0, spark.median("wall"))
+                lines.append(("2: backup, whole Spark run, times the peer's", topic, "> 1 from 2 GB", reached))
+    for row in found.facts.get("memory", ()):
+        lines.append((f"4: {row['what']} of {row['gb']} GB, MB above the interpreter", "memory", "≤ 268",
+                      f"{(row['peak'] - found.bare) / 1e6:.0f}"))  # fmt: skip
+    for row in found.facts.get("scale", ()):
+        if row["step"].endswith("planning"):
+            where = f"{row.get('partitions', 0):,} partitions"
+            lines.append(("6: planning, seconds", where, "≤ 60", f"{row['seconds']:.1f}"))
+            lines.append(("6: planning, MiB of the driver", where, "≤ 1024", f"{row['peak_mib']}"))
+    for topic in found.topics:
+        one, two = found.find("scaling", topic, "1 process"), found.find("scaling", topic, "2 processes")
+        if one and two:
+            reached = f"{two.mb_per_second / one.mb_per_second:.2f}"
+            lines.append(("5: two cores, times one (the broker shares them)", topic, "≥ 1.6", reached))
+    return (
+        Table("The figures of the design", ("figure", "topic", "wanted", "measured"), tuple(lines)) if lines else None
+    )
+
+
+def _compare(
+    lines: list[tuple[str, ...]], found: Results, section: str, topic: str, other: str, title: str, wanted: float
+) -> None:
+    ours, theirs = found.find(section, topic, "engine"), found.find(section, topic, other)
+    if ours and theirs:
+        lines.append((title, topic, f"≥ {wanted:g}", ratio(ours.records_per_second, theirs.records_per_second)))
+
+
+def _peer_name(found: Results) -> str:
+    return str(found.facts.get("peer", {}).get("name", ""))
+
+
+def cores(found: Results) -> Table | None:
+    """What N executor cores would reach if the brokers kept up: from the CPU that the pinned task took."""
+    lines = []
+    for row in found.section("pinned"):
+        task, broker, wire = row.median("work_cpu"), row.median("broker_cpu"), row.median("wire")
+        if row.who in ("engine", "floor") and task and broker and wire:
+            per_gb, broker_per_gb = task / wire * 1e9, broker / wire * 1e9
+            rates = [f"{n / per_gb:.1f}" for n in (1, 2, 4, 8, 16)]
+            lines.append((row.topic, row.who, f"{per_gb:.2f}", f"{broker_per_gb:.2f}", *rates))
+    head = ("topic", "who", "task CPU s/GB", "broker CPU s/GB", *(f"{n} cores GB/s" for n in (1, 2, 4, 8, 16)))
+    return Table("What the CPU of tasks allows", head, tuple(lines)) if lines else None
+
+
+def request_table(found: Results) -> Table | None:
+    """Requests to S3, measured and for a TiB."""
+    facts = found.facts.get("requests")
+    if not facts:
+        return None
+    lines = []
+    wire = facts["wire"]
+    for verb in ("backup", "restore"):
+        for kind, title in (("segments", "grows with bytes"), ("run", "once a run")):
+            for name, number in sorted(facts[verb][kind].items()):
+                scaled = f"{per_tib(number, wire):,.0f}" if kind == "segments" else f"{number}"
+                lines.append((verb, name, title, f"{number}", scaled))
+        lines.append((verb, "executor-seconds", "grows with bytes", f"{facts[verb]['seconds']:.1f}",
+                      f"{per_tib(facts[verb]['seconds'], wire):,.0f}"))  # fmt: skip
+        lines.append((verb, "executor CPU seconds", "grows with bytes", f"{facts[verb]['cpu']:.1f}",
+                      f"{per_tib(facts[verb]['cpu'], wire):,.0f}"))  # fmt: skip
+    title = f"Requests to S3 for {wire / 1e9:.2f} GB of {facts['topic']}"
+    return Table(title, ("run", "request", "kind", "measured", "for a TiB"), tuple(lines))
+
+
+def scale_table(found: Results) -> Table | None:
+    """Planning, commits and opening at scale, as `bench.scale` measured them."""
+    rows = found.facts.get("scale")
+    if not rows:
+        return None
+    head = tuple(dict.fromkeys(name for row in rows for name in row))
+    return Table(
+        "Many partitions and segments", head, tuple(tuple(_cell(row.get(name)) for name in head) for row in rows)
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def parts_table(found: Results) -> Table | None:
+    """What single steps cost."""
+    lines = [("one thread", row["step"], f"{row['CPU s/GB']:.3f}") for row in found.facts.get("parts", ())]
+    return Table("What the steps cost", ("where", "step", "CPU s/GB"), tuple(lines)) if lines else None
+
+
+def memory_table(found: Results) -> Table | None:
+    """Peak memory against the size of a partition."""
+    lines = [
+        (row["what"], f"{row['gb']} GB", f"{(row['peak'] - found.bare) / 1e6:.0f}", f"{row['work']:.1f}")
+        for row in found.facts.get("memory", ())
+    ]
+    head = ("task", "partition", "peak MB above the interpreter", "seconds")
+    return Table("Memory of a task", head, tuple(lines)) if lines else None
+
+
+def memory_plot(found: Results) -> str:
+    """The same as a chart, SVG."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in found.facts["memory"]:
+        series.setdefault(row["what"], []).append((row["gb"], (row["peak"] - found.bare) / (1 << 20)))
+    title = "Peak memory of a task above the interpreter"
+    return line_chart(title, "size of the partition, GB", "MiB", series, 256)
+
+
+_TABLES: dict[str, Callable[[Results], Table | None]] = {
+    "figures": figures,
+    "pinned": lambda found: moved(found, "pinned", "Backup, one core for the engine and one for the broker"),
+    "backup": lambda found: moved(found, "backup", "Backup"),
+    "restore": lambda found: moved(found, "restore", "Restore"),
+    "scaling": lambda found: moved(found, "scaling", "One and two cores"),
+    "cores": cores,
+    "parts": parts_table,
+    "memory": memory_table,
+    "scale": scale_table,
+    "requests": request_table,
+}
+
+
+def tables(found: Results) -> dict[str, Table]:
+    """Every table there are figures for, by the name of its section."""
+    made = {name: make(found) for name, make in _TABLES.items()}
+    return {name: table for name, table in made.items() if table is not None}
+
+
+def print_tables(found: Results) -> None:
+    """To standard output: with rich on a terminal, else as plain text."""
+    all_tables = tables(found).values()
+    if not sys.stdout.isatty():
+        print("\n\n".join(table.text() for table in all_tables))
+        return
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console()
+    for table in all_tables:
+        shown = RichTable(title=table.title)
+        for number, name in enumerate(table.head):
+            shown.add_column(name, justify="left" if number < _LEFT else "right")
+        for row in table.rows:
+            shown.add_row(*row)
+        console.print(shown)
+
+
+# ---- the page
+
+
+def fill(page: str, parts: dict[str, str]) -> str:
+    """The page with its marked sections replaced; a section without figures keeps what it has."""
+    for name, text in parts.items():
+        begin, end = f"<!-- bench:{name} -->", "<!-- /bench -->"
+        before, found, rest = page.partition(begin)
+        if found:
+            _, _, after = rest.partition(end)
+            page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    return page
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Publish results and write them into the page."""
+    if arguments:
+        PUBLISHED.write_text(results.merge([results.read(Path(name)) for name in arguments]).to_json())
+    found = results.read(PUBLISHED)
+    parts = {"machine": _machine(found), **{name: table.markdown() for name, table in tables(found).items()}}
+    if "memory" in found.facts:
+        PLOT.write_text(memory_plot(found))
+    PAGE.write_text(fill(PAGE.read_text(), parts))
+    return 0
+
+
+def _machine(found: Results) -> str:
+    facts = found.machine
+    peer = found.facts.get("peer")
+    others = f" The peer is {peer['name']} {peer['version']}." if peer else ""
+    return (
+        f"Measured {found.started} at commit {found.commit}: {facts['processor']}, {facts['cores']} cores, "
+        f"{facts['memory'] / 1e9:.0f} GB, Linux {facts['kernel']}, Python {facts['python']}. A bare interpreter has "
+        f"{found.bare / 1e6:.0f} MB; it is taken off every peak.{others}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

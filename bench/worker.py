@@ -1,0 +1,98 @@
+"""What runs in a process of its own under the clock: `python -m bench.worker JOB ARGUMENTS`, arguments as JSON.
+
+The last line of its output is a JSON object: `wall` and `cpu` seconds of the work alone (Python's start and imports
+left out), `peak` bytes, and what the job adds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench import topics
+from bench.process import peak_memory
+
+
+def floor_backup(bootstrap: str, topic: str, ends: list[int], folder: str, **options: int) -> dict[str, Any]:
+    """The floor of a backup."""
+    from bench import floor
+
+    return _clocked(lambda: {"bytes": floor.backup(bootstrap, topic, ends, Path(folder), **options)})
+
+
+def floor_restore(bootstrap: str, topic: str, ends: list[int], target: str) -> dict[str, Any]:
+    """The floor of a restore; reading the requests into memory is not counted."""
+    from bench import floor
+
+    requests = floor.prebuild(bootstrap, topic, target, ends)
+    return _clocked(lambda: {"work": floor.restore(bootstrap, requests)})
+
+
+def engine(kind: str, spec: dict[str, Any], processes: int = 1, one_piece: bool = False) -> dict[str, Any]:
+    """A whole run of the engine, tasks in this process or in `processes`."""
+    from bench.engine import run_in_process
+
+    def work() -> dict[str, Any]:
+        outcome = run_in_process(kind, spec, processes, one_piece=one_piece)
+        moved = [t for t in outcome.times if t.function in MOVERS]
+        return {
+            "records": outcome.records,
+            "bytes": outcome.bytes,
+            "run_wall": outcome.wall,
+            "work": sum(span for name, span in outcome.spans.items() if name in MOVERS),
+            "work_cpu": sum(t.cpu for t in moved),
+            "tasks": len(moved),
+            "executor": sum(t.wall for t in outcome.times),
+            "executor_cpu": sum(t.cpu for t in outcome.times),
+            "spans": dict(outcome.spans),
+            "times": [asdict(t) for t in outcome.times],
+        }
+
+    return _clocked(work)
+
+
+MOVERS = ("archive_pieces", "restore_partition", "restore_partitions")
+"""The tasks that move records; others check the archive first."""
+
+
+def consume(bootstrap: str, topic: str, factor: int, visible: int) -> dict[str, Any]:
+    """librdkafka reads the topic."""
+    from bench import clients
+
+    return _clocked(lambda: {"records": clients.consume(bootstrap, _topic(topic, factor), visible)})
+
+
+def produce(bootstrap: str, topic: str, factor: int, target: str) -> dict[str, Any]:
+    """librdkafka writes as many records as the topic has."""
+    from bench import clients
+
+    return _clocked(lambda: {"records": clients.produce(bootstrap, _topic(topic, factor), target)})
+
+
+def nothing() -> dict[str, Any]:
+    """A bare interpreter with this module's imports."""
+    return {}
+
+
+def _topic(name: str, factor: int) -> topics.Topic:
+    return topics.named([name])[0].shrunk(factor)
+
+
+def _clocked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    started, used = time.perf_counter(), time.process_time()
+    found = work()
+    return {"work": time.perf_counter() - started, "work_cpu": time.process_time() - used, **found}
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    job.__name__: job for job in (floor_backup, floor_restore, engine, consume, produce, nothing)
+}
+
+if __name__ == "__main__":
+    found = JOBS[sys.argv[1]](**json.loads(sys.argv[2]))
+    print("\n" + json.dumps({**found, "peak": peak_memory()}))

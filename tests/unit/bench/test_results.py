@@ -1,0 +1,161 @@
+"""Medians, JSON, tables and the marked sections of the page."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import report, results
+from bench.contenders import Sample
+from bench.plot import line_chart
+from bench.requests import count, per_tib
+from bench.results import Results, Row
+
+
+def sample(work: float | None, wall: float = 5.0) -> Sample:
+    return Sample(
+        wall=wall, cpu=1.0, broker_cpu=0.5, records=1000, wire=2_000_000, peak=30_000_000, work=work, work_cpu=0.5
+    )
+
+
+def row(section: str, who: str, *works: float, topic: str = "zstd-1k") -> Row:
+    return Row(section, topic, who, "file", tuple(sample(work) for work in works))
+
+
+def measured(*rows: Row, **facts: object) -> Results:
+    machine = {"processor": "p", "cores": 2, "memory": 8 << 30, "kernel": "6", "python": "3"}
+    return Results(machine, "2026-01-01T00:00:00Z", "abc", "", 10_000_000, rows, {"zstd-1k": {}}, facts)
+
+
+def test_medians_spread_and_rates() -> None:
+    found = row("backup", "engine", 1.0, 4.0, 2.0)
+    assert found.median("work") == 2.0
+    assert found.spread("work") == (1.0, 4.0)
+    assert found.seconds == 2.0
+    assert found.mb_per_second == 1.0
+    assert found.records_per_second == 500
+    assert found.median("archive") is None
+
+
+def test_the_whole_process_counts_where_the_work_is_not_known() -> None:
+    assert Row("backup", "t", "spark", "file", (sample(None),)).seconds == 5.0
+
+
+def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
+    found = measured(row("backup", "engine", 1.0, 2.0), peer={"name": "other", "version": "1"})
+    path = tmp_path / "results.json"
+    path.write_text(found.to_json())
+    assert results.read(path) == found
+
+
+def test_runs_of_one_machine_become_one() -> None:
+    first = measured(row("backup", "engine", 1.0), row("backup", "floor", 1.0), scale=[])
+    second = measured(row("backup", "engine", 2.0), memory=[])
+    merged = results.merge([first, second])
+    assert [(r.who, r.seconds) for r in merged.rows] == [("engine", 2.0), ("floor", 1.0)]
+    assert set(merged.facts) == {"scale", "memory"}
+    with pytest.raises(ValueError, match="another machine"):
+        results.merge([first, replace(second, machine={"processor": "other"})])
+
+
+def test_publishing_fills_the_page_and_draws_the_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, file in (("PUBLISHED", "b.json"), ("PAGE", "b.md"), ("PLOT", "b.svg")):
+        monkeypatch.setattr(report, name, tmp_path / file)
+    report.PAGE.write_text("<!-- bench:machine -->\n<!-- /bench -->\n<!-- bench:backup -->\n<!-- /bench -->\n")
+    memory = [{"what": "backup", "gb": 1, "peak": 50_000_000, "work": 1.0, "tasks": 1}]
+    stored = tmp_path / "run.json"
+    stored.write_text(measured(row("backup", "engine", 1.0), memory=memory).to_json())
+    assert report.main([str(stored)]) == 0
+    assert "| zstd-1k | engine |" in report.PAGE.read_text()
+    assert "2 cores" in report.PAGE.read_text()
+    assert report.PLOT.read_text().startswith("<svg")
+    assert report.main([]) == 0
+
+
+def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"format": 99, "rows": []}))
+    with pytest.raises(ValueError, match="not of format"):
+        results.read(path)
+
+
+def test_a_table_tells_ratios_to_floor_and_peer() -> None:
+    peer = {"name": "other", "version": "1"}
+    found = measured(
+        row("backup", "floor", 1.0), row("backup", "engine", 1.25), row("backup", "other", 10.0), peer=peer
+    )
+    table = report.tables(found)["backup"]
+    engine = dict(zip(table.head, next(line for line in table.rows if line[1] == "engine"), strict=True))
+    assert engine["× floor"] == "0.80"
+    assert engine["× peer"] == "8.00"
+    assert engine["peak MB"] == "20"
+    assert table.text().splitlines()[1].startswith("topic")
+    assert table.markdown().splitlines()[1].startswith("| --- | --- | ---:")
+
+
+def test_the_design_figures_are_told_with_what_is_wanted() -> None:
+    found = measured(
+        row("pinned", "floor", 1.0),
+        row("pinned", "engine", 1.25),
+        row("scaling", "1 process", 2.0),
+        row("scaling", "2 processes", 1.1),
+        memory=[{"what": "backup", "gb": 20, "peak": 110_000_000, "work": 9.0, "tasks": 1}],
+    )
+    lines = {line[0][0]: line[2:] for line in report.tables(found)["figures"].rows}
+    assert lines == {"1": ("≥ 0.6", "0.80"), "4": ("≤ 268", "100"), "5": ("≥ 1.6", "1.82")}
+
+
+def test_only_sections_with_figures_are_replaced() -> None:
+    page = "a\n<!-- bench:backup -->\nold\n<!-- /bench -->\nb\n<!-- bench:memory -->\nkept\n<!-- /bench -->\n"
+    filled = report.fill(page, {"backup": "new", "scale": "nowhere"})
+    assert "old" not in filled
+    assert "<!-- bench:backup -->\n\nnew\n\n<!-- /bench -->\nb\n" in filled
+    assert "kept" in filled
+    assert report.fill(filled, {"backup": "new"}) == filled
+
+
+def test_requests_are_counted_by_what_makes_them_more() -> None:
+    prefix = "key bench [21/November/2026:12:03:46 +0000] 127.0.0.1 key ABC s3_"
+    lines = [
+        "log starts 2026-11-21",
+        f"{prefix}UploadPart a/topics/t/id/partition=0/0.log /bench/a/topics 200",
+        f"{prefix}UploadPart a/topics/t/id/partition=0/0.log /bench/a/topics 200",
+        f"{prefix}ListObjectsV2 - /bench?list-type=2 200",
+        f"{prefix}PutObject a/catalog/0.json /bench/a/catalog/0.json 200",
+    ]
+    counted = count(lines)
+    assert counted["segments"] == {"UploadPart": 2}
+    assert counted["run"] == {"ListObjectsV2": 1, "PutObject": 1}
+    assert per_tib(2, 1 << 30) == 2048
+
+
+def test_tables_of_facts() -> None:
+    verb = {"segments": {"UploadPart": 8}, "run": {"PutObject": 9}, "seconds": 2.0, "cpu": 1.0, "archive": 5}
+    requests = {"topic": "t", "wire": 1 << 30, "backup": verb, "restore": verb}
+    scale: list[dict[str, object]] = [
+        {"step": "run: planning", "seconds": 4.5, "peak_mib": 300, "partitions": 100_000},
+        {"step": "open", "segments": 5},
+    ]
+    tables = report.tables(measured(row("pinned", "engine", 1.0), requests=requests, scale=scale))
+    assert ("backup", "UploadPart", "grows with bytes", "8", "8,192") in tables["requests"].rows
+    assert tables["scale"].rows == (("run: planning", "4.50", "300", "100,000", ""), ("open", "", "", "", "5"))
+    assert ("6: planning, seconds", "100,000 partitions", "≤ 60", "4.5") in tables["figures"].rows
+    assert tables["cores"].rows[0][2:5] == ("250.00", "250.00", "0.0")
+
+
+def test_a_chart_has_a_line_for_each_series_and_the_limit() -> None:
+    chart = line_chart("title", "x", "y", {"a": [(1, 100), (20, 110)], "b": [(1, 90)]}, 256)
+    assert chart.count("<circle") == 3
+    assert "limit 256" in chart
+    assert chart.startswith("<svg")
+    assert chart.endswith("</svg>\n")
+
+
+def test_tables_go_to_a_pipe_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    report.print_tables(measured(row("backup", "engine", 1.0)))
+    assert "== Backup" in capsys.readouterr().out
+
+
+def test_samples_compare_by_value() -> None:
+    assert replace(sample(1.0)) == sample(1.0)
