@@ -1,8 +1,9 @@
 """The floor: the least that moving the same batches can cost in this language on this machine.
 
 Backup: one socket, one reused buffer, one fetch under way for each partition; of what arrives, the headers are walked,
-every CRC is computed, and the bytes are written to one file a partition. No metadata, no retries, no segments, indexes,
-digests, receipts or catalog: nobody could restore from it. Restore: prebuilt requests, five under way.
+every CRC is computed, and the bytes are written to one file a partition and synced to disk. No metadata, no retries, no
+segments, indexes, digests, receipts or catalog: nobody could restore from it. Restore: prebuilt requests, five under
+way.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def backup(bootstrap: str, topic: str, ends: Sequence[int], folder: Path, fetch_
                     wire.ask_fetch(topic, waiting.pop(), 0, fetch_bytes)
             total += _write(files[number], wire.view[answer.start : whole])
     for file in files:
+        os.fsync(file)
         os.close(file)
     return total
 

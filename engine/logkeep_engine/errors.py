@@ -159,7 +159,9 @@ class CorruptIndex(LogkeepError):
 
 
 class CorruptFrame(LogkeepError):
-    """A part of a compressed segment whose bytes cannot be right. Internal: readers say which object, and what is lost."""
+    """A part of a compressed segment whose bytes cannot be right. Internal: readers say which object, and what is
+    lost.
+    """
 
     code = "CorruptFrame"
 

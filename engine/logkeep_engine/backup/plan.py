@@ -19,9 +19,10 @@ from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
 from logkeep_engine.kafka.control import TopicInfo
 
 PLAN_VERSION = 1
-CHUNK_BYTES = 256 << 20
+CHUNK_BYTES = 120 << 20  # a little less than a segment (128Mi by default), so that a chunk is one
+TASK_BYTES = 256 << 20
 MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
-TASKS_PER_SLOT = 4
+TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
 MAX_CHUNKS_PER_TASK = 256
 MAX_NAMES_IN_MESSAGE = 10
 
@@ -294,7 +295,7 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
             )
 
 
-def pack(pieces: Sequence[Piece], slots: int, *, task_bytes: int = CHUNK_BYTES) -> list[tuple[Piece, ...]]:
+def pack(pieces: Sequence[Piece], slots: int, *, task_bytes: int = TASK_BYTES) -> list[tuple[Piece, ...]]:
     """Share pieces out to tasks: big ones alone, small ones together, the biggest tasks first.
 
     A task holds at most `task_bytes` (one piece may be larger) and MAX_CHUNKS_PER_TASK pieces, and there are at least

@@ -37,7 +37,7 @@ from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES = 16 << 20  # asked for at once by all streams of a task together: enough for a broker 5 ms away
+FETCH_BYTES = 8 << 20  # asked for at once by all streams of a task together: enough for a broker 5 ms away
 CONCURRENT = 4
 CONCURRENT_SMALL = 16
 SMALL_BYTES = 1 << 20

@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 LANES = 4
 _CLIENT_ID = "logkeep"
+# Of the process: a worker does one task after another, and each would touch fresh memory.
+_BUFFERS = Buffers()
 _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 
 
@@ -147,7 +149,6 @@ class BrokerPool:
         self._topics: dict[str, _Topic] = {}
         self._asking: dict[str, asyncio.Lock] = {}
         self._muted_until: dict[int, float] = {}
-        self._buffers = Buffers()
 
     async def __aenter__(self) -> Self:
         attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
@@ -255,7 +256,7 @@ class BrokerPool:
                 async with asyncio.timeout(self.limits.connect):
                     wire = await open_wire(
                         *address,
-                        buffers=self._buffers,
+                        buffers=_BUFFERS,
                         client_id=_CLIENT_ID,
                         patience=self.limits.request,
                         config=self._config,

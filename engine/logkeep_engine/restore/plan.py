@@ -468,9 +468,8 @@ def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     return PartitionSurvey(body["topicId"], body["partition"], survey)
 
 
-TASK_BYTES = 256 << 20
+TASK_BYTES = 1 << 30
 MAX_PARTITIONS_PER_TASK = 256
-TASKS_PER_SLOT = 4
 _PARTITION_COST = 256 << 10  # what a partition costs however small it is, in bytes that could be sent instead
 
 
@@ -478,11 +477,11 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
     """Share partitions, given by their archived bytes, out to tasks: positions in `sizes`, the biggest tasks first.
 
     Big ones go alone, small ones together: at most TASK_BYTES (one partition may be larger) and MAX_PARTITIONS_PER_TASK
-    a task, and at least TASKS_PER_SLOT tasks for each of `slots` executor cores while there are partitions enough, so
-    that no core waits long for the last task.
+    a task, and at least one task for each of `slots` executor cores while there are partitions enough. Not more tasks
+    than that: a broker serves one connection's requests in turn, so a task is faster with several partitions at once.
     """
     costs = [size + _PARTITION_COST for size in sizes]
-    wanted = max(1, slots) * TASKS_PER_SLOT
+    wanted = max(1, slots)
     limit = min(TASK_BYTES, sum(costs) // wanted)
     most = min(MAX_PARTITIONS_PER_TASK, max(1, len(costs) // wanted))
     tasks: list[tuple[int, list[int]]] = []

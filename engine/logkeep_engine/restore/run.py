@@ -57,7 +57,6 @@ from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
     NO_TASK,
-    TASKS_PER_SLOT,
     Choice,
     ExistingTopic,
     PartitionSurvey,
@@ -91,6 +90,7 @@ OFFSET_MAPS = "offset-maps"
 
 _CHECK_BYTES = 256 << 20  # archived bytes one task of the check reads
 _CHECK_SEGMENTS = 500
+_CHECKS_PER_SLOT = 4  # tasks of the check for an executor core, so that none waits long for the last one
 _AT_ONCE = 32
 _FAULTS_SHOWN = 3
 
@@ -446,7 +446,7 @@ class _Restore:
     def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
         most = _CHECK_BYTES
         if used:
-            most = min(most, sum(entry.bytes for _, entry in used) // (TASKS_PER_SLOT * self._slots()))
+            most = min(most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._slots()))
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
         found: dict[int, tuple[Fault, ...]] = {}
         self._run_tasks(work, check_segments, found.__setitem__)

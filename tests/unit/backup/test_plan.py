@@ -10,6 +10,7 @@ from logkeep_engine.backup.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_DIVERGED,
     REASON_RETENTION,
+    TASKS_PER_SLOT,
     BackupPlan,
     Piece,
     make_plan,
@@ -231,7 +232,7 @@ def piece(number: int, size: int, leader: int = 1) -> Piece:
 
 
 def test_big_pieces_go_alone_and_small_ones_together() -> None:
-    tasks = pack([piece(number, 200 * MIB if number < 2 else MIB) for number in range(42)], 1)
+    tasks = pack([piece(number, 400 * MIB if number < 2 else MIB) for number in range(42)], 1)
     assert [len(task) for task in tasks[:2]] == [1, 1]
     assert sum(len(task) for task in tasks) == 42
     assert len(tasks) <= 8
@@ -240,7 +241,7 @@ def test_big_pieces_go_alone_and_small_ones_together() -> None:
 
 def test_every_slot_gets_several_tasks() -> None:
     tasks = pack([piece(number, MIB) for number in range(64)], 4)
-    assert len(tasks) >= 16
+    assert len(tasks) >= 4 * TASKS_PER_SLOT
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:
