@@ -163,7 +163,8 @@ def run_in_process(kind: str, spec: Mapping[str, Any], processes: int = 1, *, on
     `one_piece`: every partition is one task's work, however large. Raises RuntimeError if the run fails.
     """
     runner = ClockedRunner(processes)
-    request = RunRequest(kind, "bench", "", f"bench-{os.getpid()}", dict(spec))
+    spec = {**spec, "spark": {"executor": {"instances": processes}}}
+    request = RunRequest(kind, "bench", "", f"bench-{os.getpid()}", spec)
     run = _backup(request, one_piece) if kind == "KafkaBackup" else _restore(request)
     runner.warm_up()
     reporter = Reporter(request.run_id)

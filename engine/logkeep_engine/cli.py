@@ -178,7 +178,7 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             spec=spec,
         )
         _say(f"run {run_id}")
-        from logkeep_engine.spark.session import Session, master_conf, uses_s3
+        from logkeep_engine.spark.session import Session, master_conf, planned_for, uses_s3
 
         # Options first: a wrong --master must not cost a started JVM.
         conf = master_conf(master, {}, os.environ)
@@ -192,11 +192,11 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             if isinstance(typed, KafkaBackupSpec):
                 from logkeep_engine.backup.run import run_backup
 
-                result = run_backup(request, typed, session.runner, reporter, os.environ)
+                result = run_backup(request, planned_for(master, typed), session.runner, reporter, os.environ)
             else:
                 from logkeep_engine.restore.run import restore as run_restore
 
-                result = run_restore(request, typed, session.runner, reporter, os.environ)
+                result = run_restore(request, planned_for(master, typed), session.runner, reporter, os.environ)
         except (LogkeepError, KeyboardInterrupt) as error:
             if output is Output.JSON:
                 begun = RunResult(

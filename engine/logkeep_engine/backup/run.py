@@ -186,7 +186,7 @@ class _Run:
             state=state,
             groups=groups,
         )
-        plan = balance(plan, self._slots, self._connection())
+        plan = balance(plan, self._spec.spark.executor.slots, self._connection())
         log.info(
             "planned %d chunks of %d topics in %.1f s: %d of %d partitions have nothing new",
             len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
@@ -213,7 +213,7 @@ class _Run:
     ) -> None:
         segment = self._spec.segment
         setting = Setting(connection, storage, writer.epoch, segment.max_bytes_int, segment.compression)
-        work = pack(pieces, self._slots)
+        work = pack(pieces, self._spec.spark.executor.slots)
         committer = _Committer(writer, control, self._plan_topics())
         left = {piece.number: 0 for piece in pieces}
         for piece in pieces:
@@ -247,12 +247,6 @@ class _Run:
             committer.commit_quietly()  # what other tasks have done need not be done again
             raise
         committer.commit()
-
-    @property
-    def _slots(self) -> int:
-        """Tasks that run at once, as the spec has it."""
-        executor = self._spec.spark.executor
-        return executor.instances * executor.cores
 
     def _connection(self) -> Connection:
         return connection_from(self._spec.cluster, self._environ)

@@ -233,6 +233,11 @@ class ExecutorSpec(Model):
     cores: Annotated[int, Field(ge=1, le=64)] = 1
     memory: Quantity = "1Gi"
 
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once when all executors are there."""
+        return self.instances * self.cores
+
 
 class Spark(Model):
     image: Annotated[str, Field(min_length=1)] | None = None

@@ -446,7 +446,9 @@ class _Restore:
     def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
         most = _CHECK_BYTES
         if used:
-            most = min(most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._slots()))
+            most = min(
+                most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._spec.spark.executor.slots)
+            )
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
         found: dict[int, tuple[Fault, ...]] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
@@ -603,7 +605,7 @@ class _Restore:
 
         if tasks:
             numbers = {(task.target, task.partition): task.number for task in tasks}
-            groups = pack([task.bytes for task in tasks], self._slots())
+            groups = pack([task.bytes for task in tasks], self._spec.spark.executor.slots)
             self._run_tasks([tuple(tasks[at] for at in group) for group in groups], restore_partitions, on_result)
         return done
 
@@ -618,10 +620,6 @@ class _Restore:
 
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
             return {(found.target_topic, found.target_partition): found for found in pool.map(read, paths)}
-
-    def _slots(self) -> int:
-        """Executor cores, as far as the runner knows them."""
-        return int(getattr(self._runner_factory(), "slots", 1))
 
     def _run_tasks(
         self, work: Sequence[T], function: Callable[[T, TaskContext], R], on_result: Callable[[int, R], None]

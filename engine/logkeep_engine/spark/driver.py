@@ -24,7 +24,7 @@ from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import ConfigMapSink, Reporter, failed
-from logkeep_engine.spark.session import Session, master_conf, uses_s3
+from logkeep_engine.spark.session import Session, master_conf, planned_for, uses_s3
 
 log = logging.getLogger("logkeep")
 
@@ -94,13 +94,13 @@ def _run(
             session = stack.enter_context(_session(request, backup, master, environ))
             from logkeep_engine.backup.run import run_backup
 
-            return run_backup(request, backup, session.runner, reporter, environ)
+            return run_backup(request, planned_for(master, backup), session.runner, reporter, environ)
         if request.kind == "KafkaRestore":
             restore = parse_restore(request.spec)
             session = stack.enter_context(_session(request, restore, master, environ))
             from logkeep_engine.restore.run import run_restore
 
-            return run_restore(request, restore, session.runner, reporter, environ)
+            return run_restore(request, planned_for(master, restore), session.runner, reporter, environ)
     except SpecInvalid as error:
         raise SpecError(f"{error}.", hint="Correct the resource.") from error
     raise SpecError(f"The run request is for a {request.kind!r}; this engine knows KafkaBackup and KafkaRestore.")

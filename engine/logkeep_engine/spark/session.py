@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import logkeep_engine
 from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
@@ -57,6 +57,8 @@ _COMMON = {
 
 # A short-lived JVM that moves no data: quick to start, small.
 _SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+
+S = TypeVar("S", KafkaBackupSpec, KafkaRestoreSpec)
 
 _LOG4J = """\
 rootLogger.level = {level}
@@ -119,14 +121,26 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
     }
 
 
+def planned_for(master: str | None, spec: S) -> S:
+    """The spec with as many task slots as `--master` gives: in one process the resource's executors mean nothing."""
+    if master is None:
+        return spec
+    executor = spec.spark.executor.model_copy(update={"instances": 1, "cores": _local_cores(master)})
+    return spec.model_copy(update={"spark": spec.spark.model_copy(update={"executor": executor})})
+
+
+def _local_cores(master: str) -> int:
+    match = _LOCAL.match(master)
+    if match is None:
+        raise SpecError(f"--master {master!r} is not local, local[N] or local[*].")
+    return (os.cpu_count() or 1) if match.group(1) == "*" else int(match.group(1) or 1)
+
+
 def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The configuration for `--master`: `local`, `local[N]`, `local[*]`, or None for Kubernetes."""
     if master is None:
         return kubernetes_conf(conf, environ)
-    match = _LOCAL.match(master)
-    if match is None:
-        raise SpecError(f"--master {master!r} is not local, local[N] or local[*].")
-    cores = (os.cpu_count() or 1) if match.group(1) == "*" else int(match.group(1) or 1)
+    cores = _local_cores(master)
     if cores < 1:
         raise SpecError(f"--master {master!r}: at least one core is needed.")
     return local_conf(
