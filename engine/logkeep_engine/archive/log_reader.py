@@ -10,8 +10,10 @@ Storage errors, a missing object among them, are raised to the caller.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,6 +34,7 @@ from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 _TAIL_BYTES = 32 << 10  # holds the seek table of any log below 2 GiB whose frames are of FRAME_BYTES
 _HEADROOM_MAX = 1 << 20
 _BUFFERS_MAX = 4
+_IDLE_BYTES = 64 << 20
 
 _TABLE_BEGIN = SeekTable(()).pack()[:4]
 
@@ -81,24 +84,27 @@ def read_log(
     if entry.stored_bytes:
         return _Compressed(storage, path, entry, block).items(start)
     left = entry.bytes - start
-    return _ahead(_plain(storage, path, start, block, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
+    return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
 
 
-def _plain(storage: Storage, path: str, start: int, block: int, ring: _Ring) -> Iterator[Block | Flaw | Hole]:
+def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | Flaw | Hole]:
     at = start
-    while True:
-        item = ring.take()
-        view = memoryview(item.buffer)[item.start :]
-        wanted = len(view)
-        count = storage.read_into(path, at, view)
-        del view
-        at += count
-        item.end = item.start + count
-        if count:
-            yield item
-        del item
-        if count < wanted:
-            return
+    try:
+        while True:
+            item = ring.take()
+            view = memoryview(item.buffer)[item.start : item.end]
+            wanted = len(view)
+            count = storage.read_into(path, at, view)
+            del view
+            at += count
+            item.end = item.start + count
+            if count:
+                yield item
+            del item
+            if count < wanted:
+                return
+    finally:
+        ring.close()
 
 
 class _Compressed:
@@ -128,8 +134,12 @@ class _Compressed:
             stored = ((group, view[group[0].at : group[-1].at + group[-1].stored]) for group in groups)
         else:
             stored = _ahead(((group, self._fetch(group)) for group in groups), len(groups) > 1)
-        source = _ahead(self._decompressed(stored), len(groups) > 1)
-        yield from _skip(source, start - table.frames[first].start if groups else 0)
+        try:
+            with closing(_ahead(self._decompressed(stored), len(groups) > 1)) as source:
+                yield from _skip(source, start - table.frames[first].start if groups else 0)
+        finally:
+            self._stored.close()
+            self._ring.close()
 
     def _open(self) -> tuple[SeekTable, bytes | None]:
         """The table, and the whole object if it is small enough to be read at once. Raises CorruptFrame."""
@@ -261,6 +271,32 @@ def _skip(items: Iterator[Block | Flaw | Hole], count: int) -> Iterator[Block | 
         del item
 
 
+class _Idle:
+    """Buffers of logs that have been read, for those that are read next in this process. They may still be looked at;
+    one that is taken no longer is.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[bytearray] = []
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bytearray | None:
+        with self._lock:
+            for index in range(len(self._buffers)):
+                if len(self._buffers[index]) >= size and _references(self._buffers, index) == _UNUSED:
+                    return self._buffers.pop(index)
+        return None
+
+    def give(self, buffers: list[bytearray]) -> None:
+        with self._lock:
+            self._buffers += buffers
+            while sum(map(len, self._buffers)) > _IDLE_BYTES:
+                del self._buffers[0]
+
+
+_idle = _Idle()
+
+
 class _Ring:
     """Buffers of `headroom` + `size` bytes. They are used again when neither they nor views of them are referred to any
     more: a memoryview refers to its buffer, and so do slices of it."""
@@ -278,8 +314,13 @@ class _Ring:
                 return Block(self._buffers[index], self._headroom, wanted)
         if len(self._buffers) == _BUFFERS_MAX:
             del self._buffers[0]  # its views keep it alive; it is just not used again
-        self._buffers.append(bytearray(wanted))
+        self._buffers.append(_idle.take(wanted) or bytearray(wanted))
         return Block(self._buffers[-1], self._headroom, wanted)
+
+    def close(self) -> None:
+        """No more is taken: the next log may have the buffers."""
+        buffers, self._buffers = self._buffers, []
+        _idle.give(buffers)
 
 
 def _headroom(entry: SegmentEntry) -> int:
@@ -294,7 +335,7 @@ def _references(buffers: list[bytearray], index: int) -> int:
 _UNUSED = _references([bytearray(1)], 0)
 
 
-def _ahead(items: Iterator[T], worthwhile: bool) -> Iterator[T]:
+def _ahead(items: Iterator[T], worthwhile: bool) -> Generator[T, None, None]:
     """The same items, each made in a thread while the caller works on the one before; if not `worthwhile`, as they
     are."""
     if not worthwhile:

@@ -404,3 +404,20 @@ def test_a_seek_table_longer_than_the_first_read_is_read(storage: Storage, monke
     lost, faults, read = tolerant(storage, entry, 300_000)
     assert (lost, len(read)) == ([], 100)
     assert "fewer bytes than" in faults[0].what
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_one_log_after_another_is_read_into_the_same_memory(storage: Storage, compression: Compression) -> None:
+    logs = batches(100)
+    entry = write_segment(storage, logs, compression=compression)
+
+    def read() -> int:
+        return sum(len(run) for run, _ in read_segment(storage, ORDERS.name, entry, block=FRAME_BYTES))
+
+    read()
+    tracemalloc.start()
+    try:
+        assert read() == sum(map(len, logs))
+        assert tracemalloc.get_traced_memory()[1] < FRAME_BYTES
+    finally:
+        tracemalloc.stop()
