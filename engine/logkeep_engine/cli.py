@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self
 
 import typer
@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress as RunProgress
 from logkeep_engine.contract.run import RunRequest, RunResult
@@ -322,7 +323,7 @@ class _errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             # These say again, in their own words, what an error of ours will say.
             logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
             logging.getLogger("logkeep_engine.spark.runner").setLevel(logging.CRITICAL)
-        signal.signal(signal.SIGTERM, _interrupt)
+        interrupt.on(signal.SIGINT, signal.SIGTERM)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -355,10 +356,6 @@ class _errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
 def _without_traceback(record: logging.LogRecord) -> bool:
     record.exc_info = record.exc_text = None
     return True
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _fail(code: int, message: str, hint: str = "") -> NoReturn:

@@ -197,12 +197,12 @@ class TestRuns:
         assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec)), UNREACHABLE, code=1)
 
     def test_interrupted_and_gone_on_with(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
-        create_topic(kafka.bootstrap, unique, 2)
+        create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "-1"})  # the records are years old
         produce(kafka.bootstrap, unique, random_records(2, 60, record_bytes=1000), config={"batch.size": 4000})
         root = tmp_path / "archive"
         back_up(backup_spec(kafka, root, unique))
         file = tmp_path / "restore.yaml"
-        slow = {"bytesPerSecond": "64Ki"}  # a restore that is over before it can be interrupted shows nothing
+        slow = {"bytesPerSecond": "1Mi"}  # a restore that is over before it can be interrupted shows nothing
         file.write_text(resource("KafkaRestore", restore_spec(kafka, root, limits=slow)))
         command = [sys.executable, "-m", "logkeep_engine.cli", "restore", "-f", str(file), "--run-id", "r1"]
         running = subprocess.Popen(
@@ -222,6 +222,7 @@ class TestRuns:
         assert "error: interrupted" in err
         assert "hint: go on with --run-id r1" in err
         assert "Traceback" not in err
+        file.write_text(resource("KafkaRestore", restore_spec(kafka, root)))
         done = logkeep("restore", "-f", file, "--run-id", "r1")
         assert done.returncode == 0, done.stderr
         comparison = compare_topics(kafka.bootstrap, unique, f"{unique}-copy")

@@ -17,8 +17,8 @@ import time
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
+from logkeep_engine import interrupt
 from logkeep_engine.contract.names import PATH_TERMINATION_LOG, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, parse_backup, parse_restore
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     _set_up_logging()
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt.on(signal.SIGTERM, once=True)  # as Ctrl-C: no `except Exception` on the way swallows it
     started = time.time()
     result = RunResult(
         run_id="", kind="", outcome="Failed", exit_code=int(ExitCode.FAILED), start_time=started, end_time=started
@@ -138,12 +138,6 @@ def _set_up_logging() -> None:
     )
     for chatty in ("py4j", "aiokafka", "botocore", "s3fs", "fsspec", "urllib3", "kubernetes"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    # As Ctrl-C: no `except Exception` on the way swallows it. The second signal must not disturb the clean end.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pyspark import SparkContext
 from pyspark import TaskContext as SparkTaskContext
 from pyspark.accumulators import AccumulatorParam
 
+from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError, SparkFailed, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, Budget, RunLimits
@@ -143,6 +144,7 @@ class SparkRunner:
             if ended:
                 break
             job.ended.wait(POLL_SECONDS)
+            interrupt.check()
         if job.error is not None:
             raise job.error
         if len(seen) != total:

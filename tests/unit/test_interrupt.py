@@ -1,0 +1,54 @@
+"""A signal ends a run wherever the main thread is when it comes."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from logkeep_engine import interrupt
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Finalized:
+    """Is interrupted where Python cannot raise."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_raises_at_once_and_is_noted() -> None:
+    interrupt.on(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
+    interrupt.check()
+
+
+def test_an_interrupt_that_a_finalizer_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: lost.append(event.exc_type))
+    interrupt.on(signal.SIGINT, signal.SIGTERM)
+    Finalized()
+    assert lost == [KeyboardInterrupt]
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
+
+
+def test_the_second_signal_does_not_disturb_the_end() -> None:
+    interrupt.on(signal.SIGTERM, once=True)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
