@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     FOLDER.mkdir(exist_ok=True)
     path = parsed.output or FOLDER / f"{results.now().replace(':', '')}.json"
     words = " ".join(arguments if arguments is not None else sys.argv[1:])
+    if parsed.peer:
+        words = words.replace(parsed.peer, Path(parsed.peer).name)  # results are published: no paths of this machine
     found = measure(options, words, lambda part: path.write_text(part.to_json()))
     path.write_text(found.to_json())
     report.print_tables(found)

@@ -1,6 +1,6 @@
 """Peak memory of a task against the size of its partition: one partition that grows from 1 to 20 GB.
 
-Backups get the whole partition as one piece, however large (a real plan cuts it into chunks of 256 MiB, which would
+Backups get the whole partition as one piece, however large (a real plan cuts it into chunks of 120 MiB, which would
 make this easy); a restore task has a whole partition always. Needs 40 GB of disk.
 """
 
