@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, overload
@@ -155,8 +156,9 @@ class _Rows(Sequence[SegmentEntry]):
     def __init__(self, rows: bytes | bytearray) -> None:
         self._rows = rows
 
+    @abstractmethod
     def _key(self, index: int) -> Partition:
-        raise NotImplementedError
+        """Of which partition the row is."""
 
     def __len__(self) -> int:
         return len(self._rows) // ROW_BYTES
