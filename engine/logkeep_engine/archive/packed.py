@@ -11,8 +11,8 @@ can hold rows as they are (`archive/checkpoint.py`).
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, overload
