@@ -10,6 +10,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import BrokerUnavailable, OffsetOutOfRange, TopicGone
+from logkeep_engine.kafka import brokers
+from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.client import Fetched, Limits, RawClient
 from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
@@ -317,7 +319,10 @@ def test_stream_goes_on_when_the_broker_ends_the_login_session(unique: str) -> N
         run(work())
 
 
-def test_released_memory_serves_the_next_fetch_and_kept_memory_does_not(kafka: KafkaBroker, unique: str) -> None:
+def test_released_memory_serves_the_next_fetch_and_kept_memory_does_not(
+    kafka: KafkaBroker, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers, "_BUFFERS", Buffers())  # those of the process hold what other tests have released
     create(kafka, unique)
 
     async def work() -> None:
