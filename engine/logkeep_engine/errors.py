@@ -63,6 +63,23 @@ class TopicExists(Refused):
     code = "TopicExists"
 
 
+class FormatLoss(Refused):
+    """The format cannot hold something that the records carry, and the resource does not allow to lose it. The message
+    says what, of which topic and partition, and how often.
+    """
+
+    code = "FormatLoss"
+
+
+class CorruptSegment(LogkeepError):
+    """An object of the Records or the Avro format whose bytes cannot be right, or of a version that is not known.
+
+    Internal to `formats/`, which does not know the object's name: whoever reads an object says which it is.
+    """
+
+    code = "CorruptSegment"
+
+
 class TargetUnsuitable(Refused):
     """An existing target topic cannot take the records (too few partitions, say)."""
 
@@ -156,6 +173,12 @@ class CorruptIndex(LogkeepError):
     """An index of a segment that is cut short or of an unknown version. It can be made again from the log."""
 
     code = "CorruptIndex"
+
+
+class UndecodableRecord(LogkeepError):
+    """A record of a topic of Kafka's coordinators that cannot be read: cut short, or written by a newer Kafka."""
+
+    code = "UndecodableRecord"
 
 
 class CorruptFrame(LogkeepError):

@@ -42,6 +42,7 @@ from logkeep_engine.archive.model import (
     TopicEntry,
 )
 from logkeep_engine.archive.wire import ArchiveInfo
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveDamaged,
@@ -134,11 +135,19 @@ class Archive:
         return cls(storage, wire.load_info(data, f"{storage.uri}/{names.ARCHIVE}"))
 
     @classmethod
-    def create_or_open(cls, storage: Storage, cluster_id: str) -> Self:
-        """The archive of Kafka cluster `cluster_id`, made if there is none. For those who are going to write.
+    def create_or_open(
+        cls,
+        storage: Storage,
+        cluster_id: str,
+        segments: FormatName = FormatName.KAFKA,
+        *,
+        imported: bool = False,
+    ) -> Self:
+        """The archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. For those who are
+        going to write. `imported`: it is made from what another tool wrote.
 
-        Raises ArchiveMismatch if it is another cluster's, and StorageRefused if the store does not honour conditional
-        creates, since then two runs could overwrite each other's commits.
+        Raises ArchiveMismatch if it is another cluster's, or of another format, and StorageRefused if the store does
+        not honour conditional creates, since then two runs could overwrite each other's commits.
         """
         try:
             archive = cls.open(storage)
@@ -149,13 +158,29 @@ class Archive:
                     hint="Restore it from a copy of the archive, or use another URI.",
                 ) from None
             info = ArchiveInfo(
-                str(uuid.uuid4()), cluster_id, iso(time.time_ns() // 1_000_000), f"logkeep {logkeep_engine.__version__}"
+                str(uuid.uuid4()),
+                cluster_id,
+                iso(time.time_ns() // 1_000_000),
+                f"logkeep {logkeep_engine.__version__}",
+                segments=segments,
+                imported=imported,
             )
             try:
                 storage.create(names.ARCHIVE, wire.dump_info(info))
             except ObjectExists:
                 log.info("%s was made by another run at the same time", storage.uri)
             archive = cls.open(storage)
+        if archive.info.imported and not imported:
+            raise ArchiveMismatch(
+                f"The archive at {storage.uri} was imported from what another tool wrote: no backup goes on in it.",
+                hint="Use another storage.uri for the backup.",
+            )
+        if archive.info.segments is not segments:
+            raise ArchiveMismatch(
+                f"The archive at {storage.uri} is of format {archive.info.segments}, not {segments}.",
+                hint="An archive has one format: use another storage.uri, or `logkeep convert` to make another archive "
+                "of this one.",
+            )
         found = archive.info.cluster_id
         if found != cluster_id:
             raise ArchiveMismatch(

@@ -5,12 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
 from logkeep_engine.archive import names
 
 if TYPE_CHECKING:
     from logkeep_engine.log.segment import SegmentSummary
+
+
+class Layout(IntEnum):
+    """Which objects a segment has and how they are named. The numbers are those of the two bits in a packed row.
+
+    `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie beside `archive.json`.
+    """
+
+    KAFKA = 0
+    RECORDS = 1
+    AVRO = 2
+    RECORDS_AT_ROOT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +38,12 @@ class SegmentEntry:
     has no object. It cannot be rebuilt from the log, so its hash is kept too ("" if it has none). `stored_bytes` is the
     size of the `.log.zst` object that holds the log in seekable zstd; 0: it lies in a `.log` as it is. `bytes` and
     `sha256` are those of the log itself in both cases.
+
+    In the other layouts `bytes` and `sha256` are those of the object with the records, `index_bytes` is the size of the
+    `_index` object of the Records format, `batches` counts Avro blocks (1 in the Records format), `max_batch_bytes` is
+    an upper bound of what the largest record takes in a batch, `min_base_timestamp` the lowest time of a record, and
+    what speaks of batches is empty. `sequence` is the number in the name of an Avro object, with at least
+    `sequence_width` digits.
     """
 
     topic_id: str
@@ -51,6 +70,9 @@ class SegmentEntry:
     txnindex_bytes: int
     txnindex_sha256: str = ""
     stored_bytes: int = 0
+    layout: Layout = Layout.KAFKA
+    sequence: int = 0
+    sequence_width: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.base_offset < self.next_offset or self.batches < 1 or self.bytes < 1 or self.partition < 0:
@@ -100,16 +122,27 @@ class SegmentEntry:
 
     @property
     def log_suffix(self) -> str:
-        """Of the object that holds the log."""
+        """Of the object that holds the log, or the records."""
+        if self.layout is not Layout.KAFKA:
+            return names.DATA if self.layout is Layout.AVRO else names.RECORDS
         return names.LOG_ZST if self.stored_bytes else names.LOG
 
     def stem(self, topic: str) -> str:
         """The path of its objects without the suffix; `topic` is the name of `topic_id`."""
+        if self.layout is Layout.AVRO:
+            return names.avro_stem(topic, self.partition, self.sequence, width=self.sequence_width)
+        if self.layout is not Layout.KAFKA:
+            root = "" if self.layout is Layout.RECORDS_AT_ROOT else names.TOPICS
+            return names.records_stem(topic, self.partition, self.base_offset, root=root)
         return names.segment_stem(topic, self.topic_id, self.partition, self.base_offset, self.epoch, self.attempt)
 
     def objects(self, topic: str) -> dict[str, int]:
         """Path and size in bytes of each of its objects."""
         stem = self.stem(topic)
+        if self.layout is Layout.AVRO:
+            return {stem + names.DATA: self.bytes}
+        if self.layout is not Layout.KAFKA:
+            return {stem + names.RECORDS: self.bytes, stem + names.RECORDS_INDEX: self.index_bytes}
         sizes = {
             self.log_suffix: self.stored_bytes or self.bytes,
             names.INDEX: self.index_bytes,

@@ -6,6 +6,11 @@ catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, 
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
 runs/<run id>/...
+
+In an archive of format Records or Avro topics/ has the folders and names that these formats publish instead:
+
+topics/<topic>/segment_partition_000_from_offset_0000001000_records  _index
+topics/<topic>/partition=<n>/<topic>+<n>-<sequence>.data
 """
 
 from __future__ import annotations
@@ -24,6 +29,9 @@ INDEX = ".index"
 TIMEINDEX = ".timeindex"
 TXNINDEX = ".txnindex"  # exists only if it has an entry
 SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX)
+RECORDS = "_records"
+RECORDS_INDEX = "_index"
+DATA = ".data"
 
 MAX_OFFSET = 2**63 - 1
 MAX_EPOCH = 10**10 - 1
@@ -84,6 +92,20 @@ def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, ep
         )
     tries = f"-{attempt}" if attempt else ""
     return f"{TOPICS}{topic}/{topic_id}/partition={partition}/{base_offset:020d}.{epoch:010d}{tries}"
+
+
+def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS) -> str:
+    """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie beside
+    `archive.json` (a folder that was adopted where it is).
+    """
+    check_topic(topic)
+    return f"{root}{topic}/segment_partition_{partition:03d}_from_offset_{base_offset:010d}"
+
+
+def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0) -> str:
+    """The path of an object of the Avro format without its suffix; `sequence` is padded to `width` digits."""
+    check_topic(topic)
+    return f"{TOPICS}{topic}/partition={partition}/{topic}+{partition}-{sequence:0{width}d}"
 
 
 def parse_segment(path: str) -> SegmentName | None:

@@ -5,7 +5,8 @@
     for entry in table[topic_id, partition]: ...      # a SegmentEntry is made when it is asked for
 
 A row says everything of a segment but its topic id and partition, so equal rows are equal segments, and a checkpoint
-can hold rows as they are (`archive/checkpoint.py`).
+can hold rows as they are (`archive/checkpoint.py`). The columns `storedBytes` and `timeindexBytes` hold the sequence
+and its width where the layout is Avro, which has neither of the two.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, overload
 
-from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.entry import Layout, SegmentEntry
 
 Partition = tuple[str, int]  # (topic id, partition number)
 
@@ -48,6 +49,7 @@ COLUMNS = (
 LAYOUT = "<9q10I32s32sB"  # little-endian without padding, as Python's struct names it
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HAS_TXNINDEX_SHA256 = 32  # of the flags; bits 0 to 4: transactional, control, gaps, append time, legacy
+LAYOUT_BIT = 6  # and 7: the number of the segment's layout
 
 _ROW = struct.Struct(LAYOUT)
 ROW_BYTES = _ROW.size
@@ -68,6 +70,7 @@ def pack(entry: SegmentEntry) -> bytes:
         | entry.append_time << 3
         | entry.legacy << 4
         | (HAS_TXNINDEX_SHA256 if entry.txnindex_sha256 else 0)
+        | entry.layout << LAYOUT_BIT
     )
     numbers = (
         entry.base_offset,
@@ -78,11 +81,11 @@ def pack(entry: SegmentEntry) -> bytes:
         entry.bytes,
         entry.min_base_timestamp,
         entry.max_timestamp,
-        entry.stored_bytes,
+        entry.sequence if entry.layout is Layout.AVRO else entry.stored_bytes,
         entry.attempt,
         entry.max_batch_bytes,
         entry.index_bytes,
-        entry.timeindex_bytes,
+        entry.sequence_width if entry.layout is Layout.AVRO else entry.timeindex_bytes,
         entry.txnindex_bytes,
     )
     return pack_facts(numbers, entry.codecs, entry.sha256, entry.txnindex_sha256, flags)
@@ -120,6 +123,8 @@ def _hash(text: str) -> bytes:
 
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     flags = row[21]
+    layout = Layout(flags >> LAYOUT_BIT)
+    avro = layout is Layout.AVRO
     return SegmentEntry(
         topic_id=topic_id,
         partition=partition,
@@ -141,10 +146,13 @@ def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry
         legacy=bool(flags & 16),
         max_batch_bytes=row[10],
         index_bytes=row[11],
-        timeindex_bytes=row[12],
+        timeindex_bytes=0 if avro else row[12],
         txnindex_bytes=row[13],
         txnindex_sha256=row[20].hex() if flags & HAS_TXNINDEX_SHA256 else "",
-        stored_bytes=row[8],
+        stored_bytes=0 if avro else row[8],
+        layout=layout,
+        sequence=row[8] if avro else 0,
+        sequence_width=row[12] if avro else 0,
     )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import (
     Commit,
     CommitKind,
@@ -31,7 +32,8 @@ from logkeep_engine.archive.model import (
     SegmentEntry,
     TopicEntry,
 )
-from logkeep_engine.archive.packed import HAS_TXNINDEX_SHA256, Partition, SegmentBatch, pack_facts
+from logkeep_engine.archive.packed import HAS_TXNINDEX_SHA256, LAYOUT_BIT, Partition, SegmentBatch, pack_facts
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError
 
 FORMAT = 1
@@ -75,6 +77,16 @@ _SEGMENT_COLUMNS = [
 ]
 # Only in tables that have a compressed segment: what has none stays readable to versions that do not know the column.
 _STORED = "storedBytes"
+# Only in tables that have a segment of another layout than Kafka's: name of the layout, and of an Avro object the
+# number in its name and how many digits that has at least.
+_LAYOUT = ["layout", "sequence", "sequenceWidth"]
+_LAYOUTS = {
+    "kafka": Layout.KAFKA,
+    "records": Layout.RECORDS,
+    "avro": Layout.AVRO,
+    "recordsAtRoot": Layout.RECORDS_AT_ROOT,
+}
+_LAYOUT_NAMES = {layout: name for name, layout in _LAYOUTS.items()}
 _FLAGS = ("transactional", "control", "gaps", "appendTime", "legacy")  # in the order of their bits in a packed row
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "kind", "runId", "epoch", "time", "token", "sha256"}
@@ -89,38 +101,53 @@ _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInfo:
-    """What `archive.json` says. `created_at` is ISO 8601 in UTC."""
+    """What `archive.json` says. `created_at` is ISO 8601 in UTC.
+
+    `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
+    something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it.
+    """
 
     archive_id: str
     cluster_id: str
     created_at: str
     created_by: str
     format: int = FORMAT
+    segments: FormatName = FormatName.KAFKA
+    imported: bool = False
 
 
 def dump_info(info: ArchiveInfo) -> bytes:
     """`archive.json`, in lines for people."""
-    document = {
+    document: dict[str, Any] = {
         "format": info.format,
         "archiveId": info.archive_id,
         "clusterId": info.cluster_id,
         "createdAt": info.created_at,
         "createdBy": info.created_by,
     }
+    # Only where they say something: what has them is refused by versions that do not know them.
+    if info.segments is not FormatName.KAFKA:
+        document["segments"] = info.segments.value
+    if info.imported:
+        document["imported"] = True
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def load_info(data: bytes, name: str) -> ArchiveInfo:
     """`name` is the object's, for messages."""
     document = parse(data, name)
-    know(document, {"format", "archiveId", "clusterId", "createdAt", "createdBy"}, name)
+    know(document, {"format", "archiveId", "clusterId", "createdAt", "createdBy", "segments", "imported"}, name)
     try:
         fields = [document[key] for key in ("archiveId", "clusterId", "createdAt", "createdBy")]
     except KeyError as error:
         raise damaged(name, f"key {error} is missing") from error
     if not all(isinstance(value, str) and value for value in fields):
         raise damaged(name, "a value is not a string")
-    return ArchiveInfo(*fields)
+    segments, imported = document.get("segments", FormatName.KAFKA.value), document.get("imported", False)
+    if segments not in list(FormatName) or not isinstance(imported, bool):
+        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}.", hint=NEWER)
+    archive_id, cluster_id, created_at, created_by = fields
+    return ArchiveInfo(archive_id, cluster_id, created_at, created_by, segments=FormatName(segments), imported=imported)
 
 
 def dump_commit(commit: Commit) -> bytes:
@@ -141,10 +168,10 @@ def dump_commit(commit: Commit) -> bytes:
     elif commit.kind is CommitKind.DATA:
         document["topics"] = [topic_out(topic) for topic in commit.topics]
         document["coverage"] = table_of(_RANGE_COLUMNS, map(_coverage_row, commit.coverage))
-        stored = any(entry.stored_bytes for entry in commit.segments)
+        optional = _Optional.of(commit.segments)
         document["segments"] = table_of(
-            ["topicId", "partition", *segment_columns(stored)],
-            ([entry.topic_id, entry.partition, *_segment_row(entry, stored)] for entry in commit.segments),
+            ["topicId", "partition", *segment_columns(optional.stored, optional.layouts)],
+            ([entry.topic_id, entry.partition, *_segment_row(entry, optional)] for entry in commit.segments),
         )
         document["gaps"] = table_of(_GAP_COLUMNS, map(_gap_row, commit.gaps))
     else:
@@ -325,17 +352,35 @@ def run_in(
     )
 
 
-def segment_columns(stored: bool) -> list[str]:
-    """Of a table with or without compressed segments; tables of commits have topic id and partition before them."""
-    return [*_SEGMENT_COLUMNS, _STORED] if stored else _SEGMENT_COLUMNS
+@dataclass(frozen=True, slots=True)
+class _Optional:
+    """Which of the columns that not every table has a table needs."""
+
+    stored: bool
+    layouts: bool
+
+    @classmethod
+    def of(cls, segments: Sequence[SegmentEntry]) -> _Optional:
+        stored = layouts = False
+        for entry in segments:
+            stored = stored or entry.stored_bytes > 0
+            layouts = layouts or entry.layout is not Layout.KAFKA
+        return cls(stored or layouts, layouts)
+
+
+def segment_columns(stored: bool, layouts: bool = False) -> list[str]:
+    """Of a table with or without compressed segments, and segments of other layouts than Kafka's; tables of commits
+    have topic id and partition before them."""
+    return [*_SEGMENT_COLUMNS, *([_STORED] if stored else []), *(_LAYOUT if layouts else [])]
 
 
 def _segment_rows(document: dict[str, Any], name: str) -> list[list[Any]]:
-    stored = _STORED in document.get("segments", {}).get("columns", ())
-    return rows_of(document, "segments", ["topicId", "partition", *segment_columns(stored)], name)
+    columns = document.get("segments", {}).get("columns", ())
+    expected = segment_columns(_STORED in columns, _LAYOUT[0] in columns)
+    return rows_of(document, "segments", ["topicId", "partition", *expected], name)
 
 
-def _segment_row(entry: SegmentEntry, stored: bool) -> list[Any]:
+def _segment_row(entry: SegmentEntry, optional: _Optional) -> list[Any]:
     flags = (entry.transactional, entry.control, entry.gaps, entry.append_time, entry.legacy)
     row = [
         entry.epoch,
@@ -356,8 +401,10 @@ def _segment_row(entry: SegmentEntry, stored: bool) -> list[Any]:
         entry.txnindex_bytes,
         entry.txnindex_sha256,
     ]
-    if stored:
+    if optional.stored:
         row.append(entry.stored_bytes)
+    if optional.layouts:
+        row += [_LAYOUT_NAMES[entry.layout], entry.sequence, entry.sequence_width]
     return row
 
 
@@ -392,6 +439,9 @@ def packed_segment(
     txnindex_bytes: int,
     txnindex_sha256: str,
     stored_bytes: int = 0,
+    layout: str = "kafka",
+    sequence: int = 0,
+    sequence_width: int = 0,
 ) -> bytes:
     """The packed row of a row of `segment_columns`. Raises TypeError and ValueError for what is not a segment."""
     if not 0 <= base_offset < next_offset or batches < 1 or size < 1:
@@ -399,6 +449,10 @@ def packed_segment(
     bits = HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0
     for flag in flags:
         bits |= 1 << _FLAGS.index(flag)
+    if layout not in _LAYOUTS:
+        raise ArchiveMismatch(f"A segment has layout {layout!r}.", hint=NEWER)
+    bits |= _LAYOUTS[layout] << LAYOUT_BIT
+    avro = _LAYOUTS[layout] is Layout.AVRO
     numbers = (
         base_offset,
         next_offset,
@@ -408,11 +462,11 @@ def packed_segment(
         size,
         min_base_timestamp,
         max_timestamp,
-        stored_bytes,
+        sequence if avro else stored_bytes,
         attempt,
         max_batch_bytes,
         index_bytes,
-        timeindex_bytes,
+        sequence_width if avro else timeindex_bytes,
         txnindex_bytes,
     )
     return pack_facts(numbers, codecs, sha256, txnindex_sha256, bits)

@@ -70,8 +70,33 @@ def _bytes_per_second(text: str) -> str:
     return text
 
 
+_DURATION = re.compile(r"^([1-9][0-9]{0,8})(s|m|h|d|w)$")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of a duration such as `30d`, a whole number above 0 and one of s, m, h, d, w. Raises ValueError."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 12h or 30d")
+    return int(match.group(1)) * _SECONDS[match.group(2)]
+
+
+def _duration(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+def _archive_bytes(text: str) -> str:
+    if parse_quantity(text) < MIN_SEGMENT_BYTES:
+        raise ValueError(f"{text!r} must be at least 1Mi")
+    return text
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
 Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
 Quantity = Annotated[str, AfterValidator(_quantity)]
+ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
 BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
@@ -182,6 +207,42 @@ class Storage(Model):
         return self
 
 
+class FormatName(StrEnum):
+    """In which format an archive holds what was in the topics.
+
+    `Kafka`: record batches as the broker has them, nothing is lost. `Records`: the files of `kafka-backup`. `Avro`:
+    Avro container files.
+    """
+
+    KAFKA = "Kafka"
+    RECORDS = "Records"
+    AVRO = "Avro"
+
+
+class Compatibility(StrEnum):
+    """`lossless`: the published Avro schema with added fields. `strict`: the published schema as it is."""
+
+    LOSSLESS = "lossless"
+    STRICT = "strict"
+
+
+class AvroCodec(StrEnum):
+    """Of the blocks of an Avro object."""
+
+    NONE = "none"
+    DEFLATE = "deflate"
+    SNAPPY = "snappy"
+    ZSTANDARD = "zstandard"
+
+
+class FormatOptions(Model):
+    """`allowLoss`: go on when the format cannot hold something that records carry. The others are of format Avro."""
+
+    allow_loss: bool = False
+    compatibility: Compatibility | None = None
+    codec: AvroCodec | None = None
+
+
 class Compression(StrEnum):
     """`Passthrough`: batches lie in the archive as Kafka has them. `Zstd`: segments are compressed as a whole besides,
     which pays where producers do not compress, or poorly.
@@ -200,6 +261,24 @@ class Segment(Model):
     @property
     def max_bytes_int(self) -> int:
         return parse_quantity(self.max_bytes)
+
+
+class Retention(Model):
+    """What is removed from the archive at the end of a run that succeeded; nothing without a limit.
+
+    `maxAge`: segments whose newest record is older. `maxBytes`: the oldest segments, until the rest is not larger.
+    """
+
+    max_age: Duration | None = None
+    max_bytes: ArchiveBytes | None = None
+
+    @property
+    def max_age_seconds(self) -> int | None:
+        return None if self.max_age is None else parse_duration(self.max_age)
+
+    @property
+    def max_bytes_int(self) -> int | None:
+        return None if self.max_bytes is None else parse_quantity(self.max_bytes)
 
 
 class OnDataLoss(StrEnum):
@@ -258,12 +337,28 @@ class KafkaBackupSpec(Model):
     topics: Topics
     consumer_groups: ConsumerGroups = ConsumerGroups()
     storage: Storage
+    format: FormatName = FormatName.KAFKA
+    format_options: FormatOptions = FormatOptions()
     segment: Segment = Segment()
+    retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     limits: BackupLimits = BackupLimits()
     suspend: bool = False
     spark: Spark = Spark()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _fits_format(self) -> KafkaBackupSpec:
+        options = self.format_options
+        if self.format is not FormatName.KAFKA and self.segment.compression is not Compression.PASSTHROUGH:
+            raise ValueError("segment.compression may be Zstd only with format Kafka")
+        if self.format is FormatName.KAFKA and options.allow_loss:
+            raise ValueError("formatOptions.allowLoss may be true only with format Records or Avro")
+        if self.format is not FormatName.AVRO:
+            for name in ("compatibility", "codec"):
+                if getattr(options, name) is not None:
+                    raise ValueError(f"formatOptions.{name} may be set only with format Avro")
+        return self
 
 
 class BackupRef(Model):
@@ -320,12 +415,42 @@ class OnDamagedArchive(StrEnum):
     SKIP = "Skip"
 
 
+class BatchCompression(StrEnum):
+    """Of batches that are made from records."""
+
+    NONE = "None"
+    GZIP = "Gzip"
+    SNAPPY = "Snappy"
+    LZ4 = "Lz4"
+    ZSTD = "Zstd"
+
+
+class RecordBatches(Model):
+    """How records of an archive of format Records or Avro become batches again."""
+
+    max_records: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    compression: BatchCompression | None = None
+
+
+class GroupRestore(StrEnum):
+    """`Translate`: positions of consumer groups are set to the restored records they stood before."""
+
+    NONE = "None"
+    TRANSLATE = "Translate"
+
+
+class RestoreGroups(ConsumerGroups):
+    restore: GroupRestore = GroupRestore.NONE
+
+
 class KafkaRestoreSpec(Model):
     source: Source
     cluster: Cluster
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
+    consumer_groups: RestoreGroups = RestoreGroups()
+    record_batches: RecordBatches = RecordBatches()
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: Spark = Spark()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import ArchiveState, Coverage, Receipt, SegmentEntry
 from logkeep_engine.archive.packed import CODECS, PackedSegments, SegmentBatch, SegmentTable, pack
 from tests.unit.archive.build import ORDERS
@@ -22,7 +23,7 @@ HASH = st.binary(min_size=32, max_size=32).map(bytes.hex)
 @st.composite
 def entries(draw: st.DrawFn) -> SegmentEntry:
     base = draw(st.integers(0, 1 << 40))
-    return SegmentEntry(
+    found = SegmentEntry(
         topic_id=draw(st.sampled_from([ID, "b" * 22])),
         partition=draw(st.integers(0, 2)),
         epoch=draw(st.integers(1, 1 << 34)),
@@ -48,6 +49,11 @@ def entries(draw: st.DrawFn) -> SegmentEntry:
         txnindex_sha256=draw(st.one_of(st.just(""), st.just("0" * 64), HASH)),
         stored_bytes=draw(st.integers(0, 1 << 40)),
     )
+    layout = draw(st.sampled_from(Layout))
+    if layout is Layout.AVRO:
+        sequence, width = draw(st.integers(0, 1 << 62)), draw(st.integers(0, 20))
+        return replace(found, layout=layout, stored_bytes=0, timeindex_bytes=0, sequence=sequence, sequence_width=width)
+    return replace(found, layout=layout)
 
 
 @settings(deadline=None)

@@ -1,0 +1,125 @@
+"""What the record-shaped formats (Records, Avro) have in common: records, segments in the making, and losses.
+
+    encoder.append(records)         # as many as fit; the last one may take the segment over its threshold
+    facts = encoder.finish()        # what the catalog will say of it
+
+A Kafka batch becomes records by `log/codec.py`; `archive/record_segments.py` brings encoders and storage together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+__all__ = ["OF_BATCHES", "LogRecord", "Loss", "LossKind", "SegmentEncoder", "SegmentFacts", "TimestampKind"]
+
+
+class TimestampKind(IntEnum):
+    """What the timestamp of a record is, numbered as in the Records format.
+
+    `NONE`: records of magic 0 have none. `CREATE_NULL`: create time whose timestamp is null (-1 in a batch).
+    """
+
+    CREATE_NULL = -2
+    NONE = -1
+    CREATE = 0
+    APPEND = 1
+
+
+class LogRecord(Protocol):
+    """One record as a consumer sees it. Structural, so that the compiled codec's own records can pass as they are.
+
+    `timestamp` is ms since the epoch; None or -1 if there is none. `timestamp_type` is 0 (create time), 1 (log append
+    time) or None (magic 0). Header keys are text; bytes of a key that are not UTF-8 are surrogate-escaped.
+    """
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int | None: ...
+    @property
+    def timestamp_type(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What a finished segment holds. Offsets in [base_offset, next_offset); times are ms since the epoch, -1 if no
+    record has one.
+
+    `blocks` counts the units of the container (Avro blocks; 1 in the Records format). `bytes` and `sha256` (hex) are
+    those of the data object, `index_bytes` the size of its index object (0: none). `gaps`: offsets are missing.
+    `append_time`: a record has log append time. `largest_record`: bytes of key, value and headers of the largest.
+    """
+
+    base_offset: int
+    next_offset: int
+    records: int
+    blocks: int
+    bytes: int
+    index_bytes: int
+    min_timestamp: int
+    max_timestamp: int
+    sha256: str
+    gaps: bool
+    append_time: bool
+    largest_record: int
+
+
+class SegmentEncoder(Protocol):
+    """One segment in the making. Offsets of the records it is given must rise."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data object so far, as far as they are known: a block that is not full yet may not count."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """The threshold is passed: no more records are taken."""
+        ...
+
+    def append(self, records: Sequence[LogRecord], start: int = 0) -> int:
+        """Take records from index `start` on, up to and including the one that fills the segment; returns how many."""
+        ...
+
+    def finish(self) -> SegmentFacts:
+        """Hand on what is left of the bytes. At least one record was taken."""
+        ...
+
+
+class LossKind(StrEnum):
+    """What a format cannot hold. The first four belong to batches and are lost in every record-shaped format."""
+
+    BATCH_BOUNDS = "batch bounds"
+    COMPRESSION = "compression"
+    PRODUCER = "producer ids and sequences"
+    TRANSACTIONS = "transactions"
+    TOMBSTONE = "null value"
+    HEADER_DUPLICATE = "second header of the same name"
+    HEADER_ORDER = "order of headers"
+    HEADER_KEY = "header key that is not UTF-8"
+    TIMESTAMP_TYPE = "type of the timestamp"
+    TIMESTAMP_NULL = "timestamp that is missing"
+
+
+OF_BATCHES = frozenset({LossKind.BATCH_BOUNDS, LossKind.COMPRESSION, LossKind.PRODUCER, LossKind.TRANSACTIONS})
+"""Losses that belong to batches, not to records: said, never refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """`count` records of a partition carry something that the format cannot hold; the first at `offset`."""
+
+    kind: LossKind
+    topic: str
+    partition: int
+    count: int
+    offset: int
