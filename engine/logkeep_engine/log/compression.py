@@ -46,8 +46,9 @@ def compress(codec: Codec, data: bytes | bytearray) -> bytes:
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            # Kafka's Java reader refuses linked blocks, which are what cramjam writes by default.
-            frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+            # Kafka's Java reader refuses linked blocks, which are what cramjam writes by default. Level 1 is what its
+            # producers use; cramjam's own, 4, takes five times as long.
+            frame = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
         case Codec.ZSTD:

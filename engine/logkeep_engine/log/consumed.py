@@ -1,0 +1,40 @@
+"""Records as a consumer sees them: what the compiled codec, the segment formats and the tools hand to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+__all__ = ["LogRecord", "PlainRecord"]
+
+
+class LogRecord(Protocol):
+    """One record as a consumer sees it. Structural, so that the compiled codec's own records can pass as they are.
+
+    `timestamp` is ms since the epoch; None or -1 if there is none. `timestamp_type` is 0 (create time), 1 (log append
+    time) or None (magic 0). Header keys are text; bytes of a key that are not UTF-8 are surrogate-escaped.
+    """
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int | None: ...
+    @property
+    def timestamp_type(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+class PlainRecord(NamedTuple):
+    """A `LogRecord` of our own: what readers of other formats make, and what the compiled record cannot say."""
+
+    offset: int
+    timestamp: int | None
+    timestamp_type: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
