@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
+from logkeep_engine.log.consumed import LogRecord
+
 __all__ = ["OF_BATCHES", "LogRecord", "Loss", "LossKind", "SegmentEncoder", "SegmentFacts", "TimestampKind"]
 
 
@@ -26,27 +28,6 @@ class TimestampKind(IntEnum):
     NONE = -1
     CREATE = 0
     APPEND = 1
-
-
-class LogRecord(Protocol):
-    """One record as a consumer sees it. Structural, so that the compiled codec's own records can pass as they are.
-
-    `timestamp` is ms since the epoch; None or -1 if there is none. `timestamp_type` is 0 (create time), 1 (log append
-    time) or None (magic 0). Header keys are text; bytes of a key that are not UTF-8 are surrogate-escaped.
-    """
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int | None: ...
-    @property
-    def timestamp_type(self) -> int | None: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +87,7 @@ class LossKind(StrEnum):
     HEADER_DUPLICATE = "second header of the same name"
     HEADER_ORDER = "order of headers"
     HEADER_KEY = "header key that is not UTF-8"
+    HEADER_NULL = "null value of a header"
     TIMESTAMP_TYPE = "type of the timestamp"
     TIMESTAMP_NULL = "timestamp that is missing"
 

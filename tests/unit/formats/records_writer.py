@@ -1,0 +1,55 @@
+"""A process that appends to a folder of the Records format until it is killed.
+
+    python -m tests.unit.formats.records_writer FOLDER SEED
+
+It goes on where the folder ends, hands records over in runs of random length, some of them again, and says the
+committed position on its standard output after each commit.
+"""
+
+import random
+import sys
+from pathlib import Path
+
+from logkeep_engine.formats.records_folder import RecordsFolder
+from logkeep_engine.log.consumed import PlainRecord
+
+COUNT = 3000
+SEGMENT_BYTES = 20_000
+
+
+def records() -> list[PlainRecord]:
+    """What is written, always the same: all kinds of records, with gaps."""
+    made = []
+    for number in range(COUNT):
+        kind = (None, 0, 1)[number % 3]
+        made.append(
+            PlainRecord(
+                offset=number * 2 + number % 2 + 100,
+                timestamp=None if kind is None or number % 7 == 0 else 1_700_000_000_000 + number,
+                timestamp_type=kind,
+                key=None if number % 5 == 0 else b"key-%d" % number,
+                value=None if number % 11 == 0 else b"%d" % number * (number % 40),
+                headers=(("h", b"%d" % number), ("h", None)) if number % 4 == 0 else (),
+            )
+        )
+    return made
+
+
+def main() -> None:
+    folder, seed = Path(sys.argv[1]), int(sys.argv[2])
+    rng = random.Random(seed)
+    everything = records()
+    with RecordsFolder(folder, 0, SEGMENT_BYTES) as partition:
+        at = sum(record.offset < partition.next_offset for record in everything)
+        at = max(0, at - rng.randrange(20))
+        while at < len(everything):
+            run = rng.randrange(1, 30)
+            partition.append(everything[at : at + run])
+            at += run
+            if rng.random() < 0.3:
+                print(partition.commit(), flush=True)
+        print(partition.commit(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
