@@ -38,6 +38,7 @@ from logkeep_engine.archive.model import (
     Outcome,
     Receipt,
     ReceiptCheck,
+    RemovedSegment,
     RunEntry,
     TopicEntry,
 )
@@ -440,7 +441,7 @@ class Writer:
 
     def end(self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = ()) -> int:
         """End the run; returns the number of its last commit. `groups` become visible if it succeeded. Stops the
-        heartbeat."""
+        heartbeat. Afterwards only `remove` and `purged` may be called."""
         if outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
@@ -457,6 +458,38 @@ class Writer:
             self._checkpoint_if_due()
         self.close()
         return self.state.commit
+
+    def remove(self, segments: Iterable[RemovedSegment]) -> int:
+        """Take segments out of the archive, in one commit, and return its number.
+
+        Only after `end` of a run that succeeded: readers see the archive as the last successful run has left it, so
+        what is removed must follow the end of one. The objects are deleted after the commit: the segments are in
+        `state.unpurged` until `purged` is called. Raises what `commit` does, ValueError for segments that are not
+        there, and while objects of others may be there still.
+        """
+        with self._lock:
+            self._settle()
+            if self.state.runs[self.run_id].outcome is not Outcome.SUCCEEDED:
+                raise ValueError(f"run {self.run_id} has not ended with success")
+            if self.state.unpurged:
+                raise ValueError("segments that were removed before are not purged yet")
+            wanted = tuple(segments)
+            for item in wanted:
+                entries = self.state.segments.get((item.topic_id, item.partition))
+                at = entries.position(item.base_offset) if entries is not None else 0
+                if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
+                    raise ValueError(f"there is no segment {item}")
+            number = self._append(replace(self._draft(CommitKind.DATA), removed=wanted))
+            self._checkpoint_if_due()
+            return number
+
+    def purged(self) -> None:
+        """Note that no object of a removed segment is there any more. Raises what `commit` does."""
+        with self._lock:
+            self._settle()
+            if self.state.unpurged:
+                self._append(replace(self._draft(CommitKind.DATA), purged=True))
+                self._checkpoint_if_due()
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the state now."""
@@ -492,7 +525,7 @@ class Writer:
 
     def _append(self, commit: Commit) -> int:
         """Create the commit's object and add it to the state; see `commit` for errors."""
-        if self._ended:
+        if self._ended and not commit.is_removal:
             raise ValueError(f"run {self.run_id} has ended")
         path = names.commit_path(commit.number)
         data = wire.dump_commit(commit)
@@ -515,9 +548,10 @@ class Writer:
         except LogkeepError:
             self._pending = None
             raise
-        self._pending = None
+        # In this order: an interrupt between the two leaves a commit that `_settle` knows to be done.
         self.state.apply(commit)
-        self._ended = commit.kind is CommitKind.END
+        self._pending = None
+        self._ended = self._ended or commit.kind is CommitKind.END
         self._since.commits += 1
         self._since.bytes += len(data)
         return commit.number
@@ -526,8 +560,9 @@ class Writer:
         """Finish the commit of which it is not known whether it is there."""
         if self._fenced is not None:
             raise self._fenced
-        if self._pending is not None:
+        if self._pending is not None and self._pending.number > self.state.commit:
             self._append(self._pending)
+        self._pending = None
 
     def _checkpoint_if_due(self) -> None:
         since = self._since

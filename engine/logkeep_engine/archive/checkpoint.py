@@ -8,8 +8,12 @@ A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | z
                    rows of their segments, in this order, packed as `packed` says
 
 `sha256` is that of all frames. Frames are made and read one after another, so neither side holds the state a second
-time. Layout 1, without the two keys, is one frame of JSON with a row of JSON for each segment; it is read, not written.
-Versions that know only layout 1 refuse layout 2 for its unknown keys.
+time.
+
+Layout 3 is written once retention has removed a segment. Its partitions have two items more:
+[…,<segments>,[[start,end],…] removed,<segments whose objects may be there still>], and the rows of the latter follow
+those of the partition's segments. Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of
+JSON for each segment; it is read, not written. Versions that do not know a layout refuse it.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partitio
 from logkeep_engine.errors import ArchiveMismatch
 
 LAYOUT = 2
+LAYOUT_WITH_REMOVED = 3
 FRAME_BYTES = 1 << 20  # of content, before a partition that does not fit any more: keeps both sides' memory small
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
@@ -33,8 +38,9 @@ _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
-    """The state as of `state.commit`."""
-    frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state)]
+    """The state as of `state.commit`, in the oldest layout that can hold it."""
+    layout = LAYOUT_WITH_REMOVED if state.removed else LAYOUT
+    frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, layout)]
     hashed = hashlib.sha256()
     for frame in frames:
         hashed.update(frame)
@@ -43,14 +49,14 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
         "archiveId": archive_id,
         "commit": state.commit,
         "epoch": state.epoch,
-        "layout": LAYOUT,
+        "layout": layout,
         "frames": [len(frame) for frame in frames],
         "sha256": hashed.hexdigest(),
     }
     return b"".join([wire.dumps(head), b"\n", *frames])
 
 
-def _contents(state: ArchiveState) -> Iterator[bytes]:
+def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
     keys = state.partitions()
     yield wire.dumps(
         {
@@ -66,11 +72,15 @@ def _contents(state: ArchiveState) -> Iterator[bytes]:
     index: list[list[Any]] = []
     rows = bytearray()
     for key in keys:
+        item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
         own = state.segments.rows(key)
+        if layout == LAYOUT_WITH_REMOVED:
+            item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
+            own = own + state.unpurged.rows(key)
         if index and len(rows) + len(own) > FRAME_BYTES:
             yield wire.dumps(index) + b"\n" + rows
             index, rows = [], bytearray()
-        index.append([*key, *_ranges(state, key), len(own) // packed.ROW_BYTES])
+        index.append(item)
         rows += own
     if index:
         yield wire.dumps(index) + b"\n" + rows
@@ -88,9 +98,10 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
     end = data.find(b"\n")
     head = wire.parse(data[: end if end >= 0 else len(data)], name)
     layout = head.get("layout", 1)
-    if layout not in (1, LAYOUT):
+    if layout not in (1, LAYOUT, LAYOUT_WITH_REMOVED):
         raise ArchiveMismatch(
-            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 and {LAYOUT}.", hint=wire.NEWER
+            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_REMOVED}.",
+            hint=wire.NEWER,
         )
     wire.know(head, _HEAD_KEYS if layout == 1 else _HEAD_KEYS | {"layout", "frames"}, name)
     body = memoryview(data)[end + 1 :] if end >= 0 else memoryview(b"")
@@ -119,12 +130,16 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
         cut = content.index(b"\n")
         rows = memoryview(content)[cut + 1 :]
         at = 0
-        for topic_id, partition, coverage, gaps, segments in json.loads(content[:cut]):
+        for topic_id, partition, coverage, gaps, segments, *gone in json.loads(content[:cut]):
             key = (ids.setdefault(topic_id, topic_id), partition)
             _add_ranges(state, key, coverage, gaps)
-            if segments:
-                state.segments.set_rows(key, rows[at : at + segments * packed.ROW_BYTES])
-            at += segments * packed.ROW_BYTES
+            removed, unpurged = gone or ((), 0)
+            if removed:
+                state.removed[key] = [(start, end) for start, end in removed]
+            for table, count in ((state.segments, segments), (state.unpurged, unpurged)):
+                if count:
+                    table.set_rows(key, rows[at : at + count * packed.ROW_BYTES])
+                at += count * packed.ROW_BYTES
             partitions += 1
         if at != len(rows):
             raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")

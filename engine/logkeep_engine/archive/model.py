@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.packed import Partition, SegmentBatch, SegmentTable
+from logkeep_engine.archive.packed import Partition, SegmentBatch, SegmentTable, offsets_of
 
 __all__ = [
     "ArchiveState",
@@ -27,6 +27,7 @@ __all__ = [
     "Range",
     "Receipt",
     "ReceiptCheck",
+    "RemovedSegment",
     "RunEntry",
     "SegmentEntry",
     "TopicEntry",
@@ -104,6 +105,15 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovedSegment:
+    """A segment that retention takes out of the archive. Its offsets stay settled: they are not fetched again."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What one task has done. Committed whole or not at all."""
 
@@ -148,7 +158,8 @@ class Commit:
     people.
 
     Begin: `run_kind`, `taken_over` (ids of the runs that were begun and never ended). Data: `topics`, `receipts`'
-    facts. End: `outcome`, `message`, and `groups`, which replace those of earlier runs if the run succeeded.
+    facts; `removed` segments, and `purged` if the objects of all those removed before are deleted. End: `outcome`,
+    `message`, and `groups`, which replace those of earlier runs if the run succeeded.
     """
 
     number: int
@@ -167,6 +178,14 @@ class Commit:
     groups: tuple[GroupEntry, ...] = ()
     outcome: Outcome = Outcome.RUNNING
     message: str = ""
+    removed: tuple[RemovedSegment, ...] = ()
+    purged: bool = False
+
+    @property
+    def is_removal(self) -> bool:
+        """It adds nothing, and removes segments or says that their objects are gone."""
+        added = self.topics or self.coverage or self.segments or self.gaps
+        return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
 
 
 class ArchiveState:
@@ -176,6 +195,8 @@ class ArchiveState:
     segments  by (topic id, partition), by base offset, packed: an entry is made when it is asked for
     coverage  by (topic id, partition), merged and sorted ranges that are archived
     gaps      by (topic id, partition), sorted, as recorded
+    removed   by (topic id, partition), merged and sorted ranges that retention has removed; they stay in the coverage
+    unpurged  removed segments whose objects may be there still
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     """
@@ -187,6 +208,8 @@ class ArchiveState:
         self.segments = SegmentTable()
         self.coverage: dict[Partition, list[Range]] = {}
         self.gaps: dict[Partition, list[Gap]] = {}
+        self.removed: dict[Partition, list[Range]] = {}
+        self.unpurged = SegmentTable()
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
 
@@ -207,6 +230,8 @@ class ArchiveState:
             and self.segments == other.segments
             and self.coverage == other.coverage
             and self.gaps == other.gaps
+            and self.removed == other.removed
+            and self.unpurged == other.unpurged
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -248,11 +273,28 @@ class ArchiveState:
         inside = gaps[first : bisect_left(gaps, end, key=_start)]
         return [gap for gap in inside if gap.end > start]
 
+    def removed_between(self, topic_id: str, partition: int) -> list[Range]:
+        """The ranges that retention has removed between segments that are left."""
+        key = (topic_id, partition)
+        entries = self.segments.get(key)
+        if entries is None:
+            return []
+        first, last = entries[0].base_offset, entries[-1].base_offset
+        return [item for item in self.removed.get(key, ()) if first < item[0] < last]
+
     def last_before(self, topic_id: str, partition: int, offset: int) -> SegmentEntry | None:
         """The segment with the highest base offset below `offset`."""
         entries = self.segments.get((topic_id, partition))
         at = entries.position(offset) if entries is not None else 0
         return entries[at - 1] if entries is not None and at else None
+
+    def held_until(self, topic_id: str, partition: int, offset: int) -> int:
+        """The end of the segment that begins last before `offset`, which retention may have removed; 0: there is
+        none."""
+        before = self.last_before(topic_id, partition, offset)
+        removed = self.removed.get((topic_id, partition), [])
+        at = bisect_left(removed, offset, key=_start_of)
+        return max(before.next_offset if before is not None else 0, removed[at - 1][1] if at else 0)
 
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
         """Why a receipt cannot be committed by the writer of `epoch`, or None. A receipt that is there already is
@@ -277,6 +319,9 @@ class ArchiveState:
                 f"commit {commit.number} is of run {commit.run_id} at epoch {commit.epoch}, which is not the writer"
             )
         self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
+        if commit.purged:
+            self.unpurged = SegmentTable()
+        self._remove(commit.removed)
         records, size = _sums(commit.segments)
         run = replace(
             run,
@@ -311,6 +356,32 @@ class ArchiveState:
                 self.segments.add(entry)
         for gap in gaps:
             insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
+
+    def _remove(self, removed: Iterable[RemovedSegment]) -> None:
+        """Raises ValueError for a segment that is not there."""
+        bases: dict[Partition, set[int]] = {}
+        for item in removed:
+            bases.setdefault((item.topic_id, item.partition), set()).add(item.base_offset)
+        for key, wanted in bases.items():
+            for row in self.segments.remove(key, wanted):
+                self.unpurged.add_row(key, row)
+                self._add_removed(key, *offsets_of(row))
+
+    def _add_removed(self, key: Partition, start: int, end: int) -> None:
+        """Ranges become one across offsets where there never was a segment, so that they stay few."""
+        ranges = self.removed.setdefault(key, [])
+        at = bisect_left(ranges, start, key=_start_of)
+        if at and self._nothing_between(key, ranges[at - 1][1], start):
+            start = ranges[at - 1][1]
+        if at < len(ranges) and self._nothing_between(key, end, ranges[at][0]):
+            end = ranges[at][0]
+        add_range(ranges, start, end)
+
+    def _nothing_between(self, key: Partition, start: int, end: int) -> bool:
+        """No segment has its first offset in [start, end), and none will."""
+        entries = self.segments.get(key)
+        held = entries is not None and entries.position(end) > entries.position(start)
+        return not held and not self.uncovered(*key, start, end)
 
     def _begin(self, commit: Commit) -> None:
         if commit.epoch <= self.epoch:
@@ -446,6 +517,10 @@ def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:
 
 def _start(gap: Gap) -> int:
     return gap.start
+
+
+def _start_of(item: Range) -> int:
+    return item[0]
 
 
 def _end(item: Range) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any, overload
 
@@ -119,6 +119,12 @@ def _hash(text: str) -> bytes:
     if len(raw) != 32:
         raise ValueError(f"{text!r} is not a SHA-256")
     return raw
+
+
+def offsets_of(row: bytes) -> tuple[int, int]:
+    """The base and the next offset of a row."""
+    base, following = _OFFSETS.unpack(row)
+    return int(base), int(following)
 
 
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
@@ -249,7 +255,7 @@ class PackedSegments(_Rows):
 
 
 class SegmentTable(Mapping[Partition, PackedSegments]):
-    """The segments of an archive by partition. It grows by `add` and `set_rows`; what it hands out are views."""
+    """The segments of an archive by partition. `add`, `set_rows`, `remove` change it; what it hands out are views."""
 
     def __init__(self) -> None:
         self._rows: dict[Partition, bytearray] = {}
@@ -309,6 +315,27 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         ):
             raise ValueError("segment rows that are not in order")
         self._rows[key] = packed
+
+    def remove(self, key: Partition, bases: Set[int]) -> list[bytes]:
+        """Take out the segments with these base offsets, and return their rows in order. Raises ValueError if one is
+        not there; then nothing is taken out."""
+        gone: list[bytes] = []
+        left = bytearray()
+        rows = self._rows.get(key, bytearray())
+        for at in range(0, len(rows), ROW_BYTES):
+            row = bytes(rows[at : at + ROW_BYTES])
+            if _BASE.unpack_from(row)[0] in bases:
+                gone.append(row)
+            else:
+                left += row
+        if len(gone) != len(bases):
+            missing = min(bases - {_BASE.unpack_from(row)[0] for row in gone})
+            raise ValueError(f"there is no segment {missing} of topic id {key[0]} partition {key[1]} to remove")
+        if left:
+            self._rows[key] = left
+        else:
+            self._rows.pop(key, None)
+        return gone
 
     def overlapping(self, entry: SegmentEntry) -> SegmentEntry | None:
         """A segment of the same partition that shares an offset with `entry`."""

@@ -6,7 +6,7 @@ key, so that an altered commit is never mistaken for another:
     {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
-     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"groups":{…},"sha256":…}
+     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"groups":{…},"sha256":…}
 
 A document of another format, or with keys or columns this version does not know, is refused with ArchiveMismatch: what
 a newer version added may change what the rest means. One that is cut short or altered is ArchiveDamaged.
@@ -28,6 +28,7 @@ from logkeep_engine.archive.model import (
     Gap,
     GroupEntry,
     Outcome,
+    RemovedSegment,
     RunEntry,
     SegmentEntry,
     TopicEntry,
@@ -42,6 +43,7 @@ T = TypeVar("T")
 
 _RANGE_COLUMNS = ["topicId", "partition", "start", "end"]
 _GAP_COLUMNS = [*_RANGE_COLUMNS, "reason"]
+_REMOVED_COLUMNS = ["topicId", "partition", "baseOffset"]
 GROUP_COLUMNS = ["groupId", "topic", "topicId", "partition", "offset", "leaderEpoch", "metadata"]
 RUN_COLUMNS = [
     "runId",
@@ -92,7 +94,7 @@ _FLAGS = ("transactional", "control", "gaps", "appendTime", "legacy")  # in the 
 _HEAD_KEYS = {"format", "archiveId", "commit", "kind", "runId", "epoch", "time", "token", "sha256"}
 _KIND_KEYS = {
     CommitKind.BEGIN: {"runKind", "takenOver"},
-    CommitKind.DATA: {"topics", "coverage", "segments", "gaps"},
+    CommitKind.DATA: {"topics", "coverage", "segments", "gaps", "removed", "purged"},
     CommitKind.END: {"outcome", "message", "groups"},
 }
 _SHA_KEY = b',"sha256":"'
@@ -174,6 +176,11 @@ def dump_commit(commit: Commit) -> bytes:
             ([entry.topic_id, entry.partition, *_segment_row(entry, optional)] for entry in commit.segments),
         )
         document["gaps"] = table_of(_GAP_COLUMNS, map(_gap_row, commit.gaps))
+        # Only where retention has removed something: what has them is refused by versions that do not know them.
+        if commit.removed:
+            document["removed"] = table_of(_REMOVED_COLUMNS, map(_removed_row, commit.removed))
+        if commit.purged:
+            document["purged"] = True
     else:
         document["outcome"] = commit.outcome.value
         document["message"] = commit.message
@@ -216,6 +223,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             groups=tuple(GroupEntry(*row) for row in rows_of(document, "groups", GROUP_COLUMNS, name)),
             outcome=Outcome(document.get("outcome", Outcome.RUNNING)),
             message=document.get("message", ""),
+            removed=tuple(RemovedSegment(*row) for row in rows_of(document, "removed", _REMOVED_COLUMNS, name)),
+            purged=document.get("purged", False),
         )
 
     return building(build, name)
@@ -309,6 +318,10 @@ def _coverage_row(item: Coverage) -> list[Any]:
 
 def _gap_row(item: Gap) -> list[Any]:
     return [item.topic_id, item.partition, item.start, item.end, item.reason]
+
+
+def _removed_row(item: RemovedSegment) -> list[Any]:
+    return [item.topic_id, item.partition, item.base_offset]
 
 
 def group_row(item: GroupEntry) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Checkpoints: both layouts are read, the newer one is written, and what does not fit is told."""
+"""Checkpoints: all layouts are read, the oldest that can hold the state is written, and what does not fit is told."""
 
 import hashlib
 import json
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     columns = json.dumps([*packed.COLUMNS, "more"]).encode()
     old = json.dumps(list(packed.COLUMNS), separators=(",", ":")).encode()
     cases = {
-        "c: checkpoint layout 3, this version of Logkeep reads 1 and 2": _sealed({**head, "layout": 3}, frames),
+        "c: checkpoint layout 4, this version of Logkeep reads 1 to 3": _sealed({**head, "layout": 4}, frames),
         "c: unknown keys more": _sealed({**head, "frames": lengths, "more": 1}, frames),
         "c: unknown columns": _with(lambda parts: parts.insert(0, parts.pop(0).replace(old, columns))),
         "c: unknown keys x": _with(

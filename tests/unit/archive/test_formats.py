@@ -86,7 +86,7 @@ def _rewrite(storage: Storage, number: int, change: Callable[[dict[str, Any]], N
     ("change", "what"),
     [
         (lambda commit: commit.update(format=2), "archive format 2, this version of Logkeep reads and writes format 1"),
-        (lambda commit: commit.update(removed=[]), "unknown keys removed"),
+        (lambda commit: commit.update(folded=[]), "unknown keys folded"),
         (lambda commit: commit.update(kind="Compact"), "a commit of kind 'Compact'"),
         (lambda commit: commit["segments"]["columns"].append("x"), "unknown columns .* of segments"),
     ],

@@ -1,0 +1,257 @@
+"""Retention of real archives: what is too old or too much goes, and all the rest works as before."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.storage import open_storage
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+from tests.data.topics import NO_RETENTION, Record, create_topic, produce
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec
+
+DAY = 86_400_000
+NOW = int(time.time() * 1000)
+
+# A process that is gone at the first, second, ... deletion of an object that is not a temporary file.
+KILLED = """
+import json, os, pathlib, signal, sys
+from tests.kafka.restores import back_up
+
+left = int(sys.argv[2])
+unlink = pathlib.Path.unlink
+
+def counted(path, missing_ok=False):
+    global left
+    if not path.name.startswith("."):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    unlink(path, missing_ok)
+
+pathlib.Path.unlink = counted
+back_up(json.loads(sys.argv[1]), "killed")
+"""
+
+
+class Days:
+    """A topic whose records are some days old, archived a segment at a time."""
+
+    def __init__(self, broker: KafkaBroker, topic: str, storage: dict[str, Any], **spec: Any) -> None:
+        self.broker, self.topic, self.storage = broker, topic, storage
+        topics = {"include": [topic], "exclude": ["__.*"]}
+        self.spec = {**backup_spec(broker, Path("/"), topic), "topics": topics, "storage": storage, **spec}
+        self.records = 0
+        self.warnings: tuple[str, ...] = ()
+        create_topic(broker.bootstrap, topic, 1, NO_RETENTION)
+
+    def archive(self, *days: int, count: int = 10, size: int = 10) -> None:
+        """A run, and so a segment, for each of `days`."""
+        for day in days:
+            produce(self.broker.bootstrap, self.topic, self._records(count, NOW - day * DAY, size))
+            back_up(self.spec, f"run-{self.records}")
+            self.records += count
+
+    def _records(self, count: int, time_of_last: int, size: int) -> Iterator[Record]:
+        for number in range(count):
+            value = b"%d" % (self.records + number)
+            yield Record(b"k", value.rjust(size), time_of_last - count + 1 + number, [], 0)
+
+    def retain(self, run_id: str = "retaining", **retention: str) -> str:
+        """A run with this retention; what it says."""
+        return back_up({**self.spec, "retention": retention}, run_id).message
+
+    @property
+    def opened(self) -> Archive:
+        return Archive.open(open_storage(StorageSpec.model_validate(self.storage)))
+
+    @property
+    def state(self) -> ArchiveState:
+        return self.opened.load()
+
+    @property
+    def bases(self) -> list[int]:
+        return [entry.base_offset for entries in self.state.segments.values() for entry in entries]
+
+    def check(self) -> None:
+        """Nothing wrong, nothing left over."""
+        report = verify(self.opened)
+        assert (report.faults, report.orphans) == ([], [])
+
+    def restored(self, run_id: str = "restore-1") -> list[int]:
+        """Restore; the number in each record's value, in order."""
+        spec = {**restore_spec(self.broker, Path("/"), suffix=f"-{run_id}"), "source": {"storage": self.storage}}
+        result = bring_back(spec, run_id)
+        assert (result.outcome, result.loss_total) == ("Succeeded", 0), result
+        self.warnings = result.warnings
+        return [int(record[2] or b"") for record in committed(self.broker, f"{self.topic}-{run_id}")]
+
+
+MakeDays = Callable[..., Days]
+
+
+@pytest.fixture
+def days(kafka: KafkaBroker, unique: str, tmp_path: Path) -> MakeDays:
+    """In an archive of files."""
+    return lambda **spec: Days(kafka, unique, {"uri": (tmp_path / "archive").as_uri()}, **spec)
+
+
+@pytest.fixture
+def s3_days(kafka: KafkaBroker, unique: str, s3: S3Server, bucket: str, storage_environment: None) -> MakeDays:
+    """In an archive in a bucket."""
+    storage = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
+    return lambda **spec: Days(kafka, unique, storage, **spec)
+
+
+@pytest.mark.parametrize(
+    ("where", "format_name"), [("days", "Kafka"), ("days", "Avro"), ("s3_days", "Kafka"), ("s3_days", "Records")]
+)
+def test_what_is_too_old_goes_and_the_rest_is_whole_goes_on_and_comes_back(
+    where: str, format_name: str, request: pytest.FixtureRequest
+) -> None:
+    make: MakeDays = request.getfixturevalue(where)
+    days = make(format=format_name)
+    days.archive(40, 20, 1)
+    topic = days.topic
+    before = {info.path for info in days.opened.storage.list(f"topics/{topic}/")}
+    (entries,) = days.state.segments.values()
+    gone = set(entries[0].objects(topic))
+
+    assert days.retain(maxAge="30d") == f"retention removed 1 segment, {sum(entries[0].objects(topic).values())} bytes"
+
+    assert {info.path for info in days.opened.storage.list(f"topics/{topic}/")} == before - gone
+    assert days.bases == [10, 20]
+    days.check()
+    assert back_up(days.spec, "nothing-new").records == 0
+    days.archive(0)
+    assert (days.bases, days.state.gaps) == ([10, 20, 30], {})
+    days.check()
+    assert days.restored() == list(range(10, 40))
+    assert not [warning for warning in days.warnings if "removed by retention" in warning]
+
+
+def test_the_partition_index_of_the_records_format_lists_what_is_left(days: MakeDays, tmp_path: Path) -> None:
+    made = days(format="Records")
+    made.archive(40, 20)
+    made.retain(maxAge="30d")
+    index = (tmp_path / "archive/topics" / made.topic / "index_partition_000").read_bytes()
+    name = b"segment_partition_000_from_offset_0000000010"
+    assert index == b"\x01" + len(name).to_bytes(4, "big") + name + (10).to_bytes(8, "big")
+    made.retain("again", maxAge="1d")
+    assert (tmp_path / "archive/topics" / made.topic / "index_partition_000").read_bytes() == b"\x01"
+    assert made.bases == []
+
+
+@pytest.mark.parametrize("where", ["days", "s3_days"])
+def test_when_there_is_too_much_the_oldest_go(where: str, request: pytest.FixtureRequest) -> None:
+    make: MakeDays = request.getfixturevalue(where)
+    days = make()
+    days.archive(3, 9, 1, count=100, size=5000)  # the middle segment is the oldest
+    assert days.retain("enough", maxBytes="2Mi") == ""
+    assert days.retain("less", maxBytes="1100k").startswith("retention removed 1 segment, ")
+    assert days.bases == [0, 200]
+    days.check()
+    assert days.restored() == [*range(100), *range(200, 300)]
+    assert (
+        f"topic {days.topic}: 100 offsets between others were removed by retention, first partition 0 offsets 100 to "
+        "199"
+    ) in days.warnings
+
+
+def test_both_limits_hold_and_everything_may_go(days: MakeDays) -> None:
+    made = days()
+    made.archive(40, 20, 10, 1, count=100, size=4000)
+    assert made.retain("both", maxAge="30d", maxBytes="1Mi").startswith("retention removed 2 segments, ")
+    assert made.bases == [200, 300]
+    assert made.retain("all", maxAge="1h").startswith("retention removed 2 segments, ")
+    assert (made.bases, made.state.next_offset(*made.state.partitions()[0])) == ([], 400)
+    made.check()
+    shown = subprocess.run(
+        [sys.executable, "-m", "logkeep_engine.cli", "inspect", made.storage["uri"]],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    (row,) = (line for line in shown.splitlines() if line.startswith(made.topic))
+    assert row.split()[-4:] == ["-", "0", "to", "399"], row
+    assert back_up(made.spec, "nothing-new").records == 0
+    assert made.restored() == []
+
+
+def test_compacted_topics_are_left_alone(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    made = Days(kafka, unique, {"uri": tmp_path.as_uri()})
+    compacted = Days(kafka, f"{unique}-compacted", {"uri": tmp_path.as_uri()})
+    made.spec = {**made.spec, "topics": {"include": [f"{unique}.*"]}}
+    change = ["--alter", "--entity-type", "topics", "--entity-name", compacted.topic, "--add-config"]
+    kafka.tool("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *change, "cleanup.policy=compact")
+    produce(kafka.bootstrap, compacted.topic, [Record(b"k", b"v", NOW - 40 * DAY, [], 0)])
+    made.archive(40)
+    assert made.retain(maxAge="30d").startswith("retention removed 1 segment, ")
+    state = made.state
+    assert [state.topics[topic_id].name for topic_id, _ in state.segments] == [compacted.topic]
+
+
+@pytest.mark.parametrize(("deletion", "format_name"), [(1, "Kafka"), (2, "Kafka"), (2, "Records"), (1, "Avro")])
+def test_a_run_killed_while_it_deletes_is_finished_by_the_next(
+    days: MakeDays, deletion: int, format_name: str, tmp_path: Path
+) -> None:
+    made = days(format=format_name)
+    made.archive(50, 40, 1)
+    spec = {**made.spec, "retention": {"maxAge": "30d"}}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, json.dumps(spec), str(deletion)],
+        check=False,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    report = verify(made.opened)
+    assert report.faults == []
+    assert report.orphans
+    assert made.bases == [20]
+    assert made.restored("meanwhile") == list(range(20, 30))
+
+    # Also by a run that has no retention any more, and whose name is another.
+    back_up(made.spec, "next")
+
+    made.check()
+    assert dict(made.state.unpurged) == {}
+    assert made.restored("afterwards") == list(range(20, 30))
+    assert offset_map_starts(made, "afterwards") == 20
+
+
+def offset_map_starts(days: Days, run_id: str) -> int:
+    root = Path(days.storage["uri"].removeprefix("file://"))
+    return offset_map(root, run_id, f"{days.topic}-{run_id}").rows[0][0]
+
+
+def test_objects_that_cannot_be_deleted_are_a_warning_and_the_next_run_tries_again(
+    days: MakeDays, tmp_path: Path
+) -> None:
+    made = days()
+    made.archive(40, 1)
+    (entries,) = made.state.segments.values()
+    stuck = tmp_path / "archive" / next(iter(entries[0].objects(made.topic)))
+    stuck.unlink()
+    (stuck / "in-the-way").mkdir(parents=True)
+    result = back_up({**made.spec, "retention": {"maxAge": "30d"}}, "stuck")
+    assert result.outcome == "Succeeded"
+    (warning,) = result.warnings
+    assert warning.startswith("retention could not be finished, the next run goes on with it: ")
+    assert stuck.name in warning
+    assert made.bases == [10]
+    (stuck / "in-the-way").rmdir()
+    stuck.rmdir()
+    assert back_up(made.spec, "next").warnings == ()
+    made.check()
