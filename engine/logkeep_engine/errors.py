@@ -80,6 +80,12 @@ class CorruptSegment(LogkeepError):
     code = "CorruptSegment"
 
 
+class FolderRefused(Refused):
+    """What lies in a folder cannot be imported: it is of no format that is known, or its names do not fit."""
+
+    code = "FolderRefused"
+
+
 class TargetUnsuitable(Refused):
     """An existing target topic cannot take the records (too few partitions, say)."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import random
@@ -25,7 +26,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,9 @@ _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
 _PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
 _BLOCKS_KEPT = 8
 
+ANYTHING = "*"
+"""For `Storage.writer`: whatever lies under the name is replaced."""
+
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Python 3.12
 
@@ -79,7 +83,10 @@ class ObjectWriter(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Make the object visible under its name, replacing what was there. Durable when this returns."""
+        """Make the object visible under its name, replacing what was there. Durable when this returns.
+
+        Raises ObjectExists if the writer was to replace something else than lies there now; then `abort` it.
+        """
 
     @abstractmethod
     def abort(self) -> None:
@@ -126,9 +133,18 @@ class Storage(ABC):
         """Write or replace an object, whole and durable."""
 
     @abstractmethod
-    def writer(self, path: str) -> ObjectWriter:
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
         """Stream a new object with bounded memory: a block for each writer, and a few that go out while callers fill
-        the next."""
+        the next.
+
+        `replaces` is what the object may take the place of when it is committed: whatever is there, only the object
+        that had this `version`, or None: nothing, the name must be free.
+        """
+
+    @abstractmethod
+    def version(self, path: str) -> str | None:
+        """What tells the object from one that takes its place; None if there is none. On S3 (the ETag) objects of equal
+        content share it."""
 
     @abstractmethod
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
@@ -154,22 +170,22 @@ class Storage(ABC):
         """A whole object. Raises ObjectMissing."""
         return self.read_range(path, 0, None)
 
-    def reader(self, path: str, *, block: int = DEFAULT_BLOCK) -> ObjectReader:
-        """A sequential stream; the next block is fetched while the caller works on one. Raises ObjectMissing on the
-        first read."""
-        return ObjectReader(self, path, block)
+    def reader(self, path: str, *, block: int = DEFAULT_BLOCK, start: int = 0) -> ObjectReader:
+        """A sequential stream from byte `start` on; the next block is fetched while the caller works on one. Raises
+        ObjectMissing on the first read."""
+        return ObjectReader(self, path, block, start)
 
 
 class ObjectReader(io.RawIOBase):
     """Sequential reads of one object by ranges of `block` bytes, one in flight ahead of the caller: two blocks of
     memory."""
 
-    def __init__(self, storage: Storage, path: str, block: int) -> None:
+    def __init__(self, storage: Storage, path: str, block: int, start: int = 0) -> None:
         self._storage = storage
         self._path = path
         self._block = block
         self._current = memoryview(b"")
-        self._offset = 0
+        self._offset = start
         self._last = False
         self._ahead: Future[bytes] | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -287,8 +303,12 @@ class LocalStorage(Storage):
                 raise
             _sync_folder(target.parent)
 
-    def writer(self, path: str) -> ObjectWriter:
-        return _LocalWriter(self, path, self._path(path))
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        return _LocalWriter(self, path, self._path(path), replaces)
+
+    def version(self, path: str) -> str | None:
+        with _os_errors(self, path):
+            return _file_version(self._path(path))
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
         with _os_errors(self, path), open(self._path(path), "rb", buffering=0) as file:
@@ -363,10 +383,11 @@ class LocalStorage(Storage):
 
 
 class _LocalWriter(ObjectWriter):
-    def __init__(self, storage: LocalStorage, path: str, target: Path) -> None:
+    def __init__(self, storage: LocalStorage, path: str, target: Path, replaces: str | None) -> None:
         self._storage = storage
         self._path = path
         self._target = target
+        self._replaces = replaces
         self._temporary = target.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
         with _os_errors(storage, path):
             _make_folder(target.parent)
@@ -383,10 +404,27 @@ class _LocalWriter(ObjectWriter):
             raise ValueError(f"{self._path}: commit after commit or abort")
         with _os_errors(self._storage, self._path):
             os.fsync(self._file.fileno())
+            self._publish()
             self._file.close()
-            os.replace(self._temporary, self._target)
             self._file = None
             _sync_folder(self._target.parent)
+
+    def _publish(self) -> None:
+        if self._replaces == ANYTHING:
+            os.replace(self._temporary, self._target)
+            return
+        taken = ObjectExists(f"{self._storage.uri}/{self._path} was written by somebody else.")
+        if self._replaces is None:
+            try:
+                os.link(self._temporary, self._target)
+            except FileExistsError as error:
+                raise taken from error
+            os.unlink(self._temporary)
+            return
+        with _locked(self._target.parent):
+            if _file_version(self._target) != self._replaces:
+                raise taken
+            os.replace(self._temporary, self._target)
 
     def abort(self) -> None:
         if self._file is not None:
@@ -412,6 +450,25 @@ def _make_folder(folder: Path) -> None:
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
         _sync_folder(path.parent)
+
+
+def _file_version(path: Path) -> str | None:
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return f"{facts.st_ino}-{facts.st_mtime_ns}-{facts.st_size}"
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Alone among those who replace files of the folder that they have looked at before. A killed process lets go."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -513,8 +570,15 @@ class S3Storage(Storage):
     def put(self, path: str, data: bytes) -> None:
         self._send("put_object", path, data)
 
-    def writer(self, path: str) -> ObjectWriter:
-        return _S3Writer(self, path, self._key(path))
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        return _S3Writer(self, path, self._key(path), replaces)
+
+    def version(self, path: str) -> str | None:
+        try:
+            answer = self._call("head_object", path, Key=self._key(path))
+        except ObjectMissing:
+            return None
+        return str(answer["ETag"])
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
         if end is not None and end <= start:
@@ -787,10 +851,13 @@ def _checksum(body: bytes | bytearray) -> str:
 class _S3Writer(ObjectWriter):
     """One PUT for a small object, else a multipart upload: while the caller fills a block, others are on their way."""
 
-    def __init__(self, storage: S3Storage, path: str, key: str) -> None:
+    def __init__(self, storage: S3Storage, path: str, key: str, replaces: str | None) -> None:
         self._storage = storage
         self._path = path
         self._key = key
+        self._condition = {"IfNoneMatch": "*"} if replaces is None else {"IfMatch": replaces}
+        if replaces == ANYTHING:
+            self._condition = {}
         self._connected = storage._connected()
         self._block: bytearray | None = None
         self._filled = 0
@@ -822,7 +889,7 @@ class _S3Writer(ObjectWriter):
         if not self._open:
             raise ValueError(f"{self._path}: commit after commit or abort")
         if self._upload is None:
-            self._storage._send("put_object", self._path, self._content())
+            self._storage._send("put_object", self._path, self._content(), **self._condition)
         else:
             if self._filled:
                 self._send_part()
@@ -834,11 +901,14 @@ class _S3Writer(ObjectWriter):
                     Key=self._key,
                     UploadId=self._upload,
                     MultipartUpload={"Parts": parts},
+                    **self._condition,
                 )
             except _UploadGone:
                 # The answer to a first request may have been lost after the store had done it.
                 if not self._is_there():
                     raise
+                if self._condition:  # then the caller compares what is there
+                    raise ObjectExists(f"{self._storage.uri}/{self._path} may be of this writer or another.") from None
             self._upload = None
         self._close()
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
@@ -70,16 +70,21 @@ class Topics:
             producer.produce(topic, value, key=key(number) if key else None, partition=partition)
         assert producer.flush(60) == 0
 
-    def transaction(self, topic: str, values: Iterable[bytes], *, commit: bool, partition: int = 0) -> None:
-        producer = self.open_transaction(topic, values, partition=partition)
+    def transaction(
+        self, topic: str, values: Iterable[bytes], *, commit: bool, partition: int = 0, batch: int = 10_000
+    ) -> None:
+        producer = self.open_transaction(topic, values, partition=partition, batch=batch)
         if commit:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
 
-    def open_transaction(self, topic: str, values: Iterable[bytes], *, partition: int = 0) -> Producer:
-        """A producer whose transaction has sent `values` and is still open."""
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "transactional.id": secrets.token_hex(8)})
+    def open_transaction(
+        self, topic: str, values: Iterable[bytes], *, partition: int = 0, batch: int = 10_000
+    ) -> Producer:
+        """A producer whose transaction has sent `values`, at most `batch` records a batch, and is still open."""
+        settings = {"transactional.id": secrets.token_hex(8), "batch.num.messages": batch}
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, **settings})
         producer.init_transactions(30)
         producer.begin_transaction()
         for value in values:
@@ -89,8 +94,20 @@ class Topics:
 
     def commit_position(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group})
-        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        until = time.monotonic() + 30
+        while True:
+            try:
+                consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+                break
+            except KafkaException as error:  # the first commit of a broker makes the topic in which it lies
+                if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > until:
+                    raise
+            time.sleep(0.1)
         consumer.close()
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         where = TopicPartition(topic, partition, before)

@@ -75,6 +75,52 @@ def test_a_writer_shows_nothing_before_its_commit_and_nothing_after_an_abort(sto
         failing.write(b"more")
 
 
+def test_a_writer_takes_the_place_of_what_it_was_told_and_of_nothing_else(storage: Storage, tmp_path: Path) -> None:
+    assert storage.version("object") is None
+    assert _written(storage, b"one", replaces=None)
+    first = storage.version("object")
+    assert first is not None
+    assert not _written(storage, b"two", replaces=None), "the name is taken"
+    assert _written(storage, b"three", replaces=first)
+    assert storage.version("object") != first
+    assert not _written(storage, b"four", replaces=first), "what was seen is not there any more"
+    assert storage.read("object") == b"three"
+    storage.delete(["object"])
+    assert not _written(storage, b"five", replaces=first)
+    assert list(tmp_path.rglob(".logkeep-*")) == []
+
+
+def test_of_many_writers_that_have_seen_the_same_object_one_replaces_it(storage: Storage) -> None:
+    storage.put("object", b"seen by all")
+    seen = storage.version("object")
+    start = threading.Barrier(8)
+    won: list[int] = []
+
+    def replace(number: int) -> None:
+        start.wait()
+        if _written(storage, b"%d" % number, replaces=seen):
+            won.append(number)
+
+    threads = [threading.Thread(target=replace, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert storage.read("object") == b"%d" % won[0]
+
+
+def _written(storage: Storage, data: bytes, *, replaces: str | None) -> bool:
+    writer = storage.writer("object", replaces=replaces)
+    writer.write(data)
+    try:
+        writer.commit()
+    except ObjectExists:
+        writer.abort()
+        return False
+    return True
+
+
 def _fail_after_writing(writer: ObjectWriter) -> None:
     with writer:
         writer.write(b"abc")
@@ -94,6 +140,8 @@ def test_ranges_and_streams_end_where_the_object_ends(storage: Storage) -> None:
     for block in (7, 500, 1000, 4096):
         with storage.reader("object", block=block) as stream:
             assert stream.read() == data
+        with storage.reader("object", block=block, start=333) as stream:
+            assert stream.read() == data[333:]
         with storage.reader("object", block=block) as stream:
             buffer = bytearray(300)
             assert stream.readinto(buffer) == min(300, block)

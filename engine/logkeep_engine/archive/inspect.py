@@ -64,7 +64,7 @@ class GapInfo(_Json):
 @dataclass(frozen=True)
 class PartitionInfo(_Json):
     """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are not
-    archived yet."""
+    archived yet. `removed`: parts that retention has removed."""
 
     partition: int
     start: int
@@ -76,6 +76,7 @@ class PartitionInfo(_Json):
     times: TimeRange
     gaps: tuple[GapInfo, ...]
     holes: tuple[tuple[int, int], ...]
+    removed: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,14 @@ class GroupInfo(_Json):
 
 @dataclass(frozen=True)
 class Description(_Json):
-    """An archive after commit `commit` (-1: no commit yet)."""
+    """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
+    was made from what another tool wrote."""
 
     archive_id: str
     cluster_id: str
     format: int
+    segment_format: str
+    imported: bool
     created_at: str
     created_by: str
     commit: int
@@ -153,6 +157,8 @@ def describe(info: ArchiveInfo, state: ArchiveState, *, topics: Callable[[str], 
         archive_id=info.archive_id,
         cluster_id=info.cluster_id,
         format=info.format,
+        segment_format=info.segments.value,
+        imported=info.imported,
         created_at=info.created_at,
         created_by=info.created_by,
         commit=state.commit,
@@ -222,6 +228,7 @@ def _partition(state: ArchiveState, topic_id: str, partition: int) -> PartitionI
         times=_times(entries),
         gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
         holes=tuple((end, start) for (_, end), (start, _) in pairwise(settled)),
+        removed=tuple(state.removed.get((topic_id, partition), ())),
     )
 
 

@@ -7,7 +7,9 @@ Checked: archive.json, every commit and checkpoint (a checkpoint must equal the 
 partition's coverage has no hole but recorded gaps, that its segments neither overlap nor lie outside it; of each
 segment the size and SHA-256 of the log (if it is compressed, also the size of the object, the seek table, and that each
 frame holds what the table says), every batch's CRC and offsets, every fact of the catalog entry, that offset and time
-index equal those made from the log, and that each aborted transaction ends with an abort marker of its producer.
+index equal those made from the log, and that each aborted transaction ends with an abort marker of its producer. Of
+segments in the Records and the Avro format: size and SHA-256, version, every record's offset, every fact of the entry,
+and that the index of a Records segment is that of its records.
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated.
 """
 
@@ -22,7 +24,10 @@ from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.record_files import is_made_again
+from logkeep_engine.archive.record_segments import verify_record_segment
 from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CorruptBatch, LogkeepError, ObjectMissing
 from logkeep_engine.log.batch import BatchHeader
@@ -116,6 +121,8 @@ def verify(
 
 def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
     """The faults of one segment's objects; [] if it is whole. `topic` is the name. Bounded memory."""
+    if entry.layout is not Layout.KAFKA:
+        return verify_record_segment(storage, topic, entry)
     faults: list[Fault] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
     builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
@@ -320,7 +327,7 @@ def _verify_continuity(storage: Storage, state: ArchiveState, chosen: dict[str, 
         if topic_id not in chosen:
             continue
         topic = chosen[topic_id]
-        folder = f"{storage.uri}/{names.TOPICS}{topic}/{topic_id}/partition={partition}"
+        folder = f"{storage.uri}/{_folder(state, topic_id, partition)}"
         settled = state.settled(topic_id, partition)
         for (_, end), (start, _) in pairwise(settled):
             what = f"offsets [{end}, {start}) are neither archived nor recorded as lost: a run did not finish"
@@ -336,6 +343,14 @@ def _verify_continuity(storage: Storage, state: ArchiveState, chosen: dict[str, 
                 yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
 
 
+def _folder(state: ArchiveState, topic_id: str, partition: int) -> str:
+    entry = next(iter(state.segments.get((topic_id, partition), ())), None)
+    topic = state.topics[topic_id].name
+    if entry is None or entry.layout is Layout.KAFKA:
+        return f"{names.TOPICS}{topic}/{topic_id}/partition={partition}"
+    return entry.stem(topic).rpartition("/")[0]
+
+
 def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
     known = {
         path
@@ -344,12 +359,15 @@ def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool
         for entry in entries
         for path in entry.objects(state.topics[topic_id].name)
     }
+    # Topics' folders of an adopted archive may lie beside `archive.json`.
+    beside = {f"{path.partition('/')[0]}/" for path in known if not path.startswith(names.TOPICS)}
     found = []
-    for info in storage.list(names.TOPICS):
-        if info.path not in known:
-            topic = info.path.removeprefix(names.TOPICS).partition("/")[0]
-            if topics is None or topics(topic):
-                found.append(info.path)
+    for prefix in (names.TOPICS, *sorted(beside)):
+        for info in storage.list(prefix):
+            if info.path not in known and not is_made_again(info.path):
+                topic = info.path.removeprefix(names.TOPICS).partition("/")[0]
+                if topics is None or topics(topic):
+                    found.append(info.path)
     return found
 
 

@@ -27,6 +27,8 @@ MAX_CHUNKS_PER_TASK = 256
 MAX_NAMES_IN_MESSAGE = 10
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
+"""What an Avro archive holds besides the chosen topics: where groups stood, and the schemas that records refer to."""
 
 REASON_RETENTION = "removed from the cluster before it was archived (retention or DeleteRecords)"
 REASON_RECREATED = "the topic was deleted and created again while it was archived"
@@ -152,11 +154,15 @@ class _Patterns:
         return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
 
 
-def select_topics(existing: Sequence[TopicInfo], wanted: Topics) -> list[TopicInfo]:
-    """The topics a run archives, by name. Raises NoTopicMatches, which names the patterns and topics that do exist."""
+def select_topics(
+    existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
+) -> list[TopicInfo]:
+    """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
+    NoTopicMatches, which names the patterns and topics that do exist.
+    """
     patterns = _Patterns(wanted.include, wanted.exclude)
     candidates = [t for t in existing if wanted.internal or not (t.internal or t.name in INTERNAL_TOPICS)]
-    selected = sorted((topic for topic in candidates if patterns.match(topic.name)), key=lambda topic: topic.name)
+    selected = [topic for topic in candidates if patterns.match(topic.name)]
     if not selected:
         names = sorted(topic.name for topic in candidates)
         shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")
@@ -170,7 +176,26 @@ def select_topics(existing: Sequence[TopicInfo], wanted: Topics) -> list[TopicIn
             ),
             hint="A pattern must match the whole name.",
         )
-    return selected
+    chosen = {topic.name for topic in selected}
+    unasked = _Patterns([".*"], wanted.exclude)
+    selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
+    return sorted(selected, key=lambda topic: topic.name)
+
+
+def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None:
+    """Raises ArchiveMismatch for a topic of whose name the archive holds, or has held, an earlier incarnation: in the
+    record-shaped formats both would have one folder, and objects of the same names.
+    """
+    ids = {state.topics[topic_id].name: topic_id for topic_id, _ in (*state.removed, *state.segments)}
+    for topic in topics:
+        archived = ids.get(topic.name)
+        if archived is not None and archived != topic.topic_id:
+            raise ArchiveMismatch(
+                f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, the archive holds "
+                f"records of id {archived}. In this format both would lie in one folder, and nothing was written.",
+                hint="Use another storage.uri from now on, or exclude the topic with spec.topics.exclude. "
+                "An archive of format Kafka holds both.",
+            )
 
 
 def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
@@ -281,7 +306,7 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
     for number, chunk in enumerate(plan.chunks):
         key = (chunk.topic_id, chunk.partition)
         for start, end in state.uncovered(*key, chunk.start, chunk.end):
-            before = state.last_before(*key, start)
+            held = state.held_until(*key, start)
             yield Piece(
                 number=number,
                 topic=chunk.topic,
@@ -291,7 +316,7 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
                 end=end,
                 leader=chunk.leader,
                 bytes=chunk.bytes * (end - start) // (chunk.end - chunk.start),
-                done_below=before.next_offset if before is not None and before.next_offset > start else 0,
+                done_below=held if held > start else 0,
             )
 
 

@@ -17,22 +17,36 @@ from functools import partial
 
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.removal import remove_expired
+from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.backup.balance import balance
+from logkeep_engine.backup.losses import (
+    LOSS_FILE,
+    dump_losses,
+    format_warnings,
+    load_losses,
+    loses_records,
+    merge_losses,
+    refuse_losses,
+)
 from logkeep_engine.backup.plan import (
+    AVRO_INTERNAL_TOPICS,
     REASON_DELETED,
     REASON_RECREATED,
     BackupPlan,
     Piece,
+    check_incarnations,
     make_plan,
     open_pieces,
     pack,
     select_groups,
     select_topics,
 )
+from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, OnDataLoss
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
     ArchiveFenced,
     BrokerRefused,
@@ -42,6 +56,7 @@ from logkeep_engine.errors import (
     ObjectExists,
     ObjectMissing,
 )
+from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane, TopicInfo
 from logkeep_engine.limits import RunLimits
@@ -104,7 +119,10 @@ class _Run:
         self._writer: Writer | None = None
         self._plan: BackupPlan | None = None
         self._failures: list[LogkeepError] = []
+        self._losses: tuple[Loss, ...] = ()
         self._groups = 0
+        self._message = ""
+        self._notes: list[str] = []
 
     @property
     def commit(self) -> int:
@@ -116,7 +134,7 @@ class _Run:
         storage.check()
         connection = self._connection()
         with ControlPlane(connection) as control:
-            self._archive = Archive.create_or_open(storage, control.cluster_id())
+            self._archive = Archive.create_or_open(storage, control.cluster_id(), self._spec.format)
             writer = self._writer = self._archive.begin_run(self._request.run_id)
             attempt = writer.state.runs[self._request.run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)
@@ -129,8 +147,11 @@ class _Run:
             )
             plan = self._plan = self._load_or_make_plan(self._archive, control, writer.state)
             found = [Receipt(gaps=(gap,)) for gap in plan.gaps]
-            writer.commit(topics=plan.topics, receipts=found)
             pieces = list(open_pieces(plan, writer.state))
+            if loses_records(self._spec.format, self._spec.format_options):
+                self._losses = self._check_losses(self._archive, connection, writer, pieces)
+                refuse_losses(self._losses, self._spec)
+            writer.commit(topics=plan.topics, receipts=found)
             self._announce(plan, pieces)
             if pieces:
                 self._archive_pieces(storage, connection, control, writer, pieces)
@@ -170,7 +191,10 @@ class _Run:
     def _try_plan(self, control: ControlPlane, state: ArchiveState) -> BackupPlan:
         started = time.monotonic()
         spec = self._spec
-        topics = select_topics(control.topics(include_internal=True), spec.topics)
+        also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
+        topics = select_topics(control.topics(include_internal=True), spec.topics, also=also)
+        if spec.format is not FormatName.KAFKA:
+            check_incarnations(topics, state)
         groups = _group_entries(control, topics, select_groups(control.groups(), spec.consumer_groups))
         # A partition without a leader is not asked about: the answer would be a long wait and an error for all.
         partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0]
@@ -208,11 +232,49 @@ class _Run:
         )
         self._reporter.phase("Running")
 
+    def _setting(self, storage: Storage, connection: Connection, writer: Writer) -> Setting:
+        spec = self._spec
+        return Setting(
+            connection,
+            storage,
+            writer.epoch,
+            spec.segment.max_bytes_int,
+            spec.segment.compression,
+            spec.format,
+            spec.format_options,
+        )
+
+    def _check_losses(
+        self, archive: Archive, connection: Connection, writer: Writer, pieces: Sequence[Piece]
+    ) -> tuple[Loss, ...]:
+        """What the format cannot hold of the records of this run: read once, before anything is written, and stored."""
+        storage, path = archive.storage, archive.run_file(self._request.run_id, LOSS_FILE)
+        try:
+            return load_losses(storage.read(path))
+        except ObjectMissing:
+            pass
+        if not pieces:
+            return ()
+        self._reporter.phase("Checking")
+        found: list[Loss] = []
+
+        def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
+            found.extend(loss for result in done for loss in result.losses)
+
+        setting = replace(self._setting(storage, connection, writer), checking=True)
+        work = pack(pieces, self._spec.spark.executor.slots)
+        log.info("looking for what format %s cannot hold, in %d chunks", self._spec.format, len(pieces))
+        self._runner_factory().run(
+            work, partial(archive_pieces, setting), on_result, lambda update: None, self._limits()
+        )
+        losses = merge_losses(found)
+        storage.put(path, dump_losses(losses))
+        return losses
+
     def _archive_pieces(
         self, storage: Storage, connection: Connection, control: ControlPlane, writer: Writer, pieces: Sequence[Piece]
     ) -> None:
-        segment = self._spec.segment
-        setting = Setting(connection, storage, writer.epoch, segment.max_bytes_int, segment.compression)
+        setting = self._setting(storage, connection, writer)
         work = pack(pieces, self._spec.spark.executor.slots)
         committer = _Committer(writer, control, self._plan_topics())
         left = {piece.number: 0 for piece in pieces}
@@ -271,8 +333,27 @@ class _Run:
         loss = self._loss()
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
+        if self._spec.format is FormatName.RECORDS:
+            write_record_files(writer.archive.storage, writer.state, plan)
         writer.end(Outcome.SUCCEEDED, _loss_message(loss), plan.groups)
         self._groups = len(plan.groups)
+        self._retain(writer)
+
+    def _retain(self, writer: Writer) -> None:
+        """Remove what is older or more than `spec.retention` says. Everything is archived, so trouble is a warning."""
+        retention = self._spec.retention
+        limits = RetentionLimits(
+            None if retention.max_age_seconds is None else retention.max_age_seconds * 1000, retention.max_bytes_int
+        )
+        try:
+            removed = remove_expired(writer, limits, time.time_ns() // 1_000_000)
+        except LogkeepError as error:
+            log.warning("%s", error)
+            self._notes.append(f"retention could not be finished, the next run goes on with it: {error.message}")
+        else:
+            if removed.segments:
+                word = "segment" if removed.segments == 1 else "segments"
+                self._message = f"retention removed {removed.segments} {word}, {removed.bytes} bytes"
 
     def _loss(self) -> list[LossFact]:
         """Everything this run, in all its attempts, found gone: in the plan, and by its tasks."""
@@ -298,6 +379,7 @@ class _Run:
             exit_code=int(ExitCode.FAILED),
             start_time=self._reporter.start_time,
             end_time=time.time(),
+            message=self._message,
         )
         if self._archive is not None:
             info = self._archive.info
@@ -323,7 +405,9 @@ class _Run:
                 loss_total=len(loss),
                 loss_offsets=sum(fact.end - fact.start for fact in loss),
                 loss=tuple(loss[:MAX_LIST]),
-                warnings=tuple(_warnings(plan)[:MAX_LIST]),
+                warnings=tuple(
+                    [*self._notes, *format_warnings(self._spec, plan, self._losses), *_warnings(plan)][:MAX_LIST]
+                ),
             )
         return result
 

@@ -3,9 +3,11 @@ done.
 
     stream (kafka/fetch.py) -> walk and CRC (log/batch.py) -> SegmentBuilder (log/segment.py) -> objects (storage.py)
 
-Bytes are written as the broker gave them, with one exception: when the log starts inside a batch (DeleteRecords, or an
-offset that retention chose), the records before that are gone for every consumer, and the batch is built anew without
-them.
+In the record-shaped formats `records.RecordChunkWriter` stands in the place of `ChunkWriter`, all else is the same.
+
+In Kafka's format bytes are written as the broker gave them, with one exception: when the log starts inside a batch
+(DeleteRecords, or an offset that retention chose), the records before that are gone for every consumer, and the batch
+is built anew without them.
 
 Memory: per partition one fetch in work, one in flight, and the storage's writer; at most CONCURRENT partitions at once.
 Their fetches together are FETCH_BYTES: it is the same for one partition and for many, and whatever their size.
@@ -15,25 +17,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.log_writer import LogWriter, log_writer
-from logkeep_engine.archive.model import Coverage, Gap, Receipt, SegmentEntry
+from logkeep_engine.archive.model import Receipt, SegmentEntry
+from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, TopicGone
+from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, walk_checked
-from logkeep_engine.log.records import ControlType, control_type, decode, encode
+from logkeep_engine.log.records import decode, encode
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
-from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
+
+__all__ = ["ChunkWriter", "PieceDone", "Setting", "archive_pieces", "trim"]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +54,6 @@ _RUN = 4096  # batches that are handed on at once: their headers take more memor
 _ATTRIBUTES_AT = 22  # the low byte
 _APPEND_TIME = 0x08
 _CODEC_MASK = 0x07
-_TRANSACTIONAL_OR_CONTROL = 0x30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +61,21 @@ class PieceDone:
     """`receipt` is None if nothing was settled. `failure`: a damaged batch stopped the piece after what the receipt
     holds.
     `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
+    `losses`: what the format cannot hold of the piece, if that was all that was asked for.
     """
 
     number: int
     receipt: Receipt | None
     failure: CorruptBatch | None = None
     by_name: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What all tasks of a run share. Pickles without secrets; a task takes its own from its environment."""
-
-    connection: Connection
-    storage: Storage
-    epoch: int
-    segment_bytes: int
-    compression: Compression = Compression.PASSTHROUGH
+    losses: tuple[Loss, ...] = ()
 
 
 def archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
     """Archive `pieces` and return what became of each, in their order.
 
-    Raises what Kafka client and storage raise; then nothing of this attempt is visible, and the next one writes other
-    objects.
+    With `setting.checking` nothing is written, and what is said is what the format would lose. Raises what Kafka client
+    and storage raise; then nothing that a commit names is of this attempt.
     """
     return asyncio.run(_archive_pieces(setting, pieces, context))
 
@@ -92,13 +86,13 @@ async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: Ta
     gate = asyncio.Semaphore(concurrent)
     streams = max(1, min(concurrent, len(pieces)))
     portion = context.throttle.portion(FETCH_BYTES // streams, streams)
-    writers = [ChunkWriter(setting, piece, context.attempt) for piece in pieces]
+    writers = [_writer(setting, piece, context.attempt) for piece in pieces]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
         loop.set_default_executor(pool)
         async with RawClient(setting.connection) as client:
 
-            async def one(writer: ChunkWriter) -> PieceDone:
+            async def one(writer: PieceWriter) -> PieceDone:
                 async with gate, context.throttle.reading(writer.piece.leader):
                     return await _archive(client, writer, context.throttle, portion)
 
@@ -114,7 +108,13 @@ async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: Ta
                     await asyncio.to_thread(writer.abort)
 
 
-async def _report(writers: Sequence[ChunkWriter], context: TaskContext) -> None:
+def _writer(setting: Setting, piece: Piece, attempt: int) -> PieceWriter:
+    if setting.format is FormatName.KAFKA:
+        return ChunkWriter(setting, piece, attempt)
+    return (LossChecker if setting.checking else RecordChunkWriter)(setting, piece, attempt)
+
+
+async def _report(writers: Sequence[PieceWriter], context: TaskContext) -> None:
     told: dict[int, int] = {}
     while True:
         await asyncio.sleep(REPORT_SECONDS)
@@ -130,7 +130,7 @@ async def _report(writers: Sequence[ChunkWriter], context: TaskContext) -> None:
             await asyncio.to_thread(context.report, updates)
 
 
-async def _archive(client: RawClient, writer: ChunkWriter, throttle: Throttle, portion: int) -> PieceDone:
+async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone:
     piece = writer.piece
     damaged_at = -1
     by_name = False
@@ -165,8 +165,9 @@ async def _archive(client: RawClient, writer: ChunkWriter, throttle: Throttle, p
                 log.warning("%s: fetched again: %s", piece.where, error.message)
                 continue
             receipt = await asyncio.to_thread(writer.finish, writer.at)
-            return PieceDone(piece.number, receipt, _located(error, piece, writer.at), by_name)
-    return PieceDone(piece.number, await asyncio.to_thread(writer.finish, piece.end), by_name=by_name)
+            return PieceDone(piece.number, receipt, _located(error, piece, writer.at), by_name, writer.losses)
+    receipt = await asyncio.to_thread(writer.finish, piece.end)
+    return PieceDone(piece.number, receipt, by_name=by_name, losses=writer.losses)
 
 
 def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:
@@ -180,40 +181,12 @@ def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:
     )
 
 
-class ChunkWriter:
-    """The segments of one piece, from fetched bytes. Synchronous and without Kafka; one thread at a time.
-
-    `at` is the offset up to which everything is settled or in the open segment; `records` and `bytes` count what was
-    taken.
-    """
+class ChunkWriter(PieceWriter):
+    """The segments of one piece in Kafka's format: batches as they are."""
 
     def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
-        self.piece = piece
-        self.at = min(max(piece.start, piece.done_below), piece.end)
-        self.records = 0
-        self.bytes = 0
-        self._setting = setting
-        self._attempt = attempt
-        self._from = piece.start  # where the range begins that is covered without a gap up to `at`
-        self._passed = -1  # one past the last batch that was taken or skipped
-        self._lock = threading.Lock()  # `abort` may come while a cancelled task's thread still works
-        self._aborted = False
+        super().__init__(setting, piece, attempt)
         self._segment: _OpenSegment | None = None
-        self._coverage: list[Coverage] = []
-        self._gaps: list[Gap] = []
-        self._segments: list[SegmentEntry] = []
-        self._transactions = _AbortedTransactions()
-
-    def absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
-        """Take the batches of one fetch that belong to this piece.
-
-        `aborted` are (producer id, first offset) of the aborted transactions that reach into `data`, `log_start` is the
-        partition's log start when it was fetched. Raises CorruptBatch; everything before the damaged batch is taken
-        then, and `at` is where it would begin.
-        """
-        with self._lock:
-            if not self._aborted:
-                self._absorb(data, aborted, log_start)
 
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
         self._transactions.expect(aborted)
@@ -242,7 +215,7 @@ class ChunkWriter:
                     self._close_segment()
                     self._segment = self._open_segment(base)
                     room, end_offset = self._room()
-                if attributes & _TRANSACTIONAL_OR_CONTROL:
+                if attributes & TRANSACTIONAL_OR_CONTROL:
                     self._observe(data, position, header)
                 run.append((position, header))
                 room -= size
@@ -264,49 +237,11 @@ class ChunkWriter:
         if self._segment is not None:
             self._transactions.observe(data, position, header, self._segment)
 
-    def skip_to(self, offset: int, reason: str) -> None:
-        """Record [at, offset) as gone, at most to the piece's end, and go on from there; the log starts there now."""
-        offset = min(offset, self.piece.end)
-        if offset <= self.at:
-            return
-        self._close_segment()
-        self._cover()
-        self._gaps.append(Gap(self.piece.topic_id, self.piece.partition, self.at, offset, reason))
-        self.at = self._from = offset
-
-    def reach_end(self) -> None:
-        """Everything up to the piece's end was handed over; the last batch may reach past it, or compaction left none
-        there.
-        """
-        self.at = max(self.at, self.piece.end)
-
-    def finish(self, end: int) -> Receipt | None:
-        """Close the segment and say what was done up to `end`; None if it is nothing."""
-        self._close_segment()
-        self.at = min(end, self.piece.end)
-        self._cover()
-        if not self._coverage and not self._gaps:
-            return None
-        return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps))
-
-    def abort(self) -> None:
-        """Drop the open segment, if any; what is absorbed from now on is ignored."""
-        with self._lock:
-            self._aborted = True
-            if self._segment is not None:
-                self._segment.writer.abort()
-                self._segment = None
-
     def _overlapping(self, data: memoryview, position: int, header: BatchHeader, log_start: int) -> None:
         """A batch that begins below where this piece goes on."""
         if header.next_offset <= self.at:
             return  # lies wholly before the offset that was asked for
-        if header.base_offset < self._passed:
-            raise CorruptBatch(
-                f"The batch at offset {header.base_offset} reaches past offset {self._passed - 1}, "
-                "where the one before it ended.",
-                hint="The log on the broker is damaged; move the leadership to a replica that is whole.",
-            )
+        self._check_overlap(header)
         trimmed = None  # it belongs to the chunk before
         if header.base_offset < log_start:
             trimmed = trim(data[position : position + header.size], self.at)
@@ -372,11 +307,10 @@ class ChunkWriter:
             )
         )
 
-    def _cover(self) -> None:
-        end = min(self.at, self.piece.end)
-        if end > self._from:
-            self._coverage.append(Coverage(self.piece.topic_id, self.piece.partition, self._from, end))
-            self._from = end
+    def _drop_segment(self) -> None:
+        if self._segment is not None:
+            self._segment.writer.abort()
+            self._segment = None
 
 
 def _index_objects(summary: SegmentSummary) -> Mapping[str, bytes]:
@@ -419,40 +353,6 @@ class _OpenSegment:
             AbortedTxn(producer_id, first_offset, offset, first_offset)
             for offset, (producer_id, first_offset) in sorted(last.items())
         ]
-
-
-class _AbortedTransactions:
-    """Tells which batches belong to aborted transactions, from the lists that fetches bring and from the markers."""
-
-    def __init__(self) -> None:
-        self._first: dict[int, set[int]] = {}  # producer id -> first offsets of its aborted transactions not ended yet
-        self._marker: dict[int, int] = {}  # producer id -> offset of its last marker
-
-    def expect(self, aborted: Sequence[tuple[int, int]]) -> None:
-        for producer_id, first_offset in aborted:
-            if first_offset > self._marker.get(producer_id, -1):
-                self._first.setdefault(producer_id, set()).add(first_offset)
-
-    def observe(self, data: memoryview, position: int, header: BatchHeader, segment: _OpenSegment) -> None:
-        """Note a control batch or a transactional batch, in the order of the log."""
-        producer_id = header.producer_id
-        if not header.is_control:
-            first = self._open(producer_id, header.base_offset)
-            if first is not None:
-                segment.aborted_data(producer_id, first, header.last_offset)
-            return
-        kind = control_type(data, position)
-        if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            return
-        first = self._open(producer_id, header.base_offset)
-        if kind is ControlType.ABORT and first is not None:
-            segment.abort_marker(producer_id, first, header.last_offset)
-        self._marker[producer_id] = header.last_offset
-        if producer_id in self._first:
-            self._first[producer_id] = {later for later in self._first[producer_id] if later > header.last_offset}
-
-    def _open(self, producer_id: int, offset: int) -> int | None:
-        return max((first for first in self._first.get(producer_id, ()) if first <= offset), default=None)
 
 
 def trim(batch: memoryview, start: int) -> bytearray | None:

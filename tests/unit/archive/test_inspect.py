@@ -8,6 +8,7 @@ import pytest
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.inspect import describe
 from logkeep_engine.archive.model import Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, TIME, begin, chunk
 
@@ -20,6 +21,12 @@ def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}/archive")
 
 
+def test_a_description_says_the_format_and_whether_it_was_imported(storage: Storage) -> None:
+    archive = Archive.create_or_open(storage, "-", FormatName.RECORDS, imported=True)
+    described = describe(archive.info, archive.load())
+    assert (described.segment_format, described.imported) == ("Records", True)
+
+
 def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) -> None:
     with begin(storage) as writer:
         lost = Receipt(gaps=(Gap(ID, 0, 0, 20, "retention"),))
@@ -29,6 +36,7 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
     archive = Archive.open(storage)
     found = json.loads(json.dumps(describe(archive.info, archive.load()).to_json()))
     assert found["clusterId"] == CLUSTER
+    assert (found["segmentFormat"], found["imported"]) == ("Kafka", False)
     assert (found["format"], found["commit"], found["epoch"]) == (1, 2, 1)
     assert (found["records"], found["segments"]) == (50, 3)
     assert found["storedBytes"] == found["bytes"] > 0

@@ -7,12 +7,14 @@ import pytest
 
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, TopicEntry
 from logkeep_engine.backup.plan import (
+    AVRO_INTERNAL_TOPICS,
     MAX_CHUNKS_PER_TASK,
     REASON_DIVERGED,
     REASON_RETENTION,
     TASKS_PER_SLOT,
     BackupPlan,
     Piece,
+    check_incarnations,
     make_plan,
     open_pieces,
     pack,
@@ -129,6 +131,20 @@ def test_recreated_topic_starts_anew() -> None:
     assert [(chunk.topic_id, chunk.start, chunk.end) for chunk in plan.chunks] == [("b" * 22, 0, 10)]
 
 
+def test_recreated_topic_is_refused_where_both_would_have_one_folder() -> None:
+    """Also if retention has removed all of the first: a name that a late deletion may hit is not used again."""
+    state = archived((0, 400))
+    check_incarnations([topic("orders", letter="b")], state)  # nothing of the first lies there
+    state.removed["a" * 22, 0] = [(0, 400)]
+    check_incarnations([topic("orders"), topic("payments", letter="b")], state)
+    with pytest.raises(ArchiveMismatch) as caught:
+        check_incarnations([topic("orders", letter="b")], state)
+    assert caught.value.message == (
+        f"Topic 'orders' was deleted and created again: its id is {'b' * 22}, the archive holds records of id "
+        f"{'a' * 22}. In this format both would lie in one folder, and nothing was written."
+    )
+
+
 def test_chunks_cover_the_range_evenly_by_bytes() -> None:
     plan = planned(archived((0, 1000)), end=11_000, size=110 * MIB, chunk_bytes=30 * MIB)
     assert bounds(plan) == [(1000, 3500), (3500, 6000), (6000, 8500), (8500, 11_000)]
@@ -191,6 +207,19 @@ def test_internal_topics_must_be_asked_for() -> None:
     assert [t.name for t in select_topics(topics, Topics(include=(".*",)))] == ["orders"]
     everything = select_topics(topics, Topics(include=(".*",), internal=True))
     assert [t.name for t in everything] == ["__consumer_offsets", "orders", "secret"]
+
+
+def test_topics_of_the_format_come_along_unless_they_are_excluded() -> None:
+    topics = [topic("orders"), topic("__consumer_offsets", internal=True), topic("_schemas"), topic("other")]
+    also = AVRO_INTERNAL_TOPICS
+    chosen = select_topics(topics, Topics(include=("orders",)), also=also)
+    assert [t.name for t in chosen] == ["__consumer_offsets", "_schemas", "orders"]
+    chosen = select_topics(topics, Topics(include=("orders",), exclude=("__.*",)), also=also)
+    assert [t.name for t in chosen] == ["_schemas", "orders"]
+    chosen = select_topics(topics, Topics(include=(".*",)), also=also)
+    assert [t.name for t in chosen] == ["__consumer_offsets", "_schemas", "orders", "other"]
+    with pytest.raises(NoTopicMatches):
+        select_topics(topics, Topics(include=("nothing",)), also=also)
 
 
 def test_no_match_names_patterns_and_at_most_ten_topics() -> None:

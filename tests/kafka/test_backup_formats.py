@@ -1,0 +1,557 @@
+"""Backups of a real broker in the Records and the Avro format: what is archived is what a committed consumer reads."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from confluent_kafka import Producer
+from pyspark import SparkContext
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.record_segments import read_records
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.backup import plan as planning
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.formats.base import LogRecord
+from logkeep_engine.formats.records_groups import read_consumer_offsets
+from logkeep_engine.formats.records_names import read_partition_index
+from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.report import CallbackSink
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+from tests.data.compare import read_committed
+from tests.kafka import spark_functions
+from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
+from tests.kafka.test_backup import CODECS, driver, many_partitions, told, wait_for_receipts
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+FORMATS = ("Records", "Avro")
+
+Consumed = tuple[int, int | None, int | None, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+@pytest.fixture
+def topics(kafka: KafkaBroker) -> Topics:
+    return Topics(kafka)
+
+
+@pytest.fixture
+def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
+    """Into a folder of this test's own."""
+    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
+
+
+@pytest.fixture
+def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
+    """Into a bucket of this test's own."""
+    spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
+    return Backups(kafka, spark_context, spec)
+
+
+def only(topic: str) -> dict[str, list[str]]:
+    """A selection without the internal topics that an Avro archive would hold."""
+    return {"include": [topic], "exclude": ["_.*"]}
+
+
+def consumed(topics: Topics, topic: str, partition: int = 0) -> list[Consumed]:
+    """The partition as librdkafka hands it to a committed reader."""
+    found: list[Consumed] = []
+    for message in read_committed(topics.broker.bootstrap, topic, partition):
+        kind, timestamp = message.timestamp()
+        headers = tuple(message.headers() or ())
+        offset = message.offset()
+        assert offset is not None
+        found.append((offset, timestamp, kind - 1, message.key(), message.value(), headers))  # type: ignore[arg-type]
+    return found
+
+
+def plain(record: LogRecord) -> Consumed:
+    headers = tuple((key, value) for key, value in record.headers)
+    return (record.offset, record.timestamp, record.timestamp_type, record.key, record.value, headers)
+
+
+def archived(backups: Backups, topic: str, partition: int = 0) -> list[Consumed]:
+    """The partition as the archive has it."""
+    storage = backups.storage
+    return [
+        plain(record)
+        for entry in backups.segments(topic, partition)
+        for records in read_records(storage, topic, entry)
+        for record in records
+    ]
+
+
+def assert_whole(backups: Backups) -> None:
+    report = verify(backups.archive)
+    assert [str(fault) for fault in report.faults] == []
+    assert report.orphans == []
+
+
+def assert_same(backups: Backups, topics: Topics, topic: str, partition: int = 0) -> list[Consumed]:
+    expected = consumed(topics, topic, partition)
+    assert archived(backups, topic, partition) == expected
+    return expected
+
+
+def objects(backups: Backups) -> dict[str, bytes]:
+    """Everything below `topics/`."""
+    storage = backups.storage
+    return {info.path: storage.read(info.path) for info in storage.list(names.TOPICS)}
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("where", ["backups", "s3_backups"])
+def test_archives_what_a_consumer_reads_of_every_codec(
+    where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
+) -> None:
+    backups: Backups = request.getfixturevalue(where)
+    for codec in CODECS:
+        topics.create(f"{unique}-{codec}", 2)
+        topics.produce(f"{unique}-{codec}", numbers(1000), codec=codec, key=lambda number: b"key %d" % number)
+    topics.commit_position(f"{unique}-group", f"{unique}-lz4", 700)
+    result = backups.run(f"{unique}-.*", format=format_name)
+    assert (result.outcome, result.message) == ("Succeeded", "")
+    for codec in CODECS:
+        assert len(assert_same(backups, topics, f"{unique}-{codec}")) == 1000
+        assert archived(backups, f"{unique}-{codec}", 1) == [], "an empty partition has no object"
+    assert_whole(backups)
+    assert backups.archive.info.segments == format_name
+    assert any("does not keep batch bounds, compression" in warning for warning in result.warnings)
+    (group,) = [group for group in backups.state().groups if group.group_id == f"{unique}-group"]
+    assert (group.topic, group.offset) == (f"{unique}-lz4", 700)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_only_committed_records_are_archived(backups: Backups, topics: Topics, unique: str, format_name: str) -> None:
+    topics.create(unique)
+    topics.transaction(unique, numbers(10), commit=True)
+    topics.transaction(unique, numbers(10), commit=False)
+    topics.produce(unique, numbers(10))
+    topics.transaction(unique, numbers(10), commit=False)
+    topics.transaction(unique, numbers(10), commit=True)
+    aborted = topics.open_transaction(unique, numbers(5))
+    still_open = topics.open_transaction(unique, numbers(5))
+    aborted.abort_transaction(30)
+    first = backups.run(unique, format=format_name, topics=only(unique))
+    assert (first.outcome, first.records) == ("Succeeded", 30), first.message
+    assert_same(backups, topics, unique)
+    still_open.commit_transaction(30)
+    second = backups.run(unique, format=format_name, topics=only(unique))
+    assert (second.outcome, second.records) == ("Succeeded", 5), second.message
+    assert len(assert_same(backups, topics, unique)) == 35
+    assert_whole(backups)
+
+
+def test_transaction_that_spans_chunks_is_left_out_in_all_of_them(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    topics.create(unique)
+    for commit in (True, False, True, False):
+        topics.transaction(unique, numbers(3000), commit=commit, batch=50)
+    result = backups.run(unique, format="Records")
+    assert (result.outcome, result.records) == ("Succeeded", 6000)
+    assert len(backups.segments(unique)) > 4
+    assert_same(backups, topics, unique)
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_keys_values_headers_and_times_are_archived_as_they_are(
+    backups: Backups, topics: Topics, unique: str, format_name: str
+) -> None:
+    append_time = f"{unique}-append"
+    topics.create(unique)
+    topics.create(append_time, message_timestamp_type="LogAppendTime")
+    producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("twice", b"1"), ("null", None), ("twice", b"2"), ("empty", b""), ("", b"no name"), ("ü", b"\xff"),
+    ]  # fmt: skip
+    for topic in (unique, append_time):
+        producer.produce(topic, None, key=b"tombstone", timestamp=1_500_000_000_000)
+        producer.produce(topic, b"", key=b"")
+        producer.produce(topic, b"value", key=None, headers=headers)
+        producer.produce(topic, b"\x00\xff" * 500, key="ключ".encode(), timestamp=1)
+        producer.produce(topic, b"large" * 150_000)
+    assert producer.flush(30) == 0
+    result = backups.run(f"{unique}.*", format=format_name)
+    assert (result.outcome, result.records >= 10) == ("Succeeded", True), result.message
+    created, appended = assert_same(backups, topics, unique), assert_same(backups, topics, append_time)
+    assert [record[2] for record in created] == [0] * 5
+    assert [record[2] for record in appended] == [1] * 5
+    assert [entry.append_time for topic in (unique, append_time) for entry in backups.segments(topic)] == [False, True]
+    assert created[2][5] == tuple(headers)
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_compacted_topic_keeps_its_offsets(backups: Backups, topics: Topics, unique: str, format_name: str) -> None:
+    topics.create(
+        unique,
+        cleanup_policy="compact",
+        segment_bytes="1048576",
+        min_cleanable_dirty_ratio="0.01",
+        max_compaction_lag_ms="200",
+    )
+    topics.produce(unique, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50 or number), batch=20)
+    topics.produce(unique, numbers(10), key=lambda number: b"last %d" % number)
+    until = time.monotonic() + 60
+    size = len(topics.log(unique))
+    while len(topics.log(unique)) > size // 2 and time.monotonic() < until:
+        time.sleep(0.3)
+    assert len(topics.log(unique)) < size
+    result = backups.run(unique, format=format_name)
+    assert result.outcome == "Succeeded", result.message
+    assert len(assert_same(backups, topics, unique)) < 12_010
+    assert any(entry.gaps for entry in backups.segments(unique))
+    assert_whole(backups)
+
+
+def test_log_that_starts_inside_a_batch_is_archived_from_there(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(200), codec="zstd")
+    topics.delete_records(unique, 37)
+    result = backups.run(unique, format="Records")
+    assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 163, 0)
+    assert [record[0] for record in assert_same(backups, topics, unique)] == list(range(37, 200))
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_segments_end_with_the_record_that_passes_the_limit(
+    backups: Backups, topics: Topics, unique: str, format_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 3 << 20)
+    topics.create(unique)
+    topics.produce(unique, numbers(30_000, 300), batch=77)
+    result = backups.run(unique, format=format_name, segment={"maxBytes": "1Mi"})
+    assert result.outcome == "Succeeded", result.message
+    segments = backups.segments(unique)
+    assert len(segments) > 6
+    assert (1 << 20) < max(entry.bytes for entry in segments) < (1 << 20) + (300 << 10)
+    assert len(assert_same(backups, topics, unique)) == 30_000
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_second_run_adds_what_is_new_and_changes_no_segment(
+    backups: Backups, topics: Topics, unique: str, format_name: str
+) -> None:
+    topics.create(unique, 2)
+    topics.produce(unique, numbers(500))
+    backups.run(f"{unique}.*", format=format_name, topics=only(f"{unique}.*"))
+    before = objects(backups)
+    topics.produce(unique, numbers(300, first=500))
+    topics.produce(unique, numbers(5), partition=1)
+    topics.create(f"{unique}-new")
+    topics.produce(f"{unique}-new", numbers(7))
+    topics.grow(unique, 3)
+    topics.produce(unique, numbers(11), partition=2)
+    second = backups.run(f"{unique}.*", format=format_name, topics=only(f"{unique}.*"))
+    assert (second.outcome, second.records) == ("Succeeded", 323), second.message
+    after = objects(backups)
+    kept = {path for path in before if not path.rpartition("/")[2].startswith(("index_", "consumer_offsets_"))}
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+    for topic, partition in ((unique, 0), (unique, 1), (unique, 2), (f"{unique}-new", 0)):
+        assert_same(backups, topics, topic, partition)
+    assert_whole(backups)
+
+
+# ---- what a Records archive has beside its segments
+
+
+def test_topic_s_folder_has_the_files_that_the_original_tool_reads(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 50 << 10)
+    topics.create(unique, 2)
+    topics.produce(unique, numbers(3000))
+    topics.commit_position(f"{unique}-one", unique, 700)
+    topics.commit_position(f"{unique}-two", unique, 3000)
+    backups.run(unique, format="Records")
+    storage, folder = backups.storage, f"{names.TOPICS}{unique}/"
+    starts = [entry.base_offset for entry in backups.segments(unique)]
+    assert starts[0] == 0
+    assert len(starts) > 2
+    stems = [f"segment_partition_000_from_offset_{start:010d}" for start in starts]
+    assert {info.path.removeprefix(folder) for info in storage.list(folder)} == {
+        *(f"{stem}_{suffix}" for stem in stems for suffix in ("records", "index")),
+        "index_partition_000",
+        "consumer_offsets_partition_000",
+    }
+    index = read_partition_index(storage.read(f"{folder}index_partition_000"))
+    assert [str(segment) for segment in index] == stems
+    positions = read_consumer_offsets(storage.read(f"{folder}consumer_offsets_partition_000"))
+    assert positions == {f"{unique}-one": 700, f"{unique}-two": 3000}
+
+
+def test_positions_that_move_without_new_records_are_written_too(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique, 2)
+    for partition in range(2):
+        topics.produce(unique, numbers(10), partition=partition)
+    backups.run(unique, format="Records")
+    files = [f"{names.TOPICS}{unique}/consumer_offsets_partition_{partition:03d}" for partition in range(2)]
+    assert [read_consumer_offsets(backups.storage.read(file)) for file in files] == [{}, {}]
+    topics.commit_position(f"{unique}-group", unique, 4, partition=1)
+    backups.run(unique, format="Records")
+    assert [read_consumer_offsets(backups.storage.read(file)) for file in files] == [{}, {f"{unique}-group": 4}]
+
+
+def test_files_that_a_killed_run_left_old_are_made_by_the_next(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(10))
+    backups.run(unique, format="Records")
+    topics.produce(unique, numbers(10))
+    index = f"{names.TOPICS}{unique}/index_partition_000"
+    old = backups.storage.read(index)
+    backups.run(unique, format="Records")
+    with backups.archive.begin_run("killed-before-its-end"):
+        backups.storage.put(index, old)
+    assert backups.run(unique, format="Records").outcome == "Succeeded"
+    starts = [segment.start_offset for segment in read_partition_index(backups.storage.read(index))]
+    assert starts == [0, 10]
+
+
+# ---- kills, repeats, other writers
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_driver_killed_in_the_middle_goes_on_where_it_was(
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path, format_name: str
+) -> None:
+    many_partitions(topics, unique)
+    spec = backups.spec(unique, format=format_name, topics=only(unique))
+    request = RunRequest("KafkaBackup", "test", "test", "the-run", spec)
+    process = driver(backups, tmp_path / "one", request)
+    wait_for_receipts(process, tmp_path / "archive")
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
+    state = backups.state()
+    assert 0 < len(state.segments) < 24
+    before = objects(backups)
+    process = driver(backups, tmp_path / "two", request)
+    output = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, output
+    assert (told(tmp_path / "two").records, told(tmp_path / "two").epoch) == (24 * 4000, 2)
+    after = objects(backups)
+    assert {path: after[path] for path in before} == before, "what was there is as it was"
+    for partition in range(24):
+        assert [record[0] for record in archived(backups, unique, partition)] == list(range(4000))
+    assert_same(backups, topics, unique, 23)
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("where", ["backups", "s3_backups"])
+def test_objects_that_were_never_committed_stay_as_they_are_if_they_are_the_same(
+    where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
+) -> None:
+    backups: Backups = request.getfixturevalue(where)
+    topics.create(unique)
+    topics.produce(unique, numbers(3000))
+    assert backups.run(unique, format=format_name, topics=only(unique)).outcome == "Succeeded"
+    written = objects(backups)
+    storage = backups.storage
+    versions = {path: storage.version(path) for path in written}
+    forget_commits(backups)
+    result = backups.run(unique, format=format_name, topics=only(unique))
+    assert (result.outcome, result.records) == ("Succeeded", 3000), result.message
+    segments = {path for entry in backups.segments(unique) for path in entry.objects(unique)}
+    assert {path: storage.version(path) for path in segments} == {path: versions[path] for path in segments}
+    assert objects(backups) == written
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("where", ["backups", "s3_backups"])
+def test_objects_that_were_never_committed_are_replaced_if_they_are_others(
+    where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
+) -> None:
+    """As when the log was compacted between two attempts."""
+    backups: Backups = request.getfixturevalue(where)
+    topics.create(unique)
+    topics.produce(unique, numbers(3000))
+    backups.run(unique, format=format_name, topics=only(unique))
+    for path in objects(backups):
+        backups.storage.put(path, b"something else")
+    forget_commits(backups)
+    result = backups.run(unique, format=format_name, topics=only(unique))
+    assert (result.outcome, result.records) == ("Succeeded", 3000), result.message
+    assert_same(backups, topics, unique)
+    assert_whole(backups)
+
+
+@dataclass
+class KilledAtFirst:
+    """Every task's first attempt is killed when it has written its objects."""
+
+    runner: TaskRunner
+    marker: Path
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        killed = partial(spark_functions.killed_at_first, function, str(self.marker))
+        self.runner.run(work, killed, on_result, on_update, limits)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_task_killed_before_its_receipt_arrives_is_done_again_over_its_own_objects(
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path, format_name: str
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(5000, 1000))
+    topics.transaction(unique, numbers(100), commit=False)
+    backups.wrap = lambda runner: KilledAtFirst(runner, tmp_path / "killed")
+    result = backups.run(unique, format=format_name, topics=only(unique), segment={"maxBytes": "1Mi"})
+    assert (result.outcome, result.records) == ("Succeeded", 5000), result.message
+    assert (tmp_path / "killed").exists()
+    assert {entry.attempt for entry in backups.segments(unique)} == {1}
+    assert_same(backups, topics, unique)
+    assert_whole(backups)
+
+
+def forget_commits(backups: Backups) -> None:
+    """As if the run had been killed before its first receipt was committed."""
+    storage = backups.storage
+    storage.delete([info.path for prefix in (names.CATALOG, names.RUNS) for info in storage.list(prefix)])
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_recreated_topic_is_refused_before_anything_of_it_is_written(
+    backups: Backups, topics: Topics, unique: str, format_name: str
+) -> None:
+    old = topic_id(topics, topics.create(unique))
+    topics.produce(unique, numbers(100))
+    backups.run(unique, format=format_name, topics=only(unique))
+    before = objects(backups)
+    topics.delete(unique)
+    new = topic_id(topics, topics.create(unique))
+    topics.produce(unique, numbers(30))
+    result = backups.run(unique, format=format_name, topics=only(unique))
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "ArchiveMismatch")
+    for part in (f"Topic '{unique}' was deleted and created again", old, new, "another storage.uri"):
+        assert part in result.message
+    assert objects(backups) == before
+
+
+def topic_id(topics: Topics, name: str) -> str:
+    """As Kafka writes it; waits until the broker knows the topic."""
+    until = time.monotonic() + 30
+    with ControlPlane(connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})) as control:
+        while name not in (found := control.topic_ids([name])) and time.monotonic() < until:
+            time.sleep(0.1)
+    return found[name]
+
+
+def test_archive_of_another_format_is_refused(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(10))
+    backups.run(unique)
+    before = objects(backups)
+    result = backups.run(unique, format="Records")
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "ArchiveMismatch")
+    assert "is of format Kafka, not Records" in result.message
+    assert objects(backups) == before
+
+
+def lossy(topics: Topics, topic: str) -> None:
+    """A topic whose partition 1 has two tombstones, the first at offset 3."""
+    topics.create(topic, 2)
+    topics.produce(topic, numbers(10))
+    producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
+    for number in range(6):
+        producer.produce(topic, None if number in (3, 5) else b"value", key=b"%d" % number, partition=1)
+    assert producer.flush(30) == 0
+
+
+STRICT: dict[str, Any] = {"format": "Avro", "formatOptions": {"compatibility": "strict"}}
+
+
+def test_loss_of_records_is_refused_before_anything_is_written(backups: Backups, topics: Topics, unique: str) -> None:
+    lossy(topics, unique)
+    result = backups.run(unique, topics=only(unique), **STRICT)
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "FormatLoss")
+    assert f"null value in topic '{unique}' partition 1, 2 records from offset 3 on" in result.message
+    assert "formatOptions.allowLoss: true" in result.message
+    assert objects(backups) == {}
+    assert backups.state().topics == {}
+
+
+def test_loss_that_is_allowed_is_told_in_the_result_and_in_a_file(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    lossy(topics, unique)
+    options = {"compatibility": "strict", "allowLoss": True}
+    result = backups.run(unique, run_id="lossy", topics=only(unique), format="Avro", formatOptions=options)
+    assert (result.outcome, result.records) == ("Succeeded", 16), result.message
+    (warning,) = [warning for warning in result.warnings if "could not hold" in warning]
+    assert f"null value in topic '{unique}' partition 1, 2 records from offset 3 on" in warning
+    assert "runs/lossy/format-loss.json" in warning
+    told = json.loads(backups.storage.read("runs/lossy/format-loss.json"))
+    assert told["losses"] == [{"topic": unique, "partition": 1, "what": "null value", "records": 2, "firstOffset": 3}]
+    assert_whole(backups)
+
+
+def test_records_are_looked_through_once_in_a_run(backups: Backups, topics: Topics, unique: str) -> None:
+    """A driver that starts again finds what the first has found."""
+    lossy(topics, unique)
+    refused = backups.run(unique, run_id="twice", topics=only(unique), **STRICT)
+    assert refused.error_code == "FormatLoss"
+    phases: list[str] = []
+    again = backups.run(
+        unique,
+        run_id="twice",
+        topics=only(unique),
+        sinks=[CallbackSink(lambda progress: phases.append(progress.phase))],
+        **STRICT,
+    )
+    assert (again.error_code, again.message) == ("FormatLoss", refused.message)
+    assert "Checking" not in phases
+
+
+def test_strict_archive_of_records_that_fit_needs_no_permission(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100), key=lambda number: b"%d" % number)
+    result = backups.run(unique, topics=only(unique), **STRICT)
+    assert (result.outcome, result.records) == ("Succeeded", 100), result.message
+    assert_same(backups, topics, unique)
+    assert_whole(backups)
+
+
+def test_avro_archive_holds_the_topics_of_groups_and_schemas(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(10))
+    topics.commit_position(f"{unique}-group", unique, 7)  # makes __consumer_offsets
+    if "_schemas" not in topics.admin.list_topics(timeout=30).topics:
+        topics.create("_schemas")
+    topics.produce("_schemas", [b"schema"])
+    result = backups.run(unique, format="Avro")
+    assert result.outcome == "Succeeded", result.message
+    assert {topic.name for topic in backups.state().topics.values()} == {unique, "__consumer_offsets", "_schemas"}
+    keys = [
+        record[3] or b"" for partition in range(50) for record in archived(backups, "__consumer_offsets", partition)
+    ]
+    assert any(f"{unique}-group".encode() in key for key in keys)
+    assert_whole(backups)
