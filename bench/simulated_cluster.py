@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 API_VERSIONS, METADATA, LIST_OFFSETS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 18, 3, 2, 32, 35
-FIND_COORDINATOR, LIST_GROUPS, OFFSET_FETCH = 10, 16, 9
+FIND_COORDINATOR, LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH = 10, 16, 8, 9
 # Lowest and highest version that is answered, and the first one in the compact encoding.
 VERSIONS = {
     API_VERSIONS: (0, 3, 3),
@@ -32,6 +32,7 @@ VERSIONS = {
     DESCRIBE_LOG_DIRS: (1, 1, 2),
     FIND_COORDINATOR: (1, 2, 3),
     LIST_GROUPS: (0, 4, 3),
+    OFFSET_COMMIT: (6, 6, 8),
     OFFSET_FETCH: (5, 7, 6),
 }
 UNSUPPORTED_VERSION, UNKNOWN_TOPIC = 35, 3
@@ -195,6 +196,7 @@ class _Broker:
             DESCRIBE_LOG_DIRS: self._log_dirs,
             FIND_COORDINATOR: self._coordinator,
             LIST_GROUPS: self._list_groups,
+            OFFSET_COMMIT: self._offset_commit,
             OFFSET_FETCH: self._offset_fetch,
         }
         self._topic_metadata = cache(self._make_topic_metadata)
@@ -343,6 +345,23 @@ class _Broker:
         groups = self._facts.groups if self._node == 1 else []
         listed = out.array(out.string(group) + out.string("consumer") + state + out.tags for group in groups)
         return (struct.pack(">i", 0) if version >= 1 else b"") + struct.pack(">h", 0) + listed + out.tags
+
+    def _offset_commit(self, request: Request, out: Fields, version: int) -> bytes:
+        group = self._facts.groups.index(request.string() or "")
+        codes = self._facts.shape.group_codes
+        code = codes[group] if group < len(codes) else 0
+        request.skip(4)  # generation
+        request.string()
+        topics = []
+        for _ in range(request.count()):
+            name = request.string()
+            parts = []
+            for _ in range(request.count()):
+                parts.append(struct.pack(">ih", request.number("i"), code))
+                request.skip(12)  # offset and leader epoch
+                request.string()
+            topics.append(out.string(name) + out.array(parts))
+        return struct.pack(">i", 0) + out.array(topics)
 
     def _offset_fetch(self, request: Request, out: Fields, version: int) -> bytes:
         group = self._facts.groups.index(request.string() or "")

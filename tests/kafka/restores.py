@@ -2,7 +2,10 @@
 
 import os
 import pickle
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,3 +165,31 @@ def transactions(broker: KafkaBroker, topic: str, sizes: Sequence[int], *, parti
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
+
+
+def start_driver(request: Path) -> "subprocess.Popen[bytes]":
+    """The driver of a run as a process of its own, which leads its process group; its log lies beside the request."""
+    log = (request.parent / "driver.log").open("ab")
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "LOGKEEP_TERMINATION_LOG": str(request.parent / "end"),
+    }
+    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request), "--master", "local[2]"]
+    return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
+
+
+def wait_for_more(
+    kafka: KafkaBroker, topic: str, driver: "subprocess.Popen[bytes]", more: int = 3_000_000, partitions: str = "[01]"
+) -> bool:
+    """True when the topic's log has grown by `more` bytes, or the driver has ended."""
+
+    def size() -> int:
+        return sum(path.stat().st_size for path in kafka.data_dir.glob(f"{topic}-{partitions}/*.log"))
+
+    before = size()
+    for _ in range(9000):
+        if size() > before + more or driver.poll() is not None:
+            return True
+        time.sleep(0.02)
+    return False

@@ -40,8 +40,10 @@ from tests.kafka.restores import (
     committed,
     offset_map,
     restore_spec,
+    start_driver,
     topic_settings,
     transactions,
+    wait_for_more,
     without_offsets,
 )
 from tests.unit.archive.build import begin, write_segment
@@ -287,15 +289,15 @@ class TestStartedAgain:
         file = tmp_path / "request.json"
         file.write_text(request.to_json())
         for _ in range(3):
-            driver = _driver(file)
-            written = _wait_for_more(kafka, copy, driver)
+            driver = start_driver(file)
+            written = wait_for_more(kafka, copy, driver)
             os.killpg(driver.pid, signal.SIGKILL) if mode == "Fail" else driver.kill()
             driver.wait()
             assert written
             if mode == "Append":
                 produce(kafka.bootstrap, copy, [Record(b"foreign", b"", NOW, partition=at) for at in (0, 1)])
                 foreign += 1
-        driver = _driver(file)
+        driver = start_driver(file)
         assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
         for partition in (0, 1):
             expected = without_offsets(committed(kafka, source, partition))
@@ -335,33 +337,6 @@ class _Only:
     def run(self, work: Any, function: Any, on_result: Any, on_update: Any, limits: RunLimits = NO_LIMITS) -> None:
         runner = self._runner if getattr(function, "__name__", "") == self._name else ThreadRunner()
         runner.run(work, function, on_result, on_update, limits)
-
-
-def _driver(request: Path) -> "subprocess.Popen[bytes]":
-    log = (request.parent / "driver.log").open("ab")
-    environ = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "LOGKEEP_TERMINATION_LOG": str(request.parent / "end"),
-    }
-    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request), "--master", "local[2]"]
-    return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
-
-
-def _wait_for_more(
-    kafka: KafkaBroker, topic: str, driver: "subprocess.Popen[bytes]", more: int = 3_000_000, partitions: str = "[01]"
-) -> bool:
-    """True when the topic's log has grown by `more` bytes, or the driver has ended."""
-
-    def size() -> int:
-        return sum(path.stat().st_size for path in kafka.data_dir.glob(f"{topic}-{partitions}/*.log"))
-
-    before = size()
-    for _ in range(3000):
-        if size() > before + more or driver.poll() is not None:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 class TestDamagedArchive:
@@ -543,8 +518,8 @@ class TestMerged:
         spec = restore_spec(kafka, root, ifTopicExists=mode)
         file = tmp_path / "request.json"
         file.write_text(RunRequest("KafkaRestore", "test", "", "r1", spec).to_json())
-        driver = _driver(file)
-        _wait_for_more(kafka, copy, driver, 1_000_000, partitions="0")
+        driver = start_driver(file)
+        wait_for_more(kafka, copy, driver, 1_000_000, partitions="0")
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         landed = len(committed(kafka, copy))

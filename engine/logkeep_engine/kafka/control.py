@@ -50,7 +50,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.positions import Position, committed_positions
+from logkeep_engine.kafka.positions import Position, commit_positions, committed_positions
 
 T = TypeVar("T")
 
@@ -97,6 +97,9 @@ _UNREACHABLE = frozenset(
     }
 )
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_HAS_MEMBERS = frozenset(
+    {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
+)
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
 
@@ -138,6 +141,19 @@ class GroupOffsets:
 
     offsets: tuple[GroupOffset, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSet:
+    """A position that the coordinator has refused; `error` is the protocol's name of the reason."""
+
+    position: GroupOffset
+    error: str
+
+    @property
+    def has_members(self) -> bool:
+        """Somebody is a member of the group: who commits for it must be one."""
+        return self.error in _HAS_MEMBERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +484,41 @@ class ControlPlane:
             if left:
                 time.sleep(_RETRY_PAUSE)
         return found
+
+    def set_group_offsets(self, offsets: Iterable[GroupOffset]) -> list[NotSet]:
+        """Commit positions for their groups; returns those that were refused: above all those of groups with members.
+
+        What was committed before is replaced. Needs the ACL READ on the groups and the topics.
+        """
+        self._connect()
+        deadline = time.monotonic() + self._timeout
+        refused: list[NotSet] = []
+        left = list(offsets)
+        while left:
+            wanted: dict[str, list[Position]] = {}
+            for item in left:
+                position = Position(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
+                wanted.setdefault(item.group_id, []).append(position)
+            codes = _in_a_loop(commit_positions(self._connection, wanted))
+            again: list[GroupOffset] = []
+            for item in left:
+                code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
+                if code == KafkaError.NO_ERROR:
+                    continue
+                # A coordinator may hear of a new topic later than the others.
+                if code in _UNREACHABLE or code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    again.append(item)
+                else:
+                    refused.append(NotSet(item, KafkaError(code).name()))
+            left = again
+            if left and time.monotonic() > deadline:
+                first = left[0]
+                code = codes[first.group_id].get((first.topic, first.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
+                what = f"set the offsets of consumer group {first.group_id!r} (ACL READ on the group and its topics)"
+                raise self._error(KafkaException(KafkaError(code)), what)
+            if left:
+                time.sleep(_RETRY_PAUSE)
+        return refused
 
     # ---- asking
 

@@ -1,4 +1,4 @@
-"""Committed positions of consumer groups, on the engine's own connections.
+"""Committed positions of consumer groups, read and set on the engine's own connections.
 
 librdkafka looks each position of an answer up in the list of those before it: a group that reads 50,000 partitions
 takes it 5 s, one that reads 100,000 takes 25 s. Here it is a fraction of a second.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.kafka.brokers import BrokerPool, Limits, Trouble
@@ -19,6 +19,10 @@ from logkeep_engine.kafka.protocol import Call, Code, Reader
 
 _AT_ONCE = 50
 _KIND_GROUP = 0
+# A coordinator writes the positions of a request as one batch, which must fit the max.message.bytes of
+# __consumer_offsets (1 MiB by default).
+_COMMIT_BYTES = 256 << 10
+_POSITION_BYTES = 100  # what a written position takes besides the names in it and its metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,14 @@ class Positions:
     code: int
     throttle_ms: int = 0
     positions: tuple[Position, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The protocol's error code of each position of a request, by topic and partition."""
+
+    codes: dict[tuple[str, int], int]
+    throttle_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,51 @@ async def _ask(pool: BrokerPool, group: str) -> Positions:
         return await pool.send(coordinator.node, 0, fetch_positions(group))
     except Trouble:
         return Positions(Code.COORDINATOR_NOT_AVAILABLE)
+
+
+async def commit_positions(
+    connection: Connection, wanted: Mapping[str, Sequence[Position]]
+) -> dict[str, dict[tuple[str, int], int]]:
+    """Set positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
+
+    What cannot be reached is COORDINATOR_NOT_AVAILABLE; a group with members is UNKNOWN_MEMBER_ID. Setting a position
+    again to the same offset is harmless. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does.
+    """
+    found: dict[str, dict[tuple[str, int], int]] = {}
+    groups = list(wanted)
+    async with BrokerPool(connection, Limits()) as pool:
+        for at in range(0, len(groups), _AT_ONCE):
+            part = groups[at : at + _AT_ONCE]
+            answers = await asyncio.gather(*(_commit(pool, group, wanted[group]) for group in part))
+            found |= dict(zip(part, answers, strict=True))
+    return found
+
+
+async def _commit(pool: BrokerPool, group: str, positions: Sequence[Position]) -> dict[tuple[str, int], int]:
+    codes = {(item.topic, item.partition): int(Code.COORDINATOR_NOT_AVAILABLE) for item in positions}
+    try:
+        coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
+        if coordinator.code != Code.NONE:
+            return dict.fromkeys(codes, coordinator.code)
+        for part in _requests(group, positions):
+            codes |= (await pool.send(coordinator.node, 0, commit_request(group, part))).codes
+    except Trouble:
+        pass  # what was answered for is known, the rest has the code of what may be asked again
+    return codes
+
+
+def _requests(group: str, positions: Sequence[Position]) -> Iterator[list[Position]]:
+    part: list[Position] = []
+    size = 0
+    for item in positions:
+        needs = _POSITION_BYTES + len(group) + len(item.topic) + len(item.metadata.encode())
+        if part and size + needs > _COMMIT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += needs
+    if part:
+        yield part
 
 
 def find_coordinator(group: str) -> Call[_Coordinator]:
@@ -99,6 +156,31 @@ def fetch_positions(group: str) -> Call[Positions]:
 
     every_topic = struct.pack(">i", -1)
     return Call(9, 5, (_string(group) + every_topic,), answer)
+
+
+def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
+    """Set positions of `group`, as nobody's member: the coordinator refuses if it has members."""
+    topics: dict[str, list[Position]] = {}
+    for item in positions:
+        topics.setdefault(item.topic, []).append(item)
+    no_generation, no_member = struct.pack(">i", -1), _string("")
+    body = [_string(group), no_generation, no_member, struct.pack(">i", len(topics))]
+    for topic, items in topics.items():
+        body += [_string(topic), struct.pack(">i", len(items))]
+        for item in items:
+            body += [struct.pack(">iqi", item.partition, item.offset, item.leader_epoch), _string(item.metadata)]
+
+    def answer(read: Reader) -> Commit:
+        throttle = read.int32()
+        codes: dict[tuple[str, int], int] = {}
+        for _ in range(read.int32()):
+            topic = read.string()
+            for _ in range(read.int32()):
+                partition = read.int32()
+                codes[topic, partition] = read.int16()
+        return Commit(codes, throttle)
+
+    return Call(8, 6, (b"".join(body),), answer)
 
 
 def _string(text: str) -> bytes:

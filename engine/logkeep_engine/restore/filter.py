@@ -132,7 +132,7 @@ def rebuilt(
             count=len(part),
             size=len(built),
             data=(built,) if index + len(part) > done else None,
-            source=tuple(source_runs(part)),
+            source=tuple(source_runs([record.offset for record in part])),
             append_times=len(part) if header.is_log_append_time else 0,
         )
         index += len(part)
@@ -163,13 +163,17 @@ def _pieces(
     yield from _pieces(records[half:], header, index + half, producer_id, max_bytes)
 
 
-def source_runs(records: Sequence[Record]) -> Iterator[tuple[int, int]]:
-    """Runs (first offset, count) of consecutive offsets."""
-    first, count = records[0].offset, 0
-    for record in records:
-        if record.offset != first + count:
+def source_runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs (first offset, count) of consecutive offsets; there is at least one, and they rise."""
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] - first == count - 1:
+        yield first, count
+        return
+    count = 0
+    for offset in offsets:
+        if offset != first + count:
             yield first, count
-            first, count = record.offset, 0
+            first, count = offset, 0
         count += 1
     yield first, count
 

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import IO, Any, Self
 
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
@@ -156,6 +157,14 @@ def _header(summary: PartitionSummary) -> bytes:
     return (json.dumps(body, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"rows":[').encode()
 
 
+class Place(Enum):
+    """What is at a source offset."""
+
+    RECORD = "record"
+    GAP = "gap"  # no restored record; the next one stands for it
+    END = "end"  # nor any behind it
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
     """A finished map. `sources`, `targets` and `counts` are columns of equal length, rising in both offsets."""
@@ -171,12 +180,16 @@ class OffsetMap:
 
         That is what a consumer group's position means: the next record to read.
         """
+        return self.find(source_offset)[0]
+
+    def find(self, source_offset: int) -> tuple[int, Place]:
+        """As `translate`, and what is at `source_offset`."""
         at = bisect_right(self.sources, source_offset) - 1
         if at >= 0 and source_offset < self.sources[at] + self.counts[at]:
-            return self.targets[at] + source_offset - self.sources[at]
+            return self.targets[at] + source_offset - self.sources[at], Place.RECORD
         if at + 1 < len(self.sources):
-            return self.targets[at + 1]
-        return self.summary.target_end
+            return self.targets[at + 1], Place.GAP
+        return self.summary.target_end, Place.END
 
     @property
     def rows(self) -> list[tuple[int, int, int]]:
@@ -188,16 +201,20 @@ def read_summary(head: bytes, name: str) -> PartitionSummary:
     line, found, _ = head.partition(b"\n")
     if not found:
         raise ArchiveDamaged(f"{name}: not an offset map", hint="The object was altered; it cannot be used.")
-    return _summary(line + b"]}", name)[0]
+    return _summary(line + b"]}", name)
 
 
 def read_offset_map(data: bytes, name: str) -> OffsetMap:
     """The whole object `name`. Raises ArchiveMismatch (newer format) or ArchiveDamaged."""
-    summary, rows = _summary(data, name)
+    line, _, rows = data.partition(b"\n")
+    summary = _summary(line + b"]}", name)
     columns = [array("q"), array("q"), array("q")]
-    for row in rows:
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)
+    try:
+        for row in _rows(rows):
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+    except (ValueError, TypeError) as error:
+        raise _damaged(name, error) from error
     if sum(columns[2]) > summary.records:
         raise ArchiveDamaged(
             f"{name}: rows of {sum(columns[2])} records, the header says {summary.records}",
@@ -206,7 +223,23 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
     return OffsetMap(summary, *columns)
 
 
-def _summary(data: bytes, name: str) -> tuple[PartitionSummary, list[list[int]]]:
+def _rows(text: bytes) -> Iterator[Sequence[int]]:
+    """Rows are lines: so many are parsed at once that they take no more memory than the text. Raises ValueError."""
+    if not text.endswith(b"]}\n"):
+        raise ValueError("the end is missing")
+    at, end = 0, len(text) - 3
+    while at < end:
+        cut = text.find(b"\n", min(at + _BLOCK, end) - 1) + 1 or end
+        cut = min(cut, end)
+        yield from json.loads(b"[" + text[at:cut].rstrip(b",\n") + b"]")
+        at = cut
+
+
+def _damaged(name: str, error: Exception) -> ArchiveDamaged:
+    return ArchiveDamaged(f"{name}: not an offset map: {error!r}", hint="The object was altered; it cannot be used.")
+
+
+def _summary(data: bytes, name: str) -> PartitionSummary:
     try:
         body: dict[str, Any] = json.loads(data)
         if body["format"] != FORMAT:
@@ -215,7 +248,7 @@ def _summary(data: bytes, name: str) -> tuple[PartitionSummary, list[list[int]]]
                 hint="Use the version of Logkeep that wrote it, or a newer one.",
             )
         source, target = body["source"], body["target"]
-        summary = PartitionSummary(
+        return PartitionSummary(
             source_topic=source["topic"],
             source_topic_id=source["topicId"],
             source_partition=source["partition"],
@@ -227,8 +260,5 @@ def _summary(data: bytes, name: str) -> tuple[PartitionSummary, list[list[int]]]
             target_end=target["end"],
             append_time_records=body["appendTimeRecords"],
         )
-        return summary, body["rows"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ArchiveDamaged(
-            f"{name}: not an offset map: {error!r}", hint="The object was altered; it cannot be used."
-        ) from error
+        raise _damaged(name, error) from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import Rename, RestoreTopics
+from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches, Rename, RestoreTopics
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
@@ -24,7 +24,9 @@ from logkeep_engine.errors import (
     TargetUnsuitable,
     TopicExists,
 )
+from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
 from logkeep_engine.restore.salvage import Lost, Survey
 
 FORMAT = 2
@@ -166,7 +168,10 @@ class TopicFacts:
 
 
 def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
-    """The facts of a topic from all of its segments; zeros and -1 if it has none."""
+    """The facts of a topic from all of its segments; zeros and -1 if it has none.
+
+    Of segments that hold records `max_batch_bytes` is what the largest record may take as a batch.
+    """
     found = [segment for segment in segments if segment.batches]
     return TopicFacts(
         records=sum(segment.records for segment in found),
@@ -228,9 +233,8 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     limit = int(configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
     if facts.max_batch_bytes > limit:
         raise TargetUnsuitable(
-            f"topic {name} takes batches of at most max.message.bytes={limit}, the largest archived batch of "
-            f"{choice.source.name} has "
-            f"{facts.max_batch_bytes} bytes",
+            f"topic {name} takes batches of at most max.message.bytes={limit}, the largest archived batch (or record) "
+            f"of {choice.source.name} has {facts.max_batch_bytes} bytes",
             hint=f"Set max.message.bytes of {name} to {facts.max_batch_bytes} or more.",
         )
     _check_timestamp_bounds(choice, existing, facts, now_ms)
@@ -298,6 +302,33 @@ def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tupl
     return own, sorted(set(working) - set(own))
 
 
+def batching_of(segments: FormatName, wanted: RecordBatches) -> Batching | None:
+    """How the records of an archive become batches; None if it holds batches. Raises SpecError for what has no meaning
+    then.
+    """
+    if segments is not FormatName.KAFKA:
+        return Batching(
+            max_records=MAX_RECORDS if wanted.max_records is None else wanted.max_records,
+            max_bytes=MAX_BYTES,
+            codec=CODEC if wanted.compression is None else _CODECS[wanted.compression],
+        )
+    if wanted != RecordBatches():
+        raise SpecError(
+            "spec.recordBatches: the archive has Kafka's own batches, which are restored as they are",
+            hint="Leave the field out: it is for archives of format Records or Avro.",
+        )
+    return None
+
+
+_CODECS = {
+    BatchCompression.NONE: Codec.NONE,
+    BatchCompression.GZIP: Codec.GZIP,
+    BatchCompression.SNAPPY: Codec.SNAPPY,
+    BatchCompression.LZ4: Codec.LZ4,
+    BatchCompression.ZSTD: Codec.ZSTD,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """The archived partition of this number goes to the target partition of the same number.
@@ -314,7 +345,7 @@ class PartitionPlan:
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
     """`max_batch_bytes` is what the target takes; batches built anew are cut to it. `replication_factor` is 0 for an
-    existing topic.
+    existing topic, -1: the cluster's default.
     """
 
     source: str
@@ -343,7 +374,8 @@ class RestorePlan:
 
     `loss` are source offsets that will not be restored, `warnings` what was found while planning. `merge`: batches are
     merged (`merge.BatchStream`); a run that was begun by a version that did not is finished without, since the bounds
-    of the batches it has sent must stay what they were.
+    of the batches it has sent must stay what they were. `batching`: the archive holds records, and batches are made of
+    them like this.
     """
 
     run_id: str
@@ -356,9 +388,10 @@ class RestorePlan:
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
     merge: bool = True
+    batching: Batching | None = None
 
     def to_json(self) -> bytes:
-        body = {
+        body: dict[str, Any] = {
             "format": FORMAT if self.merge else UNMERGED,
             "runId": self.run_id,
             "specDigest": self.spec_digest,
@@ -383,6 +416,8 @@ class RestorePlan:
                 for topic in self.topics
             ],
         }
+        if self.batching is not None:  # versions that do not know it do not open such an archive
+            body["recordBatches"] = _batching_to_json(self.batching)
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -419,6 +454,7 @@ class RestorePlan:
                 loss=tuple(LossFact(*row) for row in body["loss"]),
                 warnings=tuple(body["warnings"]),
                 merge=body["format"] != UNMERGED,
+                batching=_batching_from_json(body.get("recordBatches")),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(
@@ -440,6 +476,20 @@ class RestorePlan:
             for topic in self.topics
         )
         return replace(self, topics=topics)
+
+
+def _batching_to_json(batching: Batching) -> dict[str, Any]:
+    return {
+        "maxRecords": batching.max_records,
+        "maxBytes": batching.max_bytes,
+        "compression": batching.codec.name.lower(),
+    }
+
+
+def _batching_from_json(body: dict[str, Any] | None) -> Batching | None:
+    if body is None:
+        return None
+    return Batching(body["maxRecords"], body["maxBytes"], Codec[body["compression"].upper()])
 
 
 def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:
@@ -497,6 +547,7 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
     return [tuple(group) for _, group in sorted(tasks, key=lambda task: -task[0])]
 
 
+BROKER_DEFAULT = -1
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
 
@@ -528,7 +579,7 @@ def plan_topic(
         target=choice.target,
         created=existing is None,
         partition_count=choice.source.partitions,
-        replication_factor=0 if existing is not None else max(1, min(choice.source.replication_factor, brokers)),
+        replication_factor=0 if existing is not None else _replicas(choice.source.replication_factor, brokers),
         max_batch_bytes=limit,
         partitions=tuple(
             PartitionPlan(
@@ -537,3 +588,8 @@ def plan_topic(
             for partition in range(choice.source.partitions)
         ),
     )
+
+
+def _replicas(archived: int, brokers: int) -> int:
+    """Of a new topic. An imported archive does not know (-1): the cluster's default is taken."""
+    return min(archived, brokers) if archived > 0 else BROKER_DEFAULT

@@ -2,13 +2,15 @@
 
     result = run_restore(request, spec, session.runner, reporter, os.environ)
 
-Plan → check the archive → store the plan → create topics → the partitions, in tasks → count → the source's
-configuration → result. Below `runs/<run id>/` lie, in this order, what a driver that starts again needs to go on:
+Plan → check the archive → store the plan → create topics → the partitions, in tasks → count → positions of consumer
+groups → the source's configuration → result. Below `runs/<run id>/` lie, in this order, what a driver that starts again
+needs to go on:
 
-    restore-plan.json    sources, targets, producer ids, start offsets, what is left out; made once
-    offset-maps/...      a partition is done when its map is there
-    counted.json         the target held what was sent; from here on the topics get their own configuration
-    result.json          the end: a run that has succeeded is not done again
+    restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
+    offset-maps/...       a partition is done when its map is there
+    counted.json          the target held what was sent; from here on the topics get their own configuration
+    consumer-groups.json  what became of the positions of consumer groups
+    result.json           the end: a run that has succeeded is not done again
 
 Nothing else in the archive is written. A crash at any point leaves topics with the working configuration, which deletes
 nothing.
@@ -29,12 +31,13 @@ from typing import TypeVar
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
 from logkeep_engine.archive.segments import Fault
 from logkeep_engine.archive.verify import verify_segment
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RecordBatches
 from logkeep_engine.errors import (
     ArchiveDamaged,
     LogkeepError,
@@ -52,8 +55,14 @@ from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
-from logkeep_engine.restore import snapshot
-from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
+from logkeep_engine.restore import groups, snapshot
+from logkeep_engine.restore.offset_map import (
+    HEADER_MAX_BYTES,
+    OffsetMap,
+    PartitionSummary,
+    read_offset_map,
+    read_summary,
+)
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
     NO_TASK,
@@ -62,6 +71,7 @@ from logkeep_engine.restore.plan import (
     PartitionSurvey,
     RestorePlan,
     TopicPlan,
+    batching_of,
     check_append,
     final_configs,
     pack,
@@ -72,7 +82,8 @@ from logkeep_engine.restore.plan import (
     topic_facts,
     working_configs,
 )
-from logkeep_engine.restore.salvage import Lost, Survey, survey
+from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.salvage import Lost, Survey, survey, survey_records
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
@@ -85,6 +96,7 @@ R = TypeVar("R")
 PLAN = "restore-plan.json"
 DAMAGE = "damage.json"
 COUNTED = "counted.json"
+GROUPS = "consumer-groups.json"
 RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
 
@@ -262,6 +274,8 @@ class _Restore:
         if not counted:
             self._count(plan, summaries)
         warnings = [*plan.warnings, *_append_time_warnings(summaries.values())]
+        moved = self._restore_groups(plan, state)
+        warnings += groups.warnings(moved, f"{self._storage.uri}/{self._file(GROUPS)}")
         warnings += self._finish_topics(plan, state)
         return replace(
             result,
@@ -274,6 +288,7 @@ class _Restore:
             segments=sum(
                 len(_segments(state, topic, part.partition)) for topic in plan.topics for part in topic.partitions
             ),
+            groups=sum(item.outcome is groups.Outcome.SET for item in moved),
             loss_total=len(plan.loss),
             loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
             loss=plan.loss[:MAX_LIST],
@@ -305,6 +320,7 @@ class _Restore:
             raise SpecError(f"run {self._run_id} was begun with another spec", hint=hint)
 
     def _make_plan(self, cluster_id: str) -> tuple[RestorePlan, ArchiveState]:
+        batching = batching_of(self._archive.info.segments, self._spec.record_batches)
         seen = snapshot.choose(self._archive)
         state = seen.state
         selection = select_topics(state, self._spec.topics)
@@ -317,6 +333,10 @@ class _Restore:
             if choice.target in existing:
                 facts = topic_facts(_topic_segments(state, choice.source))
                 warnings += check_append(choice, existing[choice.target], facts, now_ms)
+        wanted = self._spec.consumer_groups
+        if wanted.restore is GroupRestore.TRANSLATE:
+            # Groups that may not even be looked at stop the restore now, not when all records are there.
+            self._control.group_offsets(entry.group_id for entry in groups.select(state.groups, wanted))
         findings = self._check_archive(state, selection.choices)
         plan = self._store_plan(
             RestorePlan(
@@ -329,6 +349,7 @@ class _Restore:
                 surveys=findings.surveys,
                 loss=findings.loss,
                 warnings=(*warnings, *findings.warnings),
+                batching=batching,
             )
         )
         return plan, state
@@ -432,7 +453,7 @@ class _Restore:
     def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
         """One listing a topic tells what is not there or has another size."""
         sizes: dict[str, int] = {}
-        for folder in sorted({f"{names.TOPICS}{topic}/{entry.topic_id}/" for topic, entry in used}):
+        for folder in sorted({_folder(topic, entry) for topic, entry in used}):
             sizes.update((info.path, info.size) for info in self._storage.list(folder))
         faults = []
         for topic, entry in used:
@@ -457,21 +478,25 @@ class _Restore:
     def _survey(
         self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], faults: Sequence[Fault]
     ) -> tuple[PartitionSurvey, ...]:
-        faulty: dict[tuple[str, int], list[str]] = {}
+        faulty: dict[tuple[str, int], list[Fault]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
-            faulty.setdefault((fault.topic, fault.partition), []).append(path)
+            faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
         work, keys = [], []
+        surveys: list[PartitionSurvey] = []
         for topic, partition in partitions:
             segments: Sequence[SegmentEntry] = state.segments.get((topic.topic_id, partition), ())
             undecided = snapshot.may_end_inside_a_transaction(state, segments)
-            objects = tuple(faulty.get((topic.name, partition), ()))
-            if undecided or objects:
+            found = faulty.get((topic.name, partition), [])
+            if found and segments[0].layout is not Layout.KAFKA:
+                surveys.append(PartitionSurvey(topic.topic_id, partition, survey_records(topic.name, segments, found)))
+            elif undecided or found:
+                objects = tuple(fault.object for fault in found)
                 work.append(SurveyTask(self._storage, topic.name, tuple(segments), objects, undecided))
                 keys.append((topic.topic_id, partition))
-        found: dict[int, Survey] = {}
-        self._run_tasks(work, survey_partition, found.__setitem__)
-        return tuple(PartitionSurvey(*keys[index], found[index]) for index in sorted(found))
+        done: dict[int, Survey] = {}
+        self._run_tasks(work, survey_partition, done.__setitem__)
+        return (*surveys, *(PartitionSurvey(*keys[index], done[index]) for index in sorted(done)))
 
     def _note_damage(self, faults: Sequence[Fault]) -> None:
         body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
@@ -592,6 +617,7 @@ class _Restore:
                         segments=tuple(segments),
                         survey=surveys.get((topic.topic_id, part.partition)),
                         map_path=self._map_path(topic.target, part.partition),
+                        batching=_batching(plan, topic, state),
                     )
                 )
         self._reporter.planned(parts, topics=len(plan.topics), idle=idle)
@@ -605,8 +631,8 @@ class _Restore:
 
         if tasks:
             numbers = {(task.target, task.partition): task.number for task in tasks}
-            groups = pack([task.bytes for task in tasks], self._spec.spark.executor.slots)
-            self._run_tasks([tuple(tasks[at] for at in group) for group in groups], restore_partitions, on_result)
+            packed = pack([task.bytes for task in tasks], self._spec.spark.executor.slots)
+            self._run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
         return done
 
     def _map_path(self, topic: str, partition: int) -> str:
@@ -627,6 +653,26 @@ class _Restore:
         if work:
             limits = RunLimits(self._spec.limits.bytes_per_second_int)
             self._runner_factory().run(work, function, on_result, self._reporter.update, limits)
+
+    # ---- the groups
+
+    def _restore_groups(self, plan: RestorePlan, state: ArchiveState) -> list[groups.Moved]:
+        wanted = self._spec.consumer_groups
+        if wanted.restore is GroupRestore.NONE:
+            return []
+
+        def read_map(topic: str, partition: int) -> OffsetMap:
+            path = self._map_path(topic, partition)
+            return read_offset_map(self._storage.read(path), f"{self._storage.uri}/{path}")
+
+        def archived_end(topic_id: str, partition: int) -> int:
+            settled = state.settled(topic_id, partition)
+            return settled[-1][1] if settled else 0
+
+        moves = groups.translate(groups.select(state.groups, wanted), plan.topics, read_map, archived_end)
+        moved = groups.commit(moves, self._control)
+        self._storage.put(self._file(GROUPS), b"".join(groups.report(moved)))
+        return moved
 
     # ---- the end
 
@@ -658,12 +704,17 @@ class _Restore:
 def spec_digest(spec: KafkaRestoreSpec) -> str:
     """Changes with everything that decides what is restored to where; not with Spark's settings or how to log in."""
     storage = spec.source.storage
-    decides = {
+    decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
         "topics": spec.topics.model_dump(mode="json", by_alias=True),
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,
     }
+    # Only where they say something: the digest of a run begun by a version that does not know them stays what it was.
+    if spec.record_batches != RecordBatches():
+        decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
+    if spec.consumer_groups.restore is not GroupRestore.NONE:
+        decides["consumerGroups"] = spec.consumer_groups.model_dump(mode="json", by_alias=True)
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
@@ -704,6 +755,25 @@ def _working(topic: TopicPlan, state: ArchiveState) -> dict[str, str]:
     return working_configs(topic_facts(_topic_segments(state, state.topics[topic.topic_id])))
 
 
+def _folder(topic: str, entry: SegmentEntry) -> str:
+    """Where the objects of the topic lie."""
+    match entry.layout:
+        case Layout.KAFKA:
+            return f"{names.TOPICS}{topic}/{entry.topic_id}/"
+        case Layout.RECORDS_AT_ROOT:
+            return f"{topic}/"
+        case Layout.RECORDS | Layout.AVRO:
+            return f"{names.TOPICS}{topic}/"
+
+
+def _batching(plan: RestorePlan, topic: TopicPlan, state: ArchiveState) -> Batching | None:
+    """Batches are not larger than the source's own producers could make them."""
+    if plan.batching is None:
+        return None
+    own = int(state.topics[topic.topic_id].configs.get("max.message.bytes", plan.batching.max_bytes))
+    return replace(plan.batching, max_bytes=min(own, plan.batching.max_bytes))
+
+
 def _holes(state: ArchiveState, topic: TopicEntry, partition: int) -> list[Lost]:
     settled = state.settled(topic.topic_id, partition)
     return [Lost(end, start, "not archived: a backup run did not finish") for (_, end), (start, _) in pairwise(settled)]
@@ -720,6 +790,17 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
                 f"topic {topic.name}: {sum(gap.end - gap.start for gap in gaps)} offsets were lost before they "
                 "could be archived, first "
                 f"partition {first.partition} offsets {first.start} to {first.end - 1}: {first.reason}"
+            )
+        removed = [
+            (partition, *offsets)
+            for partition in range(topic.partitions)
+            for offsets in state.removed_between(topic.topic_id, partition)
+        ]
+        if removed:
+            partition, start, end = removed[0]
+            warnings.append(
+                f"topic {topic.name}: {sum(end - start for _, start, end in removed)} offsets between others were "
+                f"removed by retention, first partition {partition} offsets {start} to {end - 1}"
             )
     if faults:
         word = "fault" if len(faults) == 1 else "faults"

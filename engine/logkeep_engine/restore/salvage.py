@@ -39,7 +39,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is left out of one archived partition. `damaged` are base offsets of segments to be read with `salvage`.
+    """What is left out of one archived partition. `damaged` are base offsets of segments to be read with `salvage`, or,
+    if they hold records, not to be read at all.
 
     `aborted` replaces the transaction indexes; None: they can be read.
     """
@@ -63,6 +64,22 @@ def salvage(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[Whole
         for at, header in headers:
             yield Whole(run[at : at + header.size], header)
     yield from lost
+
+
+def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequence[Fault]) -> Survey:
+    """As `survey`, of a partition whose segments hold records, from the `faults` of its objects alone. Pure.
+
+    A damaged segment is left out as a whole: nothing but the SHA-256 of all of it protects a record in these formats,
+    so of an altered object nobody knows which records are as they were. An index that is damaged costs nothing.
+    """
+    what = {fault.object: fault.what for fault in reversed(faults)}
+    lost: dict[int, Lost] = {}
+    for item in segments:
+        path = f"{item.stem(topic)}{item.log_suffix}"
+        if path in what:
+            reason = f"{what[path]}; nothing tells which records of the object are whole"
+            lost[item.base_offset] = Lost(item.base_offset, item.next_offset, reason)
+    return Survey(tuple(lost), tuple(lost.values()))
 
 
 def survey(

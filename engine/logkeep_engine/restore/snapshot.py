@@ -1,9 +1,9 @@
 """Which state of the archive a restore sees: the one at the end of the last backup that succeeded.
 
 At that commit every partition is archived up to a last stable offset, so all transactions are decided, and the consumer
-groups fit. What a later run has added so far, out of order and perhaps in the middle of a transaction, is not looked
-at. If no backup has succeeded (the cluster was lost during the first one), the newest commit is used and `survey` finds
-the transactions whose outcome is unknown.
+groups fit. What retention removed right after it is left out. What a later run has added so far, out of order and
+perhaps in the middle of a transaction, is not looked at. If no backup has succeeded (the cluster was lost during the
+first one), the newest commit is used and `survey` finds the transactions whose outcome is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def choose(archive: Archive) -> Snapshot:
         return Snapshot(
             newest, ("no backup of this archive has succeeded yet: what has been archived so far is restored",)
         )
-    commit = _last_success(archive, newest.commit)
+    commit = _with_removals(archive, _last_success(archive, newest.commit), newest.commit)
     if commit == newest.commit:
         return Snapshot(newest, ())
     state = load_at(archive, commit)
@@ -63,6 +63,13 @@ def _last_success(archive: Archive, commit: int) -> int:
         f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
         hint="Restore the catalog from a copy of the archive.",
     )
+
+
+def _with_removals(archive: Archive, commit: int, newest: int) -> int:
+    """Retention removes segments right after the end of a run, so the state that is left by it is as complete."""
+    while commit < newest and archive.read_commit(commit + 1).is_removal:
+        commit += 1
+    return commit
 
 
 def load_at(archive: Archive, commit: int) -> ArchiveState:

@@ -1,10 +1,10 @@
 """One task of a restore: archived partitions into target partitions, each in order, every committed record once.
 
 The way of a batch: storage → CRC checked → `filter` and `merge` (left out, addressed anew, or built anew) → produce
-requests, five under way a partition. For every partition the task looks first at what its producer id has in the target
-already and goes on from there, so it does not matter whether this is the first attempt, a retry, or the first task of a
-driver that was started again; and while another attempt still writes, the broker compares sequences, so that no batch
-gets in twice.
+requests, five under way a partition. Archived records become batches first (`records`). For every partition the task
+looks first at what its producer id has in the target already and goes on from there, so it does not matter whether this
+is the first attempt, a retry, or the first task of a driver that was started again; and while another attempt still
+writes, the broker compares sequences, so that no batch gets in twice.
 
 Several partitions are on their way at once, over the same few connections, one event loop and one pool of threads.
 """
@@ -20,6 +20,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from logkeep_engine.archive.model import SegmentEntry
+from logkeep_engine.archive.record_segments import read_records
 from logkeep_engine.archive.segments import read_segment, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -38,7 +39,8 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.filter import SEQUENCE_SPACE, AbortedRanges, Action, Landed, LandedReader, Outgoing, decide
 from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
-from logkeep_engine.restore.salvage import Survey, Whole, salvage
+from logkeep_engine.restore.records import Batching, RecordStream
+from logkeep_engine.restore.salvage import Lost, Survey, Whole, salvage
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
@@ -52,6 +54,9 @@ _THREADS = 8
 _MEMORY = 128 << 20
 _MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * _AHEAD_BYTES
 _MEMORY_LEAST = 1 << 20
+# Records as objects: small ones take several times their bytes.
+_COPIES_OF_RECORDS = 8
+_MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ class RestoreTask:
     """What is to be done for one partition; pickles without secrets. `number` is the part's number for the reporter.
 
     `start` is the target's end offset before the run; `fresh`: this driver made the plan, so nothing can be there
-    before attempt 0. `merge`: small batches go together, see `BatchStream`.
+    before attempt 0. `merge`: small batches go together, see `BatchStream`. `batching`: the archive holds records,
+    which become batches like this.
     """
 
     number: int
@@ -78,6 +84,7 @@ class RestoreTask:
     segments: tuple[SegmentEntry, ...]
     survey: Survey | None
     map_path: str
+    batching: Batching | None = None
 
     @property
     def where(self) -> str:
@@ -90,6 +97,8 @@ class RestoreTask:
 
     @property
     def memory(self) -> int:
+        if self.batching is not None:
+            return max(_MEMORY_LEAST, min(_COPIES_OF_RECORDS * self.bytes, _MEMORY_OF_RECORDS))
         return max(_MEMORY_LEAST, min(2 * self.bytes, _MEMORY_EACH))
 
 
@@ -337,6 +346,9 @@ class _Attempt:
 
 def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
     """What is sent for the partition, in order; of the first `done` records only source offsets and sizes."""
+    if task.batching is not None:
+        yield from _stream_of_records(task, task.batching, done)
+        return
     aborted = AbortedRanges(_aborted(task))
     stream = BatchStream(producer_id=task.producer_id, max_bytes=task.max_batch_bytes, done=done, merge=task.merge)
     for segment in task.segments:
@@ -359,6 +371,24 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
         ) from error
 
 
+def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Generator[Outgoing, None, None]:
+    stream = RecordStream(
+        batching,
+        source=f"the archived topic {task.source!r} partition {task.partition}",
+        target=task.where,
+        producer_id=task.producer_id,
+        limit=task.max_batch_bytes,
+        done=done,
+    )
+    damaged = frozenset(task.survey.damaged if task.survey is not None else ())
+    for segment in task.segments:
+        if segment.base_offset in damaged:
+            continue
+        for records in read_records(task.storage, task.source, segment):
+            yield from stream.add(records)
+    yield from stream.finish()
+
+
 def _aborted(task: RestoreTask) -> Sequence[AbortedTxn]:
     if task.survey is not None and task.survey.aborted is not None:
         return task.survey.aborted
@@ -375,17 +405,25 @@ def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryv
 
 
 def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Iterator[tuple[memoryview, BatchHeader]]:
-    known = {(item.start, item.end) for item in survey.lost}
+    known = _known(survey)
     for item in salvage(task.storage, task.source, segment):
         if isinstance(item, Whole):
             yield memoryview(bytes(item.batch)), item.header
         elif (item.start, item.end) not in known:
-            raise ArchiveDamaged(
-                f"{_log_path(task, segment)}: offsets {item.start} to {item.end - 1} could be read when the restore "
-                "was planned: "
-                f"{item.reason}",
-                hint="The archive was damaged further meanwhile: begin a new restore.",
-            )
+            raise _damaged_further(task, segment, item)
+
+
+def _known(survey: Survey) -> set[tuple[int, int]]:
+    return {(item.start, item.end) for item in survey.lost}
+
+
+def _damaged_further(task: RestoreTask, segment: SegmentEntry, item: Lost) -> ArchiveDamaged:
+    return ArchiveDamaged(
+        f"{_log_path(task, segment)}: offsets {item.start} to {item.end - 1} could be read when the restore "
+        "was planned: "
+        f"{item.reason}",
+        hint="The archive was damaged further meanwhile: begin a new restore.",
+    )
 
 
 def _log_path(task: RestoreTask, segment: SegmentEntry) -> str:

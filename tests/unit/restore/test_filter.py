@@ -129,8 +129,9 @@ class TestOutgoing:
         assert one.base_sequence == 2
 
     def test_source_runs(self) -> None:
-        records = [Record(at, 0, None, None) for at in (3, 4, 5, 9, 11, 12)]
-        assert list(source_runs(records)) == [(3, 3), (9, 1), (11, 2)]
+        assert list(source_runs([3, 4, 5, 9, 11, 12])) == [(3, 3), (9, 1), (11, 2)]
+        assert list(source_runs([7, 8, 9])) == [(7, 3)]
+        assert list(source_runs([7])) == [(7, 1)]
 
 
 class TestLanded:

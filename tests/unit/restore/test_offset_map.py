@@ -12,6 +12,7 @@ from logkeep_engine.restore.offset_map import (
     OffsetMap,
     OffsetMapBuilder,
     PartitionSummary,
+    Place,
     read_offset_map,
     read_summary,
 )
@@ -64,6 +65,19 @@ def test_translate_gives_the_next_record_to_read() -> None:
     assert {offset: found.translate(offset) for offset in positions} == positions
 
 
+def test_find_tells_whether_there_is_a_record() -> None:
+    found = made([(10, 5), (20, 5)], [(0, 10)], end=10)
+    places = {0: Place.GAP, 10: Place.RECORD, 14: Place.RECORD, 15: Place.GAP, 24: Place.RECORD, 25: Place.END}
+    assert {offset: found.find(offset)[1] for offset in places} == places
+    assert made([], [], end=7).find(3) == (7, Place.END)
+
+
+def test_a_map_of_many_rows_is_read_whole() -> None:
+    sources = [(at, 1) for at in range(0, 400_000, 2)]
+    found = made(sources, [(1_000_000, 200_000)])
+    assert found.rows == [(at, 1_000_000 + at // 2, 1) for at in range(0, 400_000, 2)]
+
+
 runs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20)
 
 
@@ -111,7 +125,8 @@ def test_other_formats_and_damage_are_refused() -> None:
         data = b"".join(builder.blocks(summary(1)))
     with pytest.raises(ArchiveMismatch, match="map: offset map of format 2"):
         read_offset_map(data.replace(b'"format":1', b'"format":2'), "map")
-    for wrong in (data[:-4], b"[]", data.replace(b'"records":1', b'"records":0')):
+    cut_row, odd_row = data.replace(b"[0,0,1]", b"[0,0]"), data.replace(b"[0,0,1]", b'["a",0,1]')
+    for wrong in (data[:-4], b"[]", data.replace(b'"records":1', b'"records":0'), cut_row, odd_row):
         with pytest.raises(ArchiveDamaged, match="map: "):
             read_offset_map(wrong, "map")
     with pytest.raises(ArchiveDamaged, match="not an offset map"):

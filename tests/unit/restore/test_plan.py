@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import RestoreTopics
+from logkeep_engine.contract.spec import FormatName, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
@@ -17,6 +17,7 @@ from logkeep_engine.errors import (
     TargetUnsuitable,
     TopicExists,
 )
+from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
@@ -27,6 +28,7 @@ from logkeep_engine.restore.plan import (
     RestorePlan,
     TopicFacts,
     TopicPlan,
+    batching_of,
     check_append,
     final_configs,
     legal_topic_name,
@@ -38,6 +40,8 @@ from logkeep_engine.restore.plan import (
     topic_facts,
     working_configs,
 )
+from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.run import spec_digest
 from logkeep_engine.restore.salvage import Lost, Survey
 
 NOW = 1_700_000_000_000
@@ -276,6 +280,16 @@ class TestPlan:
     def test_it_survives_json(self) -> None:
         assert RestorePlan.from_json(self.PLAN.to_json(), "plan") == self.PLAN
 
+    def test_it_survives_json_with_how_records_become_batches(self) -> None:
+        assert b"recordBatches" not in self.PLAN.to_json()
+        plan = replace(self.PLAN, batching=Batching(500, 900_000, Codec.ZSTD))
+        assert json.loads(plan.to_json())["format"] == 2
+        assert RestorePlan.from_json(plan.to_json(), "plan") == plan
+
+    def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
+        choice = Choice(replace(topic("orders"), replication_factor=-1), "copy")
+        assert plan_topic(choice, {}, existing=None, end_offsets={}, brokers=2).replication_factor == -1
+
     def test_a_run_that_was_begun_without_merging_goes_on_without(self) -> None:
         body = json.loads(self.PLAN.to_json())
         assert body["format"] == 2
@@ -294,6 +308,45 @@ class TestPlan:
 
     def test_facts_of_a_topic_without_records(self) -> None:
         assert topic_facts([]) == TopicFacts(0, 0, 0, -1, -1, False)
+
+
+class TestBatching:
+    def test_records_become_compressed_batches_that_every_topic_takes(self) -> None:
+        batching = batching_of(FormatName.RECORDS, RecordBatches())
+        assert batching == batching_of(FormatName.AVRO, RecordBatches()) == Batching(10_000, 900_000, Codec.LZ4)
+
+    def test_the_spec_decides(self) -> None:
+        wanted = RecordBatches.model_validate({"maxRecords": 7, "compression": "None"})
+        assert batching_of(FormatName.AVRO, wanted) == Batching(7, 900_000, Codec.NONE)
+
+    def test_kafkas_own_batches_stay_as_they_are(self) -> None:
+        assert batching_of(FormatName.KAFKA, RecordBatches()) is None
+        for wanted in ({"maxRecords": 7}, {"compression": "Zstd"}):
+            with pytest.raises(SpecError, match=r"^spec\.recordBatches: the archive has Kafka's own batches"):
+                batching_of(FormatName.KAFKA, RecordBatches.model_validate(wanted))
+
+
+class TestDigest:
+    def digest(self, **more: object) -> str:
+        spec = {"cluster": {"bootstrapServers": ["b:9092"]}, "source": {"storage": {"uri": "file:///archive"}}}
+        return spec_digest(parse_restore({**spec, **more}))
+
+    def test_of_a_spec_that_earlier_versions_know_stays_what_it_was(self) -> None:
+        expected = "60137197c5c231b3c186d274c27d3ed7b8cd41144f1918b20a14953d5515c447"
+        assert self.digest() == expected
+        assert self.digest(consumerGroups={}, recordBatches={}, limits={"bytesPerSecond": "5Mi"}) == expected
+        assert self.digest(consumerGroups={"include": ["a"]}) == expected
+
+    def test_changes_with_what_decides(self) -> None:
+        digests = {
+            self.digest(),
+            self.digest(recordBatches={"maxRecords": 7}),
+            self.digest(recordBatches={"maxRecords": 8}),
+            self.digest(recordBatches={"compression": "Zstd"}),
+            self.digest(consumerGroups={"restore": "Translate"}),
+            self.digest(consumerGroups={"restore": "Translate", "exclude": ["a"]}),
+        }
+        assert len(digests) == 6
 
 
 class TestPack:

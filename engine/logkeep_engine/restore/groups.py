@@ -1,0 +1,212 @@
+"""Positions of consumer groups after a restore: every archived position becomes that of the record it stood before.
+
+    moves = translate(select(state.groups, spec.consumer_groups), plan.topics, read_map, archived_end)
+    moved = commit(moves, control)
+
+A position is the next record to read. If its record was restored, the group goes on with that record; if there is no
+record at the position (a transaction marker, what compaction took, what was lost), with the next one; behind the last
+record, at the end of the restored ones. Nothing is committed over a position that the group has in the target already,
+and nothing for a group with members.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+from logkeep_engine.archive.model import GroupEntry
+from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
+from logkeep_engine.restore.offset_map import OffsetMap, Place
+from logkeep_engine.restore.plan import NO_TASK, TopicPlan
+
+FORMAT = 1
+_MAPS_AT_ONCE = 4  # one may be large, see `offset_map`
+_GROUPS_SHOWN = 5
+
+
+class Outcome(StrEnum):
+    """What became of a position."""
+
+    SET = "set"
+    KEPT = "kept"  # the group has another position in the target, which stays
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An archived position and its target. `beyond`: it lay past everything that was archived."""
+
+    group: GroupEntry
+    topic: str
+    offset: int
+    place: Place
+    beyond: bool
+
+    @property
+    def position(self) -> GroupOffset:
+        """As it is committed. The leader epoch is one of the source, and means nothing in the target."""
+        return GroupOffset(self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """`reason`: why it was not set; `members`: because the group has some."""
+
+    move: Move
+    outcome: Outcome
+    reason: str = ""
+    members: bool = False
+
+
+def translate(
+    groups: Iterable[GroupEntry],
+    topics: Sequence[TopicPlan],
+    read_map: Callable[[str, int], OffsetMap],
+    archived_end: Callable[[str, int], int],
+) -> list[Move]:
+    """The positions of restored topics, each with its target offset, in the order of `groups`.
+
+    `read_map` gives the offset map of a target topic's partition, `archived_end` the end of what is archived of a topic
+    id's partition. Every map is read once, and a few are held at a time.
+    """
+    plans = {topic.topic_id: topic for topic in topics}
+    by_partition: dict[tuple[str, int], list[tuple[int, GroupEntry]]] = {}
+    for number, entry in enumerate(groups):
+        topic = plans.get(entry.topic_id)
+        if topic is not None and 0 <= entry.partition < topic.partition_count:
+            by_partition.setdefault((entry.topic_id, entry.partition), []).append((number, entry))
+
+    def moves(key: tuple[str, int]) -> list[tuple[int, Move]]:
+        topic = plans[key[0]]
+        part = topic.partitions[key[1]]
+        end = archived_end(*key)
+        found = None if part.producer_id == NO_TASK else read_map(topic.target, part.partition)
+        made = []
+        for number, entry in by_partition[key]:
+            offset, place = (part.start, Place.END) if found is None else found.find(entry.offset)
+            made.append((number, Move(entry, topic.target, offset, place, entry.offset > end)))
+        return made
+
+    with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-groups") as pool:
+        numbered = [item for part in pool.map(moves, by_partition) for item in part]
+    return [move for _, move in sorted(numbered, key=lambda item: item[0])]
+
+
+def commit(moves: Sequence[Move], control: ControlPlane) -> list[Moved]:
+    """Set the positions that may be set. Safe to repeat: what was set before is as it should be.
+
+    Raises what the control plane does if coordinators cannot be reached.
+    """
+    found = control.group_offsets(move.group.group_id for move in moves).offsets
+    there = {(item.group_id, item.topic, item.partition): item.offset for item in found}
+    free = [move for move in moves if _key(move.position) not in there]
+    refused = {_key(item.position): item for item in control.set_group_offsets(move.position for move in free)}
+    return [_moved(move, there.get(_key(move.position)), refused.get(_key(move.position))) for move in moves]
+
+
+def _key(position: GroupOffset) -> tuple[str, str, int]:
+    return position.group_id, position.topic, position.partition
+
+
+def _moved(move: Move, before: int | None, refused: NotSet | None) -> Moved:
+    if refused is not None:
+        return Moved(move, Outcome.REFUSED, refused.error, refused.has_members)
+    if before is not None and before != move.offset:
+        return Moved(move, Outcome.KEPT, f"the group has offset {before} in the target")
+    return Moved(move, Outcome.SET)
+
+
+def report(moved: Sequence[Moved]) -> Iterator[bytes]:
+    """The document `consumer-groups.json`, piece by piece: a row for every position."""
+    columns = ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"]
+    yield (json.dumps({"format": FORMAT, "columns": columns}, separators=(",", ":"))[:-1] + ',"rows":[').encode()
+    for number, item in enumerate(moved):
+        move = item.move
+        row = [
+            move.group.group_id,
+            move.topic,
+            move.group.partition,
+            move.group.offset,
+            move.offset,
+            move.place.value,
+            item.outcome.value,
+            item.reason,
+        ]
+        yield ((",\n" if number else "\n") + json.dumps(row, separators=(",", ":"), ensure_ascii=False)).encode()
+    yield b"\n]}\n"
+
+
+def warnings(moved: Sequence[Moved], document: str) -> list[str]:
+    """What the user should know; `document` is where all of it stands."""
+    found = _by_group(
+        (item for item in moved if item.members),
+        "the group has members, and only they may commit for it; stop its consumers and set the offsets by hand",
+        document,
+    )
+    found += _by_group(
+        (item for item in moved if item.outcome is Outcome.REFUSED and not item.members),
+        "the cluster refuses it; set the offsets by hand",
+        document,
+    )
+    found += _by_group(
+        (item for item in moved if item.outcome is Outcome.KEPT),
+        "the group has other positions there already, which were left as they are",
+        document,
+    )
+    gaps = sum(item.outcome is Outcome.SET and item.move.place is Place.GAP for item in moved)
+    if gaps:
+        found.append(
+            f"{_positions(gaps)} of consumer groups stood where no record is (a transaction marker, or what was "
+            "removed or lost): the next record was taken"
+        )
+    beyond = sum(item.outcome is Outcome.SET and item.move.beyond for item in moved)
+    if beyond:
+        found.append(
+            f"{_positions(beyond)} of consumer groups stood past the archived end: the end of the restored records was "
+            "taken"
+        )
+    return found
+
+
+def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
+    groups: dict[str, list[Moved]] = {}
+    for item in moved:
+        groups.setdefault(item.move.group.group_id, []).append(item)
+    names = sorted(groups)
+    found = []
+    for name in names[:_GROUPS_SHOWN]:
+        first = groups[name][0]
+        at = f"topic {first.move.topic} partition {first.move.group.partition}"
+        found.append(
+            f"consumer group {name}: {_positions(len(groups[name]))} not set, first {at} ({first.reason}): {why} "
+            f"({document})"
+        )
+    if len(names) > _GROUPS_SHOWN:
+        found.append(f"{len(names) - _GROUPS_SHOWN} more consumer groups like the one before: see {document}")
+    return found
+
+
+def _positions(count: int) -> str:
+    return "1 position" if count == 1 else f"{count} positions"
+
+
+def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEntry]:
+    """The archived positions of the groups that are wanted; there may be none."""
+    found = list(groups)
+    include = [re.compile(pattern) for pattern in wanted.include]
+    exclude = [re.compile(pattern) for pattern in wanted.exclude]
+    ids = {
+        group_id
+        for group_id in {entry.group_id for entry in found}
+        if any(pattern.fullmatch(group_id) for pattern in include)
+        and not any(pattern.fullmatch(group_id) for pattern in exclude)
+    }
+    return [entry for entry in found if entry.group_id in ids]
+
+
+__all__ = ["Move", "Moved", "Outcome", "commit", "report", "select", "translate", "warnings"]

@@ -1,0 +1,132 @@
+"""The stream of batches of one partition whose archive holds records (formats Records and Avro). Pure.
+
+The archived records have no batches any more, so batches are made: as many records as the plan says, and not more bytes
+than it says. Their bounds follow from the archived records and the plan alone (see `filter`), never from how the
+records were read: neither the end of a segment nor that of a block ends a batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.formats.base import LogRecord, TimestampKind
+from logkeep_engine.log.codec import encode_records
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_runs
+
+MAX_RECORDS = 10_000
+# Of records before compression: whatever they compress to, a topic with the default max.message.bytes takes the batch.
+MAX_BYTES = 900_000
+CODEC = Codec.LZ4
+
+# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header: about. A batch that
+# turns out too large for the topic is halved.
+_RECORD_BYTES = 16
+_HEADER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How records become batches: at most `max_records` of together about `max_bytes` before they are compressed with
+    `codec`; a record larger than that is a batch of its own.
+    """
+
+    max_records: int = MAX_RECORDS
+    max_bytes: int = MAX_BYTES
+    codec: Codec = CODEC
+
+
+class RecordStream:
+    """Turns records into the batches to send. Take what `add` and, at the end, `finish` give, in order.
+
+    `limit` is what the target topic takes; of the first `done` records only source offsets and sizes are wanted.
+    `source` and `target` name partitions, for errors.
+    """
+
+    def __init__(
+        self, batching: Batching, *, source: str, target: str, producer_id: int, limit: int, done: int = 0
+    ) -> None:
+        self._batching = batching
+        self._most = min(batching.max_bytes, limit)
+        self._source = source
+        self._target = target
+        self._producer_id = producer_id
+        self._limit = limit
+        self._done = done
+        self._index = 0
+        self._group: list[LogRecord] = []
+        self._bytes = 0
+
+    def add(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
+        """The batches that are full when these records are known. Raises TargetUnsuitable for a record that the target
+        cannot take."""
+        ends = list(accumulate(map(_size, records), initial=0))
+        at = 0
+        while at < len(records):
+            fit = bisect_right(ends, ends[at] + self._most - self._bytes) - 1
+            cut = min(fit, at + self._batching.max_records - len(self._group))
+            if cut <= at:
+                if self._group:
+                    yield from self.finish()
+                    continue
+                cut = at + 1
+            self._group += records[at:cut]
+            self._bytes += ends[cut] - ends[at]
+            at = cut
+
+    def finish(self) -> Iterator[Outgoing]:
+        """What was kept back for more to come."""
+        group = self._group
+        if group:
+            self._group = []
+            self._bytes = 0
+            yield from self._batches(group)
+
+    def _batches(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
+        """One batch, or halves of halves until each fits."""
+        data = encode_records(
+            records,
+            codec=self._batching.codec,
+            base_offset=0,
+            producer_id=self._producer_id,
+            producer_epoch=PRODUCER_EPOCH,
+            base_sequence=self._index % SEQUENCE_SPACE,
+            dense=True,
+        )
+        if len(data) <= self._limit:
+            yield self._outgoing(records, data)
+        elif len(records) > 1:
+            half = len(records) // 2
+            yield from self._batches(records[:half])
+            yield from self._batches(records[half:])
+        else:
+            raise TargetUnsuitable(
+                f"{self._target}: the record at offset {records[0].offset} of {self._source} is a batch of {len(data)} "
+                f"bytes, the topic takes at most {self._limit}",
+                hint=f"Raise max.message.bytes (and segment.bytes, if that is lower) of the topic to {len(data)} or "
+                "more and begin a new restore, under another run id.",
+            )
+
+    def _outgoing(self, records: Sequence[LogRecord], data: bytes) -> Outgoing:
+        index, count = self._index, len(records)
+        self._index += count
+        return Outgoing(
+            index=index,
+            count=count,
+            size=len(data),
+            data=(data,) if self._index > self._done else None,
+            source=tuple(source_runs([record.offset for record in records])),
+            append_times=sum(record.timestamp_type == TimestampKind.APPEND for record in records),
+        )
+
+
+def _size(record: LogRecord) -> int:
+    key, value, headers = record.key, record.value, record.headers
+    size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, content in headers:
+        size += _HEADER_BYTES + len(name) + (len(content) if content else 0)
+    return size

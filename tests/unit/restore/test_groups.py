@@ -1,0 +1,125 @@
+"""Which position a consumer group gets after a restore, and what is said of it."""
+
+import json
+
+import pytest
+
+from logkeep_engine.archive.model import GroupEntry
+from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.restore import groups
+from logkeep_engine.restore.groups import Move, Moved, Outcome
+from logkeep_engine.restore.offset_map import OffsetMap, PartitionSummary, Place
+from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan
+
+TOPIC_ID = f"{1:022d}"
+TOPIC = TopicPlan(
+    "orders", TOPIC_ID, "copy", False, 2, 0, 1000, (PartitionPlan(0, 71, 40), PartitionPlan(1, NO_TASK, 9))
+)
+# Source offsets 10-14 and 20-24, behind 40 records that were there before.
+MAP = OffsetMap(PartitionSummary("orders", TOPIC_ID, 0, "copy", 0, 10, 99, 40, 50), [10, 20], [40, 45], [5, 5])
+
+
+def at(offset: int, partition: int = 0, group_id: str = "g", topic_id: str = TOPIC_ID) -> GroupEntry:
+    return GroupEntry(group_id, "orders", topic_id, partition, offset, 4, "note")
+
+
+def translated(*entries: GroupEntry) -> list[Move]:
+    read: list[tuple[str, int]] = []
+
+    def read_map(topic: str, partition: int) -> OffsetMap:
+        read.append((topic, partition))
+        return MAP
+
+    moves = groups.translate(entries, [TOPIC], read_map, lambda topic_id, partition: 26 if partition == 0 else 0)
+    assert len(read) == len(set(read))
+    assert all(where == ("copy", 0) for where in read)
+    return moves
+
+
+class TestTranslate:
+    @pytest.mark.parametrize(
+        ("offset", "target", "place", "beyond"),
+        [
+            (0, 40, Place.GAP, False),
+            (10, 40, Place.RECORD, False),
+            (14, 44, Place.RECORD, False),
+            (15, 45, Place.GAP, False),
+            (24, 49, Place.RECORD, False),
+            (25, 50, Place.END, False),
+            (26, 50, Place.END, False),
+            (27, 50, Place.END, True),
+        ],
+    )
+    def test_a_position_is_that_of_the_next_record(self, offset: int, target: int, place: Place, beyond: bool) -> None:
+        (move,) = translated(at(offset))
+        assert (move.offset, move.place, move.beyond) == (target, place, beyond)
+        position = move.position
+        assert (position.group_id, position.topic, position.partition, position.offset) == ("g", "copy", 0, target)
+        assert (position.leader_epoch, position.metadata) == (-1, "note")
+
+    def test_in_a_partition_without_records_it_is_where_the_target_ended(self) -> None:
+        (move,) = translated(at(0, 1))
+        assert (move.offset, move.place, move.beyond) == (9, Place.END, False)
+
+    def test_all_of_a_partition_share_one_map_and_keep_their_order(self) -> None:
+        moves = translated(at(24), at(0, 1, "h"), at(10, 0, "h"), at(11))
+        assert [(move.group.group_id, move.offset) for move in moves] == [("g", 49), ("h", 9), ("h", 40), ("g", 41)]
+
+    def test_what_is_not_restored_is_left_out(self) -> None:
+        assert translated(at(10, topic_id="x" * 22), at(10, 2)) == []
+
+
+def test_groups_are_chosen_by_their_whole_name() -> None:
+    entries = [at(1, group_id=name) for name in ("app", "app-2", "other", "app")]
+    assert groups.select(entries, ConsumerGroups()) == entries
+    chosen = groups.select(entries, ConsumerGroups(include=("app.*", "o"), exclude=("app-2",)))
+    assert [entry.group_id for entry in chosen] == ["app", "app"]
+
+
+def moved(outcome: Outcome = Outcome.SET, reason: str = "", *, group_id: str = "g", **more: object) -> Moved:
+    fields: dict[str, object] = {"place": Place.RECORD, "beyond": False, **more}
+    members = bool(fields.pop("members", False))
+    move = Move(at(10, group_id=group_id), "copy", 40, fields["place"], fields["beyond"])  # type: ignore[arg-type]
+    return Moved(move, outcome, reason, members)
+
+
+class TestWarnings:
+    def test_nothing_to_say(self) -> None:
+        assert groups.warnings([moved(), moved(place=Place.END)], "doc") == []
+
+    def test_moved_positions_are_counted(self) -> None:
+        gap, beyond = moved(place=Place.GAP), moved(place=Place.END, beyond=True)
+        kept = moved(Outcome.KEPT, "x", place=Place.GAP)
+        found = groups.warnings([gap, gap, beyond, kept], "doc")
+        assert any(text.startswith("2 positions of consumer groups stood where no record is") for text in found)
+        assert any(text.startswith("1 position of consumer groups stood past the archived end") for text in found)
+
+    def test_positions_that_were_not_set_name_group_topic_and_reason(self) -> None:
+        live = moved(Outcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id="live", members=True)
+        wrong = moved(Outcome.REFUSED, "TOPIC_AUTHORIZATION_FAILED", group_id="wrong")
+        kept = moved(Outcome.KEPT, "the group has offset 3 in the target", group_id="kept")
+        found = groups.warnings([live, live, wrong, kept], "s3://b/doc")
+        assert found[0].startswith(
+            "consumer group live: 2 positions not set, first topic copy partition 0 (UNKNOWN_MEMBER_ID): "
+            "the group has members"
+        )
+        assert "TOPIC_AUTHORIZATION_FAILED" in found[1]
+        assert "(the group has offset 3 in the target): the group has other positions there" in found[2]
+        assert all("s3://b/doc" in text for text in found)
+
+    def test_many_groups_are_cut_short(self) -> None:
+        many = [moved(Outcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id=f"g{at:03d}", members=True) for at in range(300)]
+        found = groups.warnings(many, "doc")
+        assert len(found) == 6
+        assert found[-1] == "295 more consumer groups like the one before: see doc"
+
+
+def test_the_report_has_a_row_for_every_position() -> None:
+    items = [moved(), moved(Outcome.KEPT, "why", group_id="é", place=Place.GAP)]
+    document = json.loads(b"".join(groups.report(items)))
+    assert document == {
+        "format": 1,
+        "columns": ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"],
+        "rows": [["g", "copy", 0, 10, 40, "record", "set", ""], ["é", "copy", 0, 10, 40, "gap", "kept", "why"]],
+    }
+    assert json.loads(b"".join(groups.report([])))["rows"] == []
