@@ -46,6 +46,20 @@ REFUSED = [
     ({"onDataLoss": "Ignore"}, 'Unsupported value: "Ignore"'),
     ({"segment": {"maxBytes": "1.5Gi"}}, "spec.segment.maxBytes"),
     ({"segment": {"compression": "Gzip"}}, 'Unsupported value: "Gzip"'),
+    ({"format": "Parquet"}, 'Unsupported value: "Parquet"'),
+    ({"format": "Records", "segment": {"compression": "Zstd"}}, "compression may be Zstd only with format Kafka"),
+    ({"formatOptions": {"allowLoss": True}}, "allowLoss may be true only with format Records or Avro"),
+    (
+        {"format": "Records", "formatOptions": {"compatibility": "strict"}},
+        "formatOptions.compatibility may be set only with format Avro",
+    ),
+    ({"formatOptions": {"codec": "none"}}, "formatOptions.codec may be set only with format Avro"),
+    ({"format": "Avro", "formatOptions": {"codec": "lz4"}}, 'Unsupported value: "lz4"'),
+    ({"format": "Avro", "formatOptions": {"compatibility": "loose"}}, 'Unsupported value: "loose"'),
+    ({"retention": {"maxAge": "30"}}, "spec.retention.maxAge"),
+    ({"retention": {"maxAge": "0d"}}, "spec.retention.maxAge"),
+    ({"retention": {"maxBytes": "1023Ki"}}, "maxBytes must be at least 1Mi"),
+    ({"retention": {"maxBytes": "much"}}, "spec.retention.maxBytes"),
     ({"limits": {"bytesPerSecond": "63Ki"}}, "bytesPerSecond must be at least 64Ki"),
     ({"limits": {"bytesPerSecond": "fast"}}, "spec.limits.bytesPerSecond"),
     ({"limits": {"readersPerBroker": 0}}, "should be greater than or equal to 1"),
@@ -67,6 +81,8 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     backup, restore = namespace.get("kbak", "b")["spec"], namespace.get("krst", "r")["spec"]
     assert backup["segment"] == {"maxBytes": "128Mi", "compression": "Passthrough"}
     assert backup["limits"] == {"readersPerBroker": 16}
+    assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
+    assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": []}
     assert parse_backup(backup) == parse_backup(backup_spec())
     assert parse_restore(restore) == parse_restore(restore_spec())
     assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup
@@ -80,6 +96,35 @@ def test_the_place_of_an_archive_cannot_be_changed(namespace: Namespace) -> None
     assert namespace.apply("KafkaBackup", "b", backup_spec(**storage(uri=S3, region="eu-north-1"))).returncode == 0
 
 
+def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_kept_can(namespace: Namespace) -> None:
+    assert namespace.apply("KafkaBackup", "b", backup_spec(format="Avro")).returncode == 0
+    for other in ({"format": "Records"}, {"format": "Kafka"}, {}):
+        answer = namespace.apply("KafkaBackup", "b", backup_spec(**other))
+        assert "format cannot be changed: an archive has one format" in answer.stderr
+    changed: dict[str, Any] = {
+        "format": "Avro",
+        "formatOptions": {"compatibility": "strict", "codec": "zstandard", "allowLoss": True},
+        "retention": {"maxAge": "52w", "maxBytes": "1Mi"},
+    }
+    assert namespace.apply("KafkaBackup", "b", backup_spec(**changed)).returncode == 0
+    assert parse_backup(namespace.get("kbak", "b")["spec"]) == parse_backup(backup_spec(**changed))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"consumerGroups": {"restore": "Copy"}}, 'Unsupported value: "Copy"'),
+        ({"recordBatches": {"maxRecords": 0}}, "should be greater than or equal to 1"),
+        ({"recordBatches": {"maxRecords": 1_000_001}}, "should be less than or equal to 1000000"),
+        ({"recordBatches": {"compression": "lz4"}}, 'Unsupported value: "lz4"'),
+    ],
+)
+def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[str, Any], message: str) -> None:
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(**change))
+    assert answer.returncode != 0
+    assert message in answer.stderr
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -87,6 +132,9 @@ def test_the_place_of_an_archive_cannot_be_changed(namespace: Namespace) -> None
         ({}, {"topics": {"include": ["a"]}}),
         ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
         ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),
+        ({}, {"consumerGroups": {"restore": "Translate"}}),
+        ({"recordBatches": {"maxRecords": 5}}, {"recordBatches": {"maxRecords": 6}}),
+        ({"recordBatches": {"compression": "Zstd"}}, {}),
         ({}, {"source": {"storage": {"uri": S3}}}),
         ({}, {"runPolicy": {"activeDeadlineSeconds": 60}}),
         ({"runPolicy": {"activeDeadlineSeconds": 60}}, {"runPolicy": {}}),

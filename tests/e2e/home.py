@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
+
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.logkeep import Document, Installation, Resource, backup, restore
@@ -88,6 +90,15 @@ class Home:
         found = compare_topics(self.broker.bootstrap, topic, f"restored.{topic}")
         assert found.equal, found
         assert found.records == records, found
+
+    def positions(self, group: str, topic: str, partitions: int) -> dict[int, int]:
+        """The committed offsets of a consumer group in a topic; a negative number where it has none."""
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group})
+        try:
+            places = [TopicPartition(topic, number) for number in range(partitions)]
+            return {place.partition: place.offset for place in consumer.committed(places, timeout=20)}
+        finally:
+            consumer.close()
 
     def pods(self) -> list[str]:
         """Names of all pods in the namespace."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.cluster.logkeep import Resource, backup, restore
 from tests.cluster.process import wait_until
-from tests.data.topics import create_topic, end_offsets
+from tests.data.topics import NO_RETENTION, Record, create_topic, end_offsets, produce
 from tests.e2e.home import Home
 
 
@@ -70,6 +70,17 @@ def test_a_target_topic_that_exists(home: Home) -> None:
     _check_refused(home.restore(), "TopicExists", "restored.taken")
 
     assert end_offsets(home.broker.bootstrap, "restored.taken") == {0: 0}, "nothing may be written"
+
+
+def test_records_that_the_format_cannot_hold(home: Home) -> None:
+    create_topic(home.broker.bootstrap, "with-tombstones", 1, NO_RETENTION)
+    records = [Record(b"k", None if number % 2 else b"v", 1_700_000_000_000 + number) for number in range(10)]
+    produce(home.broker.bootstrap, "with-tombstones", records)
+    strict = {"format": "Avro", "formatOptions": {"compatibility": "strict"}, "topics__exclude": ["__.*"]}
+
+    _check_refused(_saved(home, "with-tombstones", **strict), "FormatLoss", "with-tombstones", "5", "allowLoss")
+
+    assert not [name for name in home.objects() if name.endswith(".data")], "nothing may be written"
 
 
 def test_an_archive_that_is_not_there(home: Home) -> None:

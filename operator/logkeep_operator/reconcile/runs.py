@@ -17,7 +17,7 @@ from logkeep_operator.api import Resource, RunOutcome
 
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6
-_NOT_INPUTS = {"suspend", "run_policy", "spark", "limits"}
+_NOT_INPUTS = {"suspend", "run_policy", "spark", "limits", "retention"}
 
 
 @dataclass(frozen=True)

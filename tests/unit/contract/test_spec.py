@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import SpecInvalid, parse_backup, parse_quantity, parse_restore
+from logkeep_engine.contract.spec import SpecInvalid, parse_backup, parse_duration, parse_quantity, parse_restore
 
 
 def backup(**changes: Any) -> dict[str, Any]:
@@ -43,6 +43,36 @@ def test_without_a_word_the_rate_has_no_limit_and_a_broker_sixteen_readers() -> 
     assert parse_restore(restore(limits={"bytesPerSecond": "50Mi"})).limits.bytes_per_second_int == 50 * 2**20
 
 
+def test_without_a_word_the_format_is_kafka_s_and_nothing_is_removed() -> None:
+    spec = parse_backup(backup())
+    assert (spec.format, spec.format_options.allow_loss) == ("Kafka", False)
+    assert (spec.format_options.compatibility, spec.format_options.codec) == (None, None)
+    assert (spec.retention.max_age_seconds, spec.retention.max_bytes_int) == (None, None)
+
+
+def test_a_retention_is_seconds_and_bytes() -> None:
+    retention = parse_backup(backup(retention={"maxAge": "30d", "maxBytes": "1Gi"})).retention
+    assert (retention.max_age_seconds, retention.max_bytes_int) == (30 * 86400, 1 << 30)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "Records", "formatOptions": {"allowLoss": True}},
+        {"format": "Avro", "formatOptions": {"compatibility": "strict", "codec": "snappy", "allowLoss": True}},
+        {"format": "Kafka", "segment": {"compression": "Zstd"}, "formatOptions": {"allowLoss": False}},
+    ],
+)
+def test_options_that_fit_the_format_are_taken(changes: dict[str, Any]) -> None:
+    assert parse_backup(backup(**changes)).format == changes["format"]
+
+
+def test_a_restore_leaves_groups_alone_and_batches_to_the_engine() -> None:
+    spec = parse_restore(restore())
+    assert (spec.consumer_groups.restore, spec.consumer_groups.include) == ("None", (".*",))
+    assert (spec.record_batches.max_records, spec.record_batches.compression) == (None, None)
+
+
 def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() -> None:
     spec = parse_restore(restore())
     assert spec.topics.include == (".*",)
@@ -67,6 +97,30 @@ BAD_BACKUPS = [
     (backup(limits={"bytesPerSecond": "63Ki"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
     (backup(limits={"readersPerBroker": 0}), "spec.limits.readersPerBroker", "greater than or equal to 1"),
     (backup(limits={"readersPerBroker": 1001}), "spec.limits.readersPerBroker", "less than or equal to 1000"),
+    (backup(format="Parquet"), "spec.format", "'Kafka', 'Records' or 'Avro'"),
+    (backup(formatOptions={"compatibility": "loose"}), "spec.formatOptions.compatibility", "'lossless' or 'strict'"),
+    (backup(format="Avro", formatOptions={"codec": "lz4"}), "spec.formatOptions.codec", "'none', 'deflate', 'snappy'"),
+    (backup(formatOptions={"allowLoss": True}), "spec", "formatOptions.allowLoss may be true only with format Records"),
+    (
+        backup(format="Records", formatOptions={"compatibility": "strict"}),
+        "spec",
+        "formatOptions.compatibility may be set only with format Avro",
+    ),
+    (
+        backup(format="Records", formatOptions={"codec": "none"}),
+        "spec",
+        "formatOptions.codec may be set only with format Avro",
+    ),
+    (
+        backup(format="Avro", segment={"compression": "Zstd"}),
+        "spec",
+        "segment.compression may be Zstd only with format Kafka",
+    ),
+    (backup(retention={"maxAge": "30"}), "spec.retention.maxAge", "not a duration such as 12h or 30d"),
+    (backup(retention={"maxAge": "0d"}), "spec.retention.maxAge", "not a duration"),
+    (backup(retention={"maxBytes": "1023Ki"}), "spec.retention.maxBytes", "must be at least 1Mi"),
+    (backup(retention={"maxBytes": "much"}), "spec.retention.maxBytes", "not a whole quantity"),
+    (backup(retention={"keepRuns": 3}), "spec.retention.keepRuns", "unknown field"),
     (backup(onDataLoss="Ignore"), "spec.onDataLoss", "'Fail' or 'Record'"),
     (backup(spark={"executor": {"instances": 0}}), "spec.spark.executor.instances", "greater than or equal to 1"),
     (
@@ -96,6 +150,10 @@ BAD_RESTORES = [
     (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),
     (restore(limits={"bytesPerSecond": "0"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
     (restore(limits={"readersPerBroker": 2}), "spec.limits.readersPerBroker", "unknown field"),
+    (restore(consumerGroups={"restore": "Copy"}), "spec.consumerGroups.restore", "'None' or 'Translate'"),
+    (restore(consumerGroups={"include": ["("]}), "spec.consumerGroups.include[0]", "not a regular expression"),
+    (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),
+    (restore(recordBatches={"compression": "lz4"}), "spec.recordBatches.compression", "'None', 'Gzip', 'Snappy'"),
     (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
     (restore(point={"latest": {}}), "spec.point", "unknown field"),
 ]
@@ -117,3 +175,16 @@ def test_quantities_are_bytes(text: str, size: int) -> None:
 def test_other_texts_are_no_quantities(text: str) -> None:
     with pytest.raises(ValueError, match="whole quantity"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1s", 1), ("5m", 300), ("12h", 43200), ("30d", 2592000), ("2w", 1209600)]
+)
+def test_durations_are_seconds(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "0d", "1.5h", "-1d", "1y", "1 d", "1000000000d"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        parse_duration(text)

@@ -254,6 +254,26 @@ def test_a_refusal_is_an_end_even_when_the_job_was_deleted() -> None:
     assert world.jobs == {}
 
 
+def test_what_a_format_cannot_hold_is_the_reason_of_the_refusal() -> None:
+    world = started()
+    message = "Format Avro cannot hold 3 tombstones of topic 'orders'."
+    world.job_is(failed=1, failure=("PodFailurePolicy", ""))
+    world.reports(result=world.failed_result(exit_code=2, error_code="FormatLoss", message=message))
+    world.settle()
+    assert (world.condition("Ready"), world.condition("Stalled")) == (("False", "FormatLoss"), ("True", "FormatLoss"))
+    assert message in world.message()
+    assert ("Warning", "RunFailed") in world.events
+
+
+def test_what_a_run_warns_of_and_removed_stands_in_its_message_and_in_the_history() -> None:
+    world = started()
+    removed = "retention removed 2 segments, 4096 bytes"
+    world.reports(result=world.result(message=removed, warnings=("topic orders loses its transactions",)))
+    world.settle()
+    for message in (world.message(), world.status.history[0].message or ""):
+        assert f"{removed}; topic orders loses its transactions" in message
+
+
 def test_an_evicted_pod_without_container_statuses_is_explained() -> None:
     world = started()
     world.driver("Failed", reason=("Evicted", "The node was low on resource: memory."))
@@ -407,6 +427,7 @@ def test_a_spec_that_is_changed_back_is_another_run() -> None:
         {"spark": {"executor": {"instances": 5}}},
         {"runPolicy": {"backoffLimit": 0}},
         {"limits": {"bytesPerSecond": "1Gi"}},
+        {"retention": {"maxAge": "30d"}},
     ],
 )
 def test_a_change_of_how_it_runs_starts_nothing(change: dict[str, Any]) -> None:
