@@ -1,0 +1,388 @@
+"""The commands `logkeep convert` and `logkeep import`: one archive out of another, and archives out of what other tools
+wrote. Registered by `cli.py`. Imports that take long happen inside the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from logkeep_engine.cli_common import (
+    EXIT_CODES,
+    MAX_FAULTS,
+    Debug,
+    Endpoint,
+    Output,
+    OutputFormat,
+    Region,
+    errors,
+    human_bytes,
+    print_json,
+    say,
+    stdout,
+    table,
+)
+from logkeep_engine.cli_run import Master, RunId, Shown, check_run_id, new_run_id
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import (
+    AvroCodec,
+    BatchCompression,
+    Compatibility,
+    Compression,
+    FormatName,
+    FormatOptions,
+    parse_quantity,
+)
+from logkeep_engine.errors import SpecError
+from logkeep_engine.report import CallbackSink, Reporter
+
+if TYPE_CHECKING:
+    from logkeep_engine.convert.run import ConvertOptions, ConvertResult
+    from logkeep_engine.convert.source import Source
+    from logkeep_engine.storage import Storage
+    from logkeep_engine.tasks import TaskRunner
+
+MAX_LOSSES = 50
+MIN_SEGMENT_BYTES = 1 << 20
+MAX_SEGMENT_BYTES = 1 << 30
+
+Job = Callable[[Callable[[], "TaskRunner"], Reporter], "ConvertResult"]
+
+From = Annotated[
+    str,
+    typer.Argument(help="What is read: s3://bucket/prefix or file:///path.", metavar="SRC", show_default=False),
+]
+To = Annotated[str, typer.Argument(help="The new archive, in the same notation.", metavar="DST", show_default=False)]
+MaybeTo = Annotated[
+    str | None,
+    typer.Argument(
+        help="The new archive; without it SRC becomes one where it lies.", metavar="[DST]", show_default=False
+    ),
+]
+Format = Annotated[FormatName, typer.Option("--format", help="Format of the new archive.", show_default=False)]
+MaybeFormat = Annotated[
+    FormatName | None, typer.Option("--format", help="Format of the new archive; by default that of SRC.")
+]
+Topics = Annotated[
+    list[str], typer.Option("--topic", help="Regular expression of whole names; only these. Repeatable.")
+]
+Exclude = Annotated[
+    list[str], typer.Option("--exclude", help="Regular expression of whole names; not these. Repeatable.")
+]
+Segments = Annotated[str, typer.Option("--segment-bytes", help="Size of new segments, such as 128Mi.")]
+WholeCompression = Annotated[
+    Compression, typer.Option("--compression", help="Kafka: segments compressed as a whole besides, or not.")
+]
+BatchCodec = Annotated[
+    BatchCompression, typer.Option("--batch-compression", help="Kafka: of batches that are made from records.")
+]
+Compat = Annotated[
+    Compatibility | None,
+    typer.Option("--compatibility", help="Avro: lossless (default), or strict: the published schema."),
+]
+BlockCodec = Annotated[AvroCodec | None, typer.Option("--codec", help="Avro: of the blocks of an object.")]
+AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Go on when the format cannot hold what records carry.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be lost.")]
+TargetEndpoint = Annotated[str | None, typer.Option(help="URL of the S3 server of DST; by default that of --endpoint.")]
+TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of DST; by default that of --region.")]
+Mend = Annotated[
+    bool,
+    typer.Option("--repair", help="Cut torn tails off and make wrong indexes again; the originals are kept."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(convert)
+    app.command("import", epilog=EXIT_CODES)(import_)
+
+
+def convert(
+    source: From,
+    target: To,
+    format_name: Format,
+    topic: Topics = [],  # noqa: B006 (typer makes a new list)
+    exclude: Exclude = [],  # noqa: B006
+    segment_bytes: Segments = "128Mi",
+    compression: WholeCompression = Compression.PASSTHROUGH,
+    batch_compression: BatchCodec = BatchCompression.ZSTD,
+    compatibility: Compat = None,
+    codec: BlockCodec = None,
+    allow_loss: AllowLoss = False,
+    dry_run: DryRun = False,
+    run_id: RunId = None,
+    master: Master = "local[2]",
+    endpoint: Endpoint = None,
+    region: Region = None,
+    target_endpoint: TargetEndpoint = None,
+    target_region: TargetRegion = None,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Make an archive of any format out of an archive of any format. SRC is not changed.
+
+    Doing it again adds what SRC has gained. What the new format cannot hold of records is found before anything is
+    written, and refused without --allow-loss.
+    """
+    with errors(debug):
+        from logkeep_engine.convert.run import run_convert
+        from logkeep_engine.convert.source import archive_source
+        from logkeep_engine.storage import open_uri
+
+        options = convert_options(
+            format_name, segment_bytes, compression, batch_compression, compatibility, codec, allow_loss
+        )
+        chosen = topic_chooser(topic, exclude)
+        here = open_uri(source, endpoint, region)
+        there = open_uri(target, target_endpoint or endpoint, target_region or region)
+        run = _run_id(run_id)
+
+        def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+            return chosen(archive_source(here))
+
+        def job(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
+            return run_convert(run, prepare, there, options, runner_factory, reporter, dry_run=dry_run)
+
+        _perform(run, "Convert", master, [here, there], job, output)
+
+
+def import_(
+    source: From,
+    target: MaybeTo = None,
+    format_name: MaybeFormat = None,
+    repair: Mend = False,
+    topic: Topics = [],  # noqa: B006
+    exclude: Exclude = [],  # noqa: B006
+    segment_bytes: Segments = "128Mi",
+    compression: WholeCompression = Compression.PASSTHROUGH,
+    batch_compression: BatchCodec = BatchCompression.ZSTD,
+    compatibility: Compat = None,
+    codec: BlockCodec = None,
+    allow_loss: AllowLoss = False,
+    dry_run: DryRun = False,
+    run_id: RunId = None,
+    master: Master = "local[2]",
+    endpoint: Endpoint = None,
+    region: Region = None,
+    target_endpoint: TargetEndpoint = None,
+    target_region: TargetRegion = None,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Make an archive of what another tool wrote: folders of the Records or the Avro format, or a backup of
+    osodevops/kafka-backup (that one needs DST and --format).
+
+    Everything is read and checked first. Without DST, archive.json and a catalog are added where SRC lies, and nothing
+    else of it is changed but missing indexes.
+    """
+    with errors(debug):
+        from logkeep_engine.convert.imported import adopt, foreign_source
+        from logkeep_engine.convert.run import run_convert
+        from logkeep_engine.storage import open_uri
+
+        run = _run_id(run_id)
+        here = open_uri(source, endpoint, region)
+        if target is None:
+            _check_in_place(format_name, topic, exclude)
+
+            def in_place(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
+                return adopt(run, here, runner_factory, reporter, repair=repair, dry_run=dry_run)
+
+            _perform(run, "Import", master, [here], in_place, output)
+            return
+        there = open_uri(target, target_endpoint or endpoint, target_region or region)
+        chosen = topic_chooser(topic, exclude)
+        format_name = format_name or _format_of(here)
+        options = convert_options(
+            format_name, segment_bytes, compression, batch_compression, compatibility, codec, allow_loss
+        )
+        find = foreign_source(here, repair=repair)
+
+        def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+            return chosen(find(runner_factory, reporter))
+
+        def job(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
+            return run_convert(run, prepare, there, options, runner_factory, reporter, dry_run=dry_run, kind="Import")
+
+        _perform(run, "Import", master, [here, there], job, output)
+
+
+def _run_id(run_id: str | None) -> str:
+    return check_run_id(run_id) if run_id is not None else new_run_id()
+
+
+def convert_options(
+    format_name: FormatName,
+    segment_bytes: str,
+    compression: Compression,
+    batch_compression: BatchCompression,
+    compatibility: Compatibility | None,
+    codec: AvroCodec | None,
+    allow_loss: bool,
+) -> ConvertOptions:
+    """What the options say together. Raises SpecError, which names the one that does not fit."""
+    from logkeep_engine.convert.run import ConvertOptions
+    from logkeep_engine.log.compression import Codec
+
+    if format_name is not FormatName.KAFKA and compression is not Compression.PASSTHROUGH:
+        raise SpecError(
+            f"--compression {compression}: segments of format {format_name} are not compressed as a whole",
+            hint="Leave it out; --codec compresses the blocks of Avro objects.",
+        )
+    if format_name is not FormatName.AVRO and (compatibility is not None or codec is not None):
+        option = "--compatibility" if compatibility is not None else "--codec"
+        raise SpecError(f"{option} is an option of format Avro, not of {format_name}", hint="Leave it out.")
+    return ConvertOptions(
+        format=format_name,
+        segment_bytes=_segment_bytes(segment_bytes),
+        compression=compression,
+        codec=Codec[batch_compression.name],
+        format_options=FormatOptions(allow_loss=allow_loss, compatibility=compatibility, codec=codec),
+    )
+
+
+def _segment_bytes(text: str) -> int:
+    try:
+        size = parse_quantity(text)
+    except ValueError as error:
+        raise SpecError(f"--segment-bytes {text!r}: {error}", hint="Write a number of bytes, such as 128Mi.") from error
+    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
+        raise SpecError(f"--segment-bytes {text}: must be 1Mi to 1Gi")
+    return size
+
+
+def topic_chooser(include: Sequence[str], exclude: Sequence[str]) -> Callable[[Source], Source]:
+    """Takes what is wanted of a source. Raises SpecError for what is no regular expression, and later if nothing is."""
+    wanted, unwanted = _patterns("--topic", include), _patterns("--exclude", exclude)
+
+    def choose(source: Source) -> Source:
+        from logkeep_engine.convert.source import select
+
+        if not wanted and not unwanted:
+            return source
+        names = {
+            topic.name
+            for topic in source.topics
+            if (not wanted or any(one.fullmatch(topic.name) for one in wanted))
+            and not any(one.fullmatch(topic.name) for one in unwanted)
+        }
+        if not names:
+            raise SpecError(
+                f"--topic and --exclude leave none of the {len(source.topics)} topics",
+                hint="They are regular expressions for whole names.",
+            )
+        return select(source, frozenset(names))
+
+    return choose
+
+
+def _patterns(option: str, texts: Sequence[str]) -> list[re.Pattern[str]]:
+    patterns = []
+    for text in texts:
+        try:
+            patterns.append(re.compile(text))
+        except re.error as error:
+            raise SpecError(f"{option} {text!r} is no regular expression: {error}") from error
+    return patterns
+
+
+def _check_in_place(format_name: FormatName | None, include: Sequence[str], exclude: Sequence[str]) -> None:
+    given = [name for name, value in (("--topic", include), ("--exclude", exclude)) if value]
+    if format_name is not None:
+        given.append("--format")
+    if given:
+        raise SpecError(
+            f"{given[0]}: what is imported where it lies is imported as it is", hint="Name DST to make another archive."
+        )
+
+
+def _format_of(storage: Storage) -> FormatName:
+    from logkeep_engine.convert.folder import manifests, scan
+
+    storage.check()
+    objects = storage.list()
+    if manifests(objects):
+        raise SpecError(
+            "--format: required, since no archive can have the format of osodevops/kafka-backup",
+            hint="Write --format Kafka, which keeps the most.",
+        )
+    return scan(objects, storage.uri).format
+
+
+# ---- running it
+
+
+def _perform(run_id: str, kind: str, master: str, storages: Sequence[Storage], job: Job, output: Output) -> None:
+    say(f"run {run_id}")
+    from logkeep_engine.spark.session import Session, master_conf
+
+    # Options first: a wrong --master must not cost a started JVM.
+    conf = master_conf(master, {}, os.environ)
+    with ExitStack() as stack:
+        shown = stack.enter_context(Shown(kind))
+        reporter = Reporter(run_id, CallbackSink(shown.show), interval=0.5)
+        stack.callback(reporter.close)
+        session = stack.enter_context(Session(conf, s3=any(storage.uri.startswith("s3://") for storage in storages)))
+        done = job(session.runner, reporter)
+        reporter.close()
+        if done.result.exit_code == ExitCode.OK and session.learn():
+            say("keeping Java's classes for a quicker start of the next run")
+    _print(done, output)
+    if done.result.exit_code:
+        if done.result.exit_code == ExitCode.INTERRUPTED:
+            say(f"hint: go on with --run-id {run_id}")
+        raise typer.Exit(done.result.exit_code)
+
+
+def _print(done: ConvertResult, output: Output) -> None:
+    if output is Output.JSON:
+        document: dict[str, Any] = json.loads(done.result.to_json())
+        document |= {"dryRun": done.dry_run, "losses": done.losses.rows(), "faults": list(done.faults)}
+        print_json(document)
+    else:
+        _print_text(done)
+    for warning in done.result.warnings:
+        say(f"warning: {warning}")
+    for fault in done.faults[:MAX_FAULTS] if len(done.faults) > 1 else ():
+        say(f"fault: {fault}")
+    if done.result.outcome != "Succeeded":
+        say(f"error: {done.result.message}")
+
+
+def _print_text(done: ConvertResult) -> None:
+    out, result = stdout(), done.result
+    if result.outcome != "Succeeded":
+        return
+    if not done.dry_run:
+        rows = Table(show_header=False, box=None, pad_edge=False)
+        for name, value in (
+            ("run", result.run_id),
+            ("outcome", result.outcome),
+            ("topics", str(result.topics)),
+            ("partitions", str(result.partitions)),
+            ("records", str(result.records)),
+            ("bytes", f"{result.bytes} ({human_bytes(result.bytes)})"),
+            ("segments", str(result.segments)),
+            ("groups", str(result.groups)),
+            ("seconds", f"{result.end_time - result.start_time:.1f}"),
+            ("archive", result.archive_id),
+        ):
+            rows.add_row(name, value)
+        out.print(rows)
+    losses = done.losses.losses
+    if losses:
+        lost = table("what is lost", "topic", "partition", "count", "first offset")
+        for loss in losses[:MAX_LOSSES]:
+            lost.add_row(loss.kind.value, loss.topic, str(loss.partition), str(loss.count), str(loss.offset))
+        out.print(lost)
+        if len(losses) > MAX_LOSSES:
+            say(f"and {len(losses) - MAX_LOSSES} more losses: -o json has all")
+    elif done.dry_run:
+        print("nothing is lost")

@@ -1,0 +1,213 @@
+"""One task of an import: read segments that another tool wrote, whole and strictly, and say what is in them.
+
+Bytes are read once: records, hash, and what the index should be come from the same pass. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from logkeep_engine.archive.entry import Layout
+from logkeep_engine.convert.folder import FoundSegment
+from logkeep_engine.errors import CorruptSegment, ObjectMissing
+from logkeep_engine.formats import records as records_format
+from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.formats.records_index import IndexState, check_index, pack_entries
+from logkeep_engine.formats.records_names import MAGIC
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskContext
+
+_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSetting:
+    """What all tasks of a check share. Pickles without secrets."""
+
+    storage: Storage
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a segment holds: `facts` of its whole records, None if it has none. Their `bytes` and `sha256` are those of
+    the object up to the last of them.
+
+    `damage`: what is wrong behind them, at byte `facts.bytes`; "" if nothing is. `foreign`: it is not of this version
+    of the format. `index` is how the index stands to the whole records, and `index_what` what is wrong with it.
+    """
+
+    facts: SegmentFacts | None
+    damage: str = ""
+    foreign: bool = False
+    index: IndexState = IndexState.GOOD
+    index_what: str = ""
+
+
+def check_segments(setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext) -> tuple[Checked, ...]:
+    """What is in each of these segments, in their order."""
+    check = _check_avro if setting.layout is Layout.AVRO else _check_records
+    return tuple(check(setting.storage, found) for found in work)
+
+
+def rebuilt_index(storage: Storage, found: FoundSegment, size: int) -> bytes:
+    """The index of the first `size` bytes of a Records segment, which hold whole records only."""
+    index = bytearray(MAGIC)
+    with storage.reader(found.path) as reader:
+        for block in records_format.read_blocks(_first(iter(reader.read_block, b""), size)):
+            index += pack_entries([record.offset for record in block.records], block.positions)
+    return bytes(index)
+
+
+def _first(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    for block in blocks:
+        if size <= 0:
+            return
+        yield block[:size]
+        size -= len(block)
+
+
+def _check_records(storage: Storage, found: FoundSegment) -> Checked:
+    count = _Counted()
+    held = _Held()
+    index = bytearray(MAGIC)
+    damage = ""
+    end = len(MAGIC)
+    try:
+        with storage.reader(found.path) as reader:
+            for block in records_format.read_blocks(held.pass_on(iter(reader.read_block, b""))):
+                count.note(cast(Sequence[LogRecord], block.records))
+                index += pack_entries([record.offset for record in block.records], block.positions)
+                end = block.positions[-1]
+                held.settle(end)
+    except (CorruptSegment, ObjectMissing) as error:
+        damage = _what(error)
+    state = check_index(_index(storage, found), bytes(index))
+    facts = count.facts(size=end, sha256=held.sha256(), blocks=1, index_bytes=len(index))
+    return Checked(facts, damage, held.first not in (b"", MAGIC), state.state, state.what)
+
+
+def _check_avro(storage: Storage, found: FoundSegment) -> Checked:
+    from logkeep_engine.formats.avro import read_object
+
+    count = _Counted()
+    digest, size, blocks = hashlib.sha256(), 0, 0
+
+    def passing(source: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal size
+        for block in source:
+            digest.update(block)
+            size += len(block)
+            yield block
+
+    try:
+        with storage.reader(found.path) as reader:
+            for records in read_object(
+                passing(iter(reader.read_block, b"")), topic=found.topic, partition=found.partition
+            ):
+                count.note(records)
+                blocks += 1
+    except (CorruptSegment, ObjectMissing) as error:
+        return Checked(None, _what(error))
+    return Checked(count.facts(size=size, sha256=digest.hexdigest(), blocks=max(1, blocks), index_bytes=0))
+
+
+def _index(storage: Storage, found: FoundSegment) -> bytes | None:
+    if found.index_size is None:
+        return None
+    try:
+        return storage.read(found.index_path)
+    except ObjectMissing:
+        return None
+
+
+def _what(error: CorruptSegment | ObjectMissing) -> str:
+    return "the object is missing" if isinstance(error, ObjectMissing) else error.message.rstrip(".")
+
+
+class _Held:
+    """The hash of the bytes up to where whole records end, while more bytes are read than that."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._hashed = 0
+        self._waiting = bytearray()
+        self.first = b""
+
+    def pass_on(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            self.first = self.first or block[:1]
+            self._waiting += block
+            yield block
+
+    def settle(self, end: int) -> None:
+        """All bytes before position `end` count."""
+        count = end - self._hashed
+        self._digest.update(bytes(self._waiting[:count]))
+        del self._waiting[:count]
+        self._hashed = end
+
+    def sha256(self) -> str:
+        if not self._hashed:
+            self._digest.update(MAGIC)
+        return self._digest.hexdigest()
+
+
+class _Counted:
+    """The facts of a segment, from its records."""
+
+    def __init__(self) -> None:
+        self._records = 0
+        self._first = self._last = -1
+        self._lowest: int | None = None
+        self._highest = -1
+        self._append_time = False
+        self._largest = 0
+
+    def note(self, records: Sequence[LogRecord]) -> None:
+        if not records:
+            return
+        if not self._records:
+            self._first = records[0].offset
+        self._last = records[-1].offset
+        self._records += len(records)
+        times = [record.timestamp for record in records if record.timestamp is not None and record.timestamp != -1]
+        if times:
+            lowest, highest = min(times), max(times)
+            self._lowest = lowest if self._lowest is None else min(self._lowest, lowest)
+            self._highest = max(self._highest, highest)
+        self._append_time = self._append_time or any(record.timestamp_type == _APPEND_TIME for record in records)
+        largest = max(map(_content, records))
+        self._largest = max(self._largest, largest)
+
+    def facts(self, *, size: int, sha256: str, blocks: int, index_bytes: int) -> SegmentFacts | None:
+        if not self._records:
+            return None
+        return SegmentFacts(
+            base_offset=self._first,
+            next_offset=self._last + 1,
+            records=self._records,
+            blocks=blocks,
+            bytes=size,
+            index_bytes=index_bytes,
+            min_timestamp=-1 if self._lowest is None else self._lowest,
+            max_timestamp=self._highest,
+            sha256=sha256,
+            gaps=self._last - self._first + 1 != self._records,
+            append_time=self._append_time,
+            largest_record=self._largest,
+        )
+
+
+def _content(record: LogRecord) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    if record.headers:
+        size += sum(HEADER_BYTES + len(name) + len(value or b"") for name, value in record.headers)
+    return size
+
+
+HEADER_BYTES = 10
+"""More than a header takes in a batch beside its key and value."""

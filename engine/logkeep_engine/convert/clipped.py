@@ -1,0 +1,50 @@
+"""A storage that shows some objects only up to a byte: what is behind it is torn and to be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from logkeep_engine.storage import ObjectInfo, ObjectWriter, Storage
+
+
+class ClippedStorage(Storage):
+    """`storage` for reading, with the objects of `ends` (path to size) cut to that size. Writing is refused."""
+
+    def __init__(self, storage: Storage, ends: Mapping[str, int]) -> None:
+        self.uri = storage.uri
+        self._storage = storage
+        self._ends = dict(ends)
+
+    def check(self) -> None:
+        self._storage.check()
+
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        clip = self._ends.get(path)
+        if clip is not None:
+            end = clip if end is None else min(end, clip)
+            start = min(start, end)
+        return self._storage.read_range(path, start, end)
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        return [
+            ObjectInfo(info.path, min(info.size, self._ends.get(info.path, info.size)))
+            for info in self._storage.list(prefix)
+        ]
+
+    def version(self, path: str) -> str | None:
+        return self._storage.version(path)
+
+    def create(self, path: str, data: bytes) -> None:
+        raise self._refusal()
+
+    def put(self, path: str, data: bytes) -> None:
+        raise self._refusal()
+
+    def writer(self, path: str, *, replaces: str | None = None) -> ObjectWriter:
+        raise self._refusal()
+
+    def delete(self, paths: Iterable[str]) -> None:
+        raise self._refusal()
+
+    def _refusal(self) -> TypeError:
+        return TypeError(f"{self.uri} is only read")

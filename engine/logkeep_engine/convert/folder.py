@@ -1,0 +1,226 @@
+"""What lies in a folder that another tool wrote: found out from the names of its objects alone. Pure.
+
+    found = scan(storage.list(), storage.uri)     # layout, segments, files with positions of consumer groups
+
+Three layouts can be adopted where they are: topics' folders of the Records format under `topics/` or beside each other
+at the root, and the Avro format under `topics/`. Anything of which a name does not fit, or that could mean two things,
+is refused by name: what is adopted is read by its name ever after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.entry import Layout
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import FolderRefused
+from logkeep_engine.formats import osodevops
+from logkeep_engine.formats.records_names import FileKind, parse_name
+from logkeep_engine.storage import ObjectInfo
+
+FORMATS = {
+    Layout.RECORDS: FormatName.RECORDS,
+    Layout.RECORDS_AT_ROOT: FormatName.RECORDS,
+    Layout.AVRO: FormatName.AVRO,
+}
+OWN = (names.ARCHIVE, names.CATALOG, names.RUNS)
+"""What Logkeep itself puts beside the topics' folders."""
+
+_WORDS = {
+    Layout.RECORDS: "the Records format under topics/",
+    Layout.RECORDS_AT_ROOT: "the Records format",
+    Layout.AVRO: "the Avro format",
+}
+_AVRO = re.compile(r"topics/([^/]+)/partition=([0-9]+)/([^/]+)\.data")
+_AVRO_AT_ROOT = re.compile(r"[^/]+/partition=[0-9]+/[^/]+\.data")
+_LOOKS_LIKE_RECORDS = re.compile(r"segment_partition_[0-9]+_from_offset_[0-9]+_(records|index)")
+_MAX_SEQUENCE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """`number` is what its name says: the first offset (Records), or the number of the object (Avro) with `width`
+    digits. `index_size` is None if it has no index."""
+
+    topic: str
+    partition: int
+    number: int
+    width: int
+    path: str
+    size: int
+    index_path: str = ""
+    index_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that a partition has once."""
+
+    topic: str
+    partition: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What is there. `partitions` are those of each topic of which anything is there; `others` are objects that belong
+    to no segment."""
+
+    layout: Layout
+    segments: tuple[FoundSegment, ...]
+    groups: tuple[FoundFile, ...]
+    partitions: dict[str, int]
+    others: tuple[str, ...]
+
+    @property
+    def format(self) -> FormatName:
+        return FORMATS[self.layout]
+
+
+def manifests(objects: Iterable[ObjectInfo]) -> list[str]:
+    """Paths of the manifests of `osodevops/kafka-backup`, at the root or one folder below."""
+    return [
+        info.path
+        for info in objects
+        if info.path.rpartition("/")[2] == osodevops.MANIFEST and info.path.count("/") <= 1
+    ]
+
+
+def scan(objects: Sequence[ObjectInfo], uri: str) -> Folder:
+    """Find out what is in a folder. Raises FolderRefused, which names the object that does not fit."""
+    theirs = [info for info in objects if not info.path.startswith(OWN)]
+    layouts: dict[Layout, str] = {}
+    for info in theirs:
+        layout = _layout(info.path)
+        if layout is not None:
+            layouts.setdefault(layout, info.path)
+    for info in objects:
+        _check_own_names(info.path, uri)
+    if not layouts:
+        _refuse_nothing(theirs, uri)
+    if len(layouts) > 1:
+        first, second = list(layouts.items())[:2]
+        raise FolderRefused(
+            f"{uri} holds {_WORDS[first[0]]} ({first[1]}) and {_WORDS[second[0]]} ({second[1]}): "
+            "an archive has one format.",
+            hint="Import them from folders of their own.",
+        )
+    (layout,) = layouts
+    return _avro(theirs, uri) if layout is Layout.AVRO else _records(theirs, uri, layout)
+
+
+def _layout(path: str) -> Layout | None:
+    if _AVRO.fullmatch(path):
+        return Layout.AVRO
+    folder, _, name = path.rpartition("/")
+    if not _LOOKS_LIKE_RECORDS.fullmatch(name):
+        return None
+    if folder.startswith(names.TOPICS) and folder.count("/") == 1:
+        return Layout.RECORDS
+    return Layout.RECORDS_AT_ROOT if folder and "/" not in folder else None
+
+
+def _check_own_names(path: str, uri: str) -> None:
+    """A topic may not have the name of what Logkeep puts there itself."""
+    folder, _, name = path.rpartition("/")
+    if f"{folder}/" in (names.CATALOG, names.RUNS) and (_LOOKS_LIKE_RECORDS.fullmatch(name) or parse_name(name)):
+        raise FolderRefused(
+            f"{uri}/{path}: a topic named {folder!r} cannot be adopted where it is, since the archive has a folder of "
+            "that name itself.",
+            hint="Move the topics' folders into a folder `topics` first: the archive's own then lie beside that.",
+        )
+
+
+def _refuse_nothing(objects: Sequence[ObjectInfo], uri: str) -> None:
+    hint = "It must hold topics' folders with segment_partition_… files, or topics/<topic>/partition=<n>/….data."
+    for info in objects:
+        if _AVRO_AT_ROOT.fullmatch(info.path):
+            hint = "The topics' folders of the Avro format must lie in a folder `topics`: import the folder above it."
+    what = f"{len(objects)} objects, none of them a segment" if objects else "nothing"
+    raise FolderRefused(f"{uri} holds {what} of a format that can be imported.", hint=hint)
+
+
+def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
+    root = names.TOPICS if layout is Layout.RECORDS else ""
+    records: dict[tuple[str, int, int], ObjectInfo] = {}
+    indexes: dict[tuple[str, int, int], ObjectInfo] = {}
+    groups: list[FoundFile] = []
+    others: list[str] = []
+    partitions: dict[str, int] = {}
+    for info in objects:
+        folder, _, name = info.path.rpartition("/")
+        topic = folder.removeprefix(root)
+        file = parse_name(name)
+        if not folder.startswith(root.rstrip("/")) or "/" in topic or not topic or file is None:
+            if _LOOKS_LIKE_RECORDS.fullmatch(name):
+                raise FolderRefused(
+                    f"{uri}/{info.path} looks like a segment and is not named or placed as one: partitions have at "
+                    "least 3 digits, offsets at least 10, and no zeros beyond that.",
+                    hint="Rename or move it.",
+                )
+            others.append(info.path)
+            continue
+        _check_topic(topic, uri, info.path)
+        partitions[topic] = max(partitions.get(topic, 0), file.partition + 1)
+        if file.start_offset is not None:
+            kept = records if file.kind is FileKind.RECORDS else indexes
+            kept[topic, file.partition, file.start_offset] = info
+        elif file.kind is FileKind.CONSUMER_OFFSETS:
+            groups.append(FoundFile(topic, file.partition, info.path))
+    for key in sorted(set(indexes) - set(records)):
+        raise FolderRefused(
+            f"{uri}/{indexes[key].path} is the index of a segment that is not there.",
+            hint="Bring the segment back from a copy, or remove its index.",
+        )
+    segments = []
+    for key in sorted(records):
+        index = indexes.get(key)
+        path = records[key].path
+        segments.append(
+            FoundSegment(
+                *key,
+                width=0,
+                path=path,
+                size=records[key].size,
+                index_path=path.removesuffix(names.RECORDS) + names.RECORDS_INDEX,
+                index_size=None if index is None else index.size,
+            )
+        )
+    return Folder(layout, tuple(segments), tuple(groups), partitions, tuple(others))
+
+
+def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
+    segments, others = [], []
+    partitions: dict[str, int] = {}
+    for info in objects:
+        match = _AVRO.fullmatch(info.path)
+        if match is None:
+            others.append(info.path)
+            continue
+        topic, partition, name = match[1], match[2], match[3]
+        _check_topic(topic, uri, info.path)
+        digits = name.removeprefix(f"{topic}+{partition}-")
+        if digits == name or not re.fullmatch(r"[0-9]{1,20}", digits, re.ASCII) or int(digits) > _MAX_SEQUENCE:
+            raise FolderRefused(
+                f"{uri}/{info.path} is not named as an object of topic {topic!r} partition {partition}: "
+                f"{topic}+{partition}-<number>.data is expected.",
+                hint="Rename or move it.",
+            )
+        if str(int(partition)) != partition:
+            raise FolderRefused(
+                f"{uri}/{info.path}: partition {partition} is written with zeros in front.", hint="Rename its folder."
+            )
+        number = int(partition)
+        partitions[topic] = max(partitions.get(topic, 0), number + 1)
+        segments.append(FoundSegment(topic, number, int(digits), len(digits), info.path, info.size))
+    return Folder(Layout.AVRO, tuple(segments), (), partitions, tuple(others))
+
+
+def _check_topic(topic: str, uri: str, path: str) -> None:
+    try:
+        names.check_topic(topic)
+    except ValueError as error:
+        raise FolderRefused(f"{uri}/{path}: {error}.", hint="Rename or move its folder.") from error

@@ -1,0 +1,364 @@
+"""What another tool wrote, as a source: a folder in the Records or the Avro format, or a backup of
+`osodevops/kafka-backup`.
+
+    source = folder_source(storage, scanned, checked)     # after `check.check_segments` has read everything
+    source = tool_source(storage)                         # from its manifest; segments are read when they are converted
+
+Topics get ids of their own, made from where they lie and their name, so that doing it again gives the same. Of a topic
+is known how many partitions it has files of; its configuration and replication factor are not.
+"""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.model import Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.record_segments import entry_of
+from logkeep_engine.convert.check import Checked
+from logkeep_engine.convert.clipped import ClippedStorage
+from logkeep_engine.convert.folder import Folder, FoundSegment, manifests
+from logkeep_engine.convert.source import NO_CLUSTER, ForeignSegment, Source
+from logkeep_engine.errors import ArchiveDamaged, CorruptSegment, FolderRefused, ObjectMissing
+from logkeep_engine.formats import osodevops
+from logkeep_engine.formats.base import SegmentFacts
+from logkeep_engine.formats.records_groups import read_consumer_offsets
+from logkeep_engine.formats.records_index import IndexState
+from logkeep_engine.storage import Storage
+
+UNKNOWN_REPLICATION = -1
+_EPOCH = 1
+_HINT = "Restore the object from a copy, or move it away. Nothing was written."
+_REPAIR_HINT = "With --repair tails are cut off and indexes made again, the originals are kept. Nothing was written."
+_REBUILDABLE = (IndexState.MISSING, IndexState.SHORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An object of a folder that is not as it should be, and can be made so.
+
+    `cut_to`: bytes of the segment that are kept, None: it is whole. `rebuild`: its index is made anew. `replaces`: what
+    is there now is kept under the run.
+    """
+
+    segment: FoundSegment
+    what: str
+    cut_to: int | None
+    rebuild: bool
+    replaces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A folder as a source, and what must be done to it before it is one where it lies."""
+
+    source: Source
+    repairs: tuple[Repair, ...]
+
+
+def topic_id(uri: str, topic: str) -> str:
+    """An id for a topic that has none: a UUID of version 5 in base64url."""
+    made = uuid.uuid5(uuid.NAMESPACE_URL, f"{uri}/{topic}")
+    return urlsafe_b64encode(made.bytes).decode().rstrip("=")
+
+
+def folder_source(
+    storage: Storage,
+    folder: Folder,
+    checked: Mapping[str, Checked],
+    *,
+    repair: bool,
+    positions: Mapping[str, bytes],
+    groups: Sequence[GroupEntry] = (),
+) -> Adopted:
+    """A folder whose segments were `checked` (by path), as a source. `positions` are the contents of its files with
+    positions of consumer groups, by path; `groups` those that were found elsewhere.
+
+    Raises ArchiveDamaged with all faults, if there is one that is not to be repaired: damaged segments, names that do
+    not fit what is inside, segments that overlap.
+    """
+    uri = storage.uri
+    last = {(found.topic, found.partition): found.path for found in folder.segments}
+    faults: list[str] = []
+    repairs: list[Repair] = []
+    notes: list[str] = []
+    entries: dict[Partition, list[SegmentEntry]] = {}
+    for found in folder.segments:
+        result = checked[found.path]
+        is_last = last[found.topic, found.partition] == found.path
+        fault, needed = _judge(uri, found, result, is_last=is_last, repair=repair)
+        if fault:
+            faults.append(fault)
+            continue
+        if needed is not None:
+            repairs.append(needed)
+            notes.append(f"{found.path}: {needed.what}")
+        if result.facts is None:
+            notes.append(f"{found.path}: it has no record and is left out")
+            continue
+        entry = entry_of(
+            _named(result.facts, found),
+            folder.layout,
+            topic_id=topic_id(uri, found.topic),
+            partition=found.partition,
+            epoch=_EPOCH,
+            sequence=found.number,
+            sequence_width=found.width,
+        )
+        entries.setdefault((entry.topic_id, entry.partition), []).append(entry)
+    names_of = {topic_id(uri, name): name for name in folder.partitions}
+    for key, found_entries in entries.items():
+        found_entries.sort(key=lambda entry: entry.base_offset)
+        faults += _overlaps(uri, names_of[key[0]], found_entries)
+    found_groups, group_faults = _groups(uri, folder, positions)
+    faults += group_faults
+    if faults:
+        curable = all(_TAIL in fault or fault.endswith(_INDEX) for fault in faults)
+        hint = _REPAIR_HINT if curable and not repair else _HINT
+        more = f" And {len(faults) - 1} more faults." if len(faults) > 1 else ""
+        raise ArchiveDamaged(f"{faults[0]}.{more}", hint=hint, faults=tuple(faults))
+    cuts = {item.segment.path: item.cut_to for item in repairs if item.cut_to is not None}
+    source = Source(
+        storage=ClippedStorage(storage, cuts) if cuts else storage,
+        identity=uri,
+        format=folder.format,
+        cluster_id=NO_CLUSTER,
+        imported=True,
+        topics=tuple(
+            TopicEntry(name, topic_id(uri, name), count, UNKNOWN_REPLICATION)
+            for name, count in sorted(folder.partitions.items())
+        ),
+        segments=entries,
+        coverage={key: [(items[0].base_offset, items[-1].next_offset)] for key, items in entries.items()},
+        groups=tuple(sorted((*found_groups, *groups), key=lambda item: (item.group_id, item.topic, item.partition))),
+        notes=tuple(notes),
+    )
+    return Adopted(source, tuple(repairs))
+
+
+def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:
+    """The facts of a segment by its name: the original tool of the Records format names the first segment of a
+    partition by offset 0, whatever its first record is."""
+    if not found.index_path or found.number == facts.base_offset:
+        return facts
+    return replace(facts, base_offset=found.number, gaps=True)
+
+
+_TAIL = "torn tail"
+_INDEX = "it can be made again from the records"
+_RECOVER = "`logkeep log recover` may save them in a copy of the folder"
+
+
+def _judge(
+    uri: str, found: FoundSegment, checked: Checked, *, is_last: bool, repair: bool
+) -> tuple[str, Repair | None]:
+    """(what cannot be repaired, or may not be; what is to be repaired)."""
+    where = f"{uri}/{found.path}"
+    facts = checked.facts
+    if not found.index_path:  # Avro: a container has no tail that may be cut
+        return (f"{where}: {checked.damage or 'it has no record'}", None) if facts is None else ("", None)
+    if facts is not None and facts.base_offset < found.number:
+        return f"{where}: its first record has offset {facts.base_offset}, which is below that of its name", None
+    if checked.damage and found.size:
+        return _judge_tail(where, found, checked, is_last=is_last, repair=repair)
+    if facts is None or checked.index is IndexState.GOOD:
+        return "", None
+    if checked.index in _REBUILDABLE:
+        replaced = () if found.index_size is None else (found.index_path,)
+        return "", Repair(found, f"index rebuilt: {checked.index_what}", None, True, replaced)
+    if not repair:
+        return f"{uri}/{found.index_path}: {checked.index_what.rstrip('.')}; {_INDEX}", None
+    return "", Repair(found, f"index made anew: {checked.index_what}", None, True, (found.index_path,))
+
+
+def _judge_tail(
+    where: str, found: FoundSegment, checked: Checked, *, is_last: bool, repair: bool
+) -> tuple[str, Repair | None]:
+    """Damage is a torn tail only where no index entry says that a record was there."""
+    missing = checked.index is IndexState.MISSING
+    if checked.foreign or (missing and not is_last):
+        return f"{where}: {checked.damage}", None
+    if checked.index in (IndexState.LONG, IndexState.WRONG):
+        return f"{where}: {checked.damage}; its index names records behind that, {_RECOVER}", None
+    end = checked.facts.bytes if checked.facts is not None else 1
+    what = f"a {_TAIL} of {found.size - end} bytes at position {end}, behind the last whole record ({checked.damage})"
+    if not repair:
+        return f"{where}: {what}", None
+    rebuild = checked.index is not IndexState.GOOD
+    replaced = (found.path, found.index_path) if rebuild and not missing else (found.path,)
+    return "", Repair(found, f"{what}: cut off", end, rebuild, replaced)
+
+
+def _overlaps(uri: str, topic: str, entries: Sequence[SegmentEntry]) -> list[str]:
+    faults = []
+    for before, entry in pairwise(entries):
+        if entry.base_offset < before.next_offset:
+            here, there = entry.stem(topic) + entry.log_suffix, before.stem(topic) + before.log_suffix
+            faults.append(
+                f"{uri}/{here} holds offsets from {entry.base_offset} on, and {there} holds them up to "
+                f"{before.next_offset - 1} already"
+            )
+    return faults
+
+
+def _groups(uri: str, folder: Folder, positions: Mapping[str, bytes]) -> tuple[list[GroupEntry], list[str]]:
+    found: list[GroupEntry] = []
+    faults: list[str] = []
+    for file in folder.groups:
+        try:
+            offsets = read_consumer_offsets(positions[file.path])
+        except CorruptSegment as error:
+            faults.append(f"{uri}/{file.path}: {error.message.rstrip('.')}")
+            continue
+        topic = topic_id(uri, file.topic)
+        found += (GroupEntry(group, file.topic, topic, file.partition, offset) for group, offset in offsets.items())
+    return found, faults
+
+
+# ---- osodevops/kafka-backup
+
+
+def tool_source(storage: Storage, paths: Sequence[str] | None = None) -> Source:
+    """A backup of `osodevops/kafka-backup` at `storage`: its own folder, or the one above with one backup in it.
+
+    Raises FolderRefused for several, and for a manifest that is not one or names segments that overlap;
+    ObjectMissing if there is none.
+    """
+    if paths is None:
+        paths = manifests(storage.list())
+    if len(paths) != 1:
+        held = ", ".join(path.rpartition("/")[0] for path in paths) or "none"
+        raise FolderRefused(
+            f"{storage.uri} holds {len(paths)} backups of osodevops/kafka-backup: {held}.",
+            hint="Name the folder of one of them.",
+        )
+    (path,) = paths
+    folder = path.rpartition("/")[0]
+    name = f"{storage.uri}/{path}"
+    try:
+        manifest = osodevops.read_manifest(storage.read(path))
+        snapshot = _read_or_none(storage, f"{folder}/{osodevops.GROUPS}" if folder else osodevops.GROUPS)
+        positions = osodevops.read_groups(snapshot) if snapshot is not None else []
+    except CorruptSegment as error:
+        raise FolderRefused(f"{name}: {error.message}.", hint="Restore it from a copy.") from error
+    # A key begins with the backup's id, which is the folder; the storage may be that folder itself.
+    strip = "" if folder else f"{manifest.backup_id}/"
+    return _source_of(storage, name, manifest, positions, strip)
+
+
+def _source_of(
+    storage: Storage,
+    name: str,
+    manifest: osodevops.Manifest,
+    positions: Iterable[osodevops.GroupPosition],
+    strip: str,
+) -> Source:
+    uri = storage.uri
+    topics: list[TopicEntry] = []
+    segments: dict[Partition, list[ForeignSegment]] = {}
+    coverage: dict[Partition, list[Range]] = {}
+    gaps: list[Gap] = []
+    for topic in manifest.topics:
+        own_id = topic_id(uri, topic.name)
+        highest = max((part.number + 1 for part in topic.partitions), default=1)
+        try:
+            topics.append(TopicEntry(topic.name, own_id, max(highest, topic.partition_count or 1), UNKNOWN_REPLICATION))
+        except ValueError as error:
+            raise FolderRefused(f"{name}: {error}.", hint="It cannot have been a topic of Kafka.") from error
+        for part in topic.partitions:
+            key = (own_id, part.number)
+            found = _segments(name, topic.name, part, strip)
+            if found:
+                segments[key] = found
+            coverage[key], lost = _ranges(name, topic.name, part, found)
+            gaps += (Gap(*key, gap.start, gap.end, gap.reason.replace("_", " ")) for gap in lost)
+    ids = {topic.name: topic.topic_id for topic in topics}
+    return Source(
+        storage=storage,
+        identity=uri,
+        format=None,
+        cluster_id=NO_CLUSTER,
+        imported=True,
+        topics=tuple(topics),
+        segments=segments,
+        coverage={key: ranges for key, ranges in coverage.items() if ranges},
+        gaps=tuple(gaps),
+        groups=tuple(
+            GroupEntry(position.group_id, position.topic, ids[position.topic], position.partition, position.offset)
+            for position in positions
+            if position.topic in ids
+        ),
+        notes=(
+            "The tool that wrote it keeps no types of timestamps (all are create times), one header of a name and no "
+            "null header values, and archives transaction markers and records of aborted transactions as if they were "
+            "data.",
+        ),
+    )
+
+
+def _segments(name: str, topic: str, part: osodevops.ManifestPartition, strip: str) -> list[ForeignSegment]:
+    found = [
+        ForeignSegment(
+            segment.key.removeprefix(strip),
+            segment.first_offset,
+            segment.last_offset + 1,
+            segment.records,
+            max(1, segment.bytes),
+        )
+        for segment in sorted(part.segments, key=lambda segment: segment.first_offset)
+    ]
+    for before, segment in pairwise(found):
+        if segment.base_offset < before.next_offset:
+            raise FolderRefused(
+                f"{name}: topic {topic!r} partition {part.number}: {segment.path} holds offsets from "
+                f"{segment.base_offset} on, and {before.path} holds them up to {before.next_offset - 1} already.",
+                hint="Take one of the two out of the manifest.",
+            )
+    return found
+
+
+def _ranges(
+    name: str, topic: str, part: osodevops.ManifestPartition, segments: Sequence[ForeignSegment]
+) -> tuple[list[Range], list[osodevops.ManifestGap]]:
+    """What is covered, and the gaps of it. A gap in which a segment has records is refused."""
+    lost = sorted((gap for gap in part.gaps if gap.end > gap.start), key=lambda gap: gap.start)
+    for gap in lost:
+        for segment in segments:
+            if segment.base_offset < gap.end and gap.start < segment.next_offset:
+                raise FolderRefused(
+                    f"{name}: topic {topic!r} partition {part.number}: offsets [{gap.start}, {gap.end}) are said to be "
+                    f"lost, and {segment.path} holds [{segment.base_offset}, {segment.next_offset}).",
+                    hint="The manifest contradicts itself: restore it from a copy.",
+                )
+    ranges: list[Range] = []
+    if segments:
+        at, end = segments[0].base_offset, segments[-1].next_offset
+        for gap in lost:
+            if at < gap.start < end:
+                ranges.append((at, gap.start))
+            if gap.start < end:
+                at = max(at, gap.end)
+        if at < end:
+            ranges.append((at, end))
+    return ranges, _merged(lost)
+
+
+def _merged(gaps: Sequence[osodevops.ManifestGap]) -> list[osodevops.ManifestGap]:
+    merged: list[osodevops.ManifestGap] = []
+    for gap in gaps:
+        if merged and gap.start < merged[-1].end:
+            merged[-1] = replace(merged[-1], end=max(merged[-1].end, gap.end))
+        else:
+            merged.append(gap)
+    return merged
+
+
+def _read_or_none(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except ObjectMissing:
+        return None

@@ -1,0 +1,362 @@
+"""Imports: a folder of another tool becomes an archive where it lies, or is the source of a conversion.
+
+    result = adopt(run_id, storage, runner_factory, reporter, repair=False)     # in place: archive.json and catalog
+    prepare = foreign_source(storage, repair=False)                             # for `run.run_convert`
+
+Everything is read and checked before anything is written. What is adopted is never changed, but for indexes of segments
+that are missing or short, and, if it is asked for, torn tails; what was there before is then kept under
+`runs/<run id>/original/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive, Writer
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import MAX_LIST, RunResult
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.convert.check import Checked, CheckSetting, check_segments, rebuilt_index
+from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan
+from logkeep_engine.convert.foreign import Adopted, Repair, folder_source, tool_source
+from logkeep_engine.convert.read import read_records
+from logkeep_engine.convert.run import ConvertResult, Prepare
+from logkeep_engine.convert.source import NO_CLUSTER, Source
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    ArchiveFenced,
+    ArchiveMismatch,
+    ArchiveMissing,
+    FolderRefused,
+    LogkeepError,
+    UndecodableRecord,
+)
+from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.storage import ObjectInfo, Storage
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS, decode_offset_record
+
+log = logging.getLogger(__name__)
+
+KIND = "Import"
+ORIGINALS = "original"
+TASK_BYTES = 64 << 20
+RECEIPTS_AT_ONCE = 200
+
+
+def adopt(
+    run_id: str,
+    storage: Storage,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    *,
+    repair: bool = False,
+    dry_run: bool = False,
+) -> ConvertResult:
+    """Make the folder at `storage` an archive, where it lies. With `dry_run` it is only checked.
+
+    Never raises for what happens in a run: every error becomes a result with its exit code.
+    """
+    run = _Adoption(run_id, storage, runner_factory, reporter, repair, dry_run)
+    faults: tuple[str, ...] = ()
+    try:
+        run.execute()
+        result = replace(run.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
+            log.exception("unexpected error")
+        result = failed(run.result(), error)
+        faults = error.faults if isinstance(error, ArchiveDamaged) else ()
+        run.give_up(error, result.message)
+    finally:
+        run.close()
+    return ConvertResult(replace(result, end_time=time.time()), dry_run=dry_run, faults=faults)
+
+
+def foreign_source(storage: Storage, *, repair: bool = False) -> Prepare:
+    """What another tool wrote, as the source of a conversion. Nothing of it is changed: `repair` leaves torn tails
+    out."""
+
+    def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+        storage.check()
+        objects = storage.list()
+        if any(info.path == names.ARCHIVE for info in objects):
+            raise ArchiveMismatch(
+                f"{storage.uri} is an archive already: it need not be imported.",
+                hint="Convert it with `logkeep convert`.",
+            )
+        found = manifests(objects)
+        if found:
+            return tool_source(storage, found)
+        folder = scan(objects, storage.uri)
+        return _check(storage, folder, runner_factory, reporter, repair=repair).source
+
+    return prepare
+
+
+class _Adoption:
+    def __init__(
+        self,
+        run_id: str,
+        storage: Storage,
+        runner_factory: Callable[[], TaskRunner],
+        reporter: Reporter,
+        repair: bool,
+        dry_run: bool,
+    ) -> None:
+        self._run_id = run_id
+        self._storage = storage
+        self._runner_factory = runner_factory
+        self._reporter = reporter
+        self._repair = repair
+        self._dry_run = dry_run
+        self._archive: Archive | None = None
+        self._writer: Writer | None = None
+        self._source: Source | None = None
+
+    def execute(self) -> None:
+        storage = self._storage
+        self._reporter.phase("Planning")
+        storage.check()
+        check_not_imported(storage)
+        objects = storage.list()
+        refuse_tool_archive(objects, storage.uri)
+        folder = scan(objects, storage.uri)
+        adopted = _check(storage, folder, self._runner_factory, self._reporter, repair=self._repair)
+        source = self._source = adopted.source
+        if self._dry_run:
+            return
+        self._reporter.phase("Finishing")
+        for item in adopted.repairs:
+            self._mend(item)
+        archive = self._archive = Archive.create_or_open(storage, NO_CLUSTER, folder.format, imported=True)
+        with archive.begin_run(self._run_id, kind=KIND) as writer:
+            self._writer = writer
+            writer.commit(topics=source.topics)
+            receipts = _receipts(source, writer.epoch)
+            for at in range(0, len(receipts), RECEIPTS_AT_ONCE):
+                writer.commit(receipts=receipts[at : at + RECEIPTS_AT_ONCE])
+            writer.end(Outcome.SUCCEEDED, "", source.groups)
+
+    def _mend(self, item: Repair) -> None:
+        """Originals first: a crash leaves at worst one of them twice."""
+        storage, found = self._storage, item.segment
+        for path in item.replaces:
+            _copy(storage, path, names.run_file(self._run_id, f"{ORIGINALS}/{path}"), None)
+        size = found.size if item.cut_to is None else item.cut_to
+        index = rebuilt_index(storage, found, size) if item.rebuild else None
+        if item.cut_to is not None:
+            _copy(storage, found.path, found.path, item.cut_to)
+        if index is not None:
+            storage.put(found.index_path, index)
+        log.warning("%s/%s: %s", storage.uri, found.path, item.what)
+
+    def result(self) -> RunResult:
+        """The facts so far; outcome and exit code are those of a failed run."""
+        result = RunResult(
+            run_id=self._run_id,
+            kind=KIND,
+            outcome="Failed",
+            exit_code=int(ExitCode.FAILED),
+            start_time=self._reporter.start_time,
+            end_time=time.time(),
+        )
+        if self._archive is not None:
+            info = self._archive.info
+            result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
+        if self._source is not None:
+            source = self._source
+            entries = [entry for key in source.segments for entry in source.segments[key]]
+            result = replace(
+                result,
+                topics=len(source.topics),
+                partitions=sum(topic.partitions for topic in source.topics),
+                records=sum(entry.records for entry in entries),
+                bytes=sum(entry.bytes for entry in entries),
+                segments=len(entries),
+                groups=len({group.group_id for group in source.groups}),
+                warnings=source.notes[:MAX_LIST],
+            )
+        if self._writer is not None:
+            result = replace(result, epoch=self._writer.epoch, commit=self._writer.state.commit)
+        return result
+
+    def give_up(self, error: BaseException, message: str) -> None:
+        """Note in the archive that the run failed."""
+        if self._writer is None or isinstance(error, ArchiveFenced):
+            return
+        try:
+            self._writer.end(Outcome.FAILED, message)
+        except (LogkeepError, ValueError) as problem:
+            log.warning("the end of the run could not be noted in the archive: %s", problem)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def check_not_imported(storage: Storage) -> None:
+    """Raises ArchiveMismatch if an archive is there, unless an import has begun it and not come to its end."""
+    try:
+        archive = Archive.open(storage)
+    except ArchiveMissing:
+        return
+    runs = archive.load().runs.values()
+    if not archive.info.imported or any(run.kind != KIND or run.outcome is Outcome.SUCCEEDED for run in runs):
+        how = "it was imported before" if archive.info.imported else "Logkeep made it"
+        raise ArchiveMismatch(
+            f"{storage.uri} is an archive already: {how}.",
+            hint="To import again what was added to it since, remove archive.json and catalog/ first."
+            if archive.info.imported
+            else "Convert it with `logkeep convert`.",
+        )
+
+
+def refuse_tool_archive(objects: Sequence[ObjectInfo], uri: str) -> None:
+    """Raises FolderRefused for a backup of a tool whose segments cannot be read where they are."""
+    found = manifests(objects)
+    if found:
+        raise FolderRefused(
+            f"{uri}/{found[0]} is of osodevops/kafka-backup, whose segments no archive can hold as they are.",
+            hint="Import it into a new folder: `logkeep import SRC DST --format Kafka`.",
+        )
+
+
+def _receipts(source: Source, epoch: int) -> list[Receipt]:
+    receipts = []
+    for key in sorted(source.coverage):
+        entries = tuple(
+            replace(entry, epoch=epoch) for entry in source.segments[key] if isinstance(entry, SegmentEntry)
+        )
+        receipts.append(Receipt(tuple(Coverage(*key, *part) for part in source.coverage[key]), entries))
+    return receipts
+
+
+def _copy(storage: Storage, path: str, to: str, size: int | None) -> None:
+    """An object, or its first `size` bytes, under another name or its own."""
+    left = size
+    with storage.reader(path) as reader, storage.writer(to) as writer:
+        while (left is None or left > 0) and (block := reader.read_block()):
+            writer.write(block if left is None else block[:left])
+            left = None if left is None else left - len(block)
+
+
+# ---- checking
+
+
+@dataclass(frozen=True, slots=True)
+class _PositionWork:
+    """The segments of one partition of `__consumer_offsets`."""
+
+    partition: int
+    segments: tuple[SegmentEntry, ...]
+
+
+def _check(
+    storage: Storage,
+    folder: Folder,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    *,
+    repair: bool,
+) -> Adopted:
+    """Read all segments, in tasks, and judge what was found."""
+    groups = _group_work(folder.segments)
+    reporter.planned(_parts(groups), topics=len(folder.partitions))
+    reporter.phase("Checking")
+    checked: dict[str, Checked] = {}
+
+    def on_result(index: int, results: tuple[Checked, ...]) -> None:
+        for found, result in zip(groups[index], results, strict=True):
+            checked[found.path] = result
+        reporter.done(
+            index, sum(item.facts.records for item in results if item.facts), sum(f.size for f in groups[index])
+        )
+
+    if groups:
+        setting = CheckSetting(storage, folder.layout)
+        runner_factory().run(groups, partial(check_segments, setting), on_result, reporter.update)
+    positions = {file.path: storage.read(file.path) for file in folder.groups}
+    adopted = folder_source(storage, folder, checked, repair=repair, positions=positions)
+    if folder.format is not FormatName.AVRO:
+        return adopted
+    found_groups = _positions(adopted.source, runner_factory)
+    return replace(adopted, source=replace(adopted.source, groups=found_groups))
+
+
+def _group_work(segments: Sequence[FoundSegment]) -> list[tuple[FoundSegment, ...]]:
+    """Segments of one partition, until they are TASK_BYTES together."""
+    groups: list[list[FoundSegment]] = []
+    size = 0
+    for found in segments:
+        last = groups[-1][-1] if groups else None
+        same = last is not None and (last.topic, last.partition) == (found.topic, found.partition)
+        if not same or size >= TASK_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(found)
+        size += found.size
+    return [tuple(group) for group in groups]
+
+
+def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[Part]:
+    """Progress is counted in bytes: offsets are not known yet."""
+    parts = []
+    for number, group in enumerate(groups):
+        parts.append(Part(number, group[0].topic, group[0].partition, 0, max(1, sum(found.size for found in group))))
+    return parts
+
+
+def _positions(source: Source, runner_factory: Callable[[], TaskRunner]) -> tuple[GroupEntry, ...]:
+    """Positions of consumer groups in the topics of the folder, from its copy of `__consumer_offsets`."""
+    of_offsets = {topic.topic_id for topic in source.topics if topic.name == CONSUMER_OFFSETS}
+    work = [
+        _PositionWork(key[1], tuple(item for item in source.segments[key] if isinstance(item, SegmentEntry)))
+        for key in source.segments
+        if key[0] in of_offsets
+    ]
+    if not work:
+        return ()
+    found: list[GroupEntry] = []
+    ids = {topic.name: topic.topic_id for topic in source.topics}
+
+    def on_result(_: int, entries: tuple[GroupEntry, ...]) -> None:
+        found.extend(replace(entry, topic_id=ids[entry.topic]) for entry in entries if entry.topic in ids)
+
+    runner_factory().run(work, partial(_read_positions, source.storage), on_result, _ignore)
+    return tuple(sorted(found, key=lambda item: (item.group_id, item.topic, item.partition)))
+
+
+def _ignore(update: PartitionUpdate) -> None:
+    """There are no updates."""
+
+
+def _read_positions(storage: Storage, work: _PositionWork, context: TaskContext) -> tuple[GroupEntry, ...]:
+    """The last position of each group and partition. A group lies in one partition of the topic, so these are all."""
+    last: dict[tuple[str, str, int], GroupEntry] = {}
+    for entry in work.segments:
+        for records in read_records(storage, CONSUMER_OFFSETS, work.partition, entry):
+            for record in records:
+                try:
+                    commit = decode_offset_record(record.key, record.value).commit
+                except UndecodableRecord as error:
+                    log.warning("%s partition %d: %s", CONSUMER_OFFSETS, work.partition, error.message)
+                    continue
+                if commit is None:
+                    continue
+                key = (commit.group, commit.topic, commit.partition)
+                if commit.offset is None:
+                    last.pop(key, None)
+                    continue
+                epoch = -1 if commit.leader_epoch is None else commit.leader_epoch
+                last[key] = GroupEntry(
+                    commit.group, commit.topic, "", commit.partition, commit.offset, epoch, commit.metadata
+                )
+    return tuple(last.values())

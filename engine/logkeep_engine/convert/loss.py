@@ -1,0 +1,113 @@
+"""What is lost on the way from one format to another: counted, summed, shown, and stored in the target.
+
+    report.add(losses)               # of tasks
+    report.refused(FormatName.AVRO)  # the error, if something of a record would be lost
+
+Losses of batches (their bounds, compression, producers, transactions) are said. Losses of records are refused unless
+they are allowed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from logkeep_engine.backup.losses import dump_losses, load_losses, merge_losses
+from logkeep_engine.errors import FormatLoss
+from logkeep_engine.formats.base import OF_BATCHES, Loss, LossKind
+
+_SHOWN = 5
+
+_OF_BATCHES_WORDS = {
+    LossKind.BATCH_BOUNDS: "batches whose bounds are lost",
+    LossKind.COMPRESSION: "compressed batches",
+    LossKind.PRODUCER: "batches with a producer id",
+    LossKind.TRANSACTIONS: "batches of transactions",
+}
+
+
+@dataclass
+class LossCount:
+    """The losses of one piece, in the making."""
+
+    topic: str
+    partition: int
+    _found: dict[LossKind, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, kind: LossKind, count: int, offset: int) -> None:
+        """`count` more, the first at `offset`. Calls come in the order of offsets."""
+        if count:
+            before, first = self._found.get(kind, (0, offset))
+            self._found[kind] = before + count, first
+
+    def losses(self) -> tuple[Loss, ...]:
+        return tuple(
+            Loss(kind, self.topic, self.partition, count, offset) for kind, (count, offset) in self._found.items()
+        )
+
+
+class LossReport:
+    """The losses of a run, by kind, topic and partition."""
+
+    def __init__(self, losses: Iterable[Loss] = ()) -> None:
+        self._losses = merge_losses(losses)
+
+    def add(self, losses: Iterable[Loss]) -> None:
+        self._losses = merge_losses((*self._losses, *losses))
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """By topic, partition and kind."""
+        return self._losses
+
+    @property
+    def of_records(self) -> list[Loss]:
+        """Those that are refused unless they are allowed."""
+        return [loss for loss in self._losses if loss.kind not in OF_BATCHES]
+
+    def refused(self, target: str) -> FormatLoss:
+        """The error that names what of the records would be lost."""
+        losses = self.of_records
+        shown = "; ".join(
+            f"{loss.kind} in {_records(loss.count)} of topic {loss.topic!r} partition {loss.partition}, "
+            f"first at offset {loss.offset}"
+            for loss in losses[:_SHOWN]
+        )
+        more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+        return FormatLoss(
+            f"{target} cannot hold what the records carry: {shown}{more}. Nothing was written.",
+            hint="Go on with --allow-loss, or choose a format that holds it: Avro without --compatibility strict does. "
+            "--dry-run lists everything.",
+        )
+
+    def warnings(self) -> list[str]:
+        """A line for each kind, for the result of a run."""
+        lines = []
+        for kind in LossKind:
+            found = [loss for loss in self._losses if loss.kind is kind]
+            if found:
+                count, topics = sum(loss.count for loss in found), len({loss.topic for loss in found})
+                words = _OF_BATCHES_WORDS.get(kind)
+                what = f"{kind} of {_records(count)}" if words is None else f"{count} {words}"
+                lines.append(f"Not in the target: {what}, in {topics} {'topic' if topics == 1 else 'topics'}.")
+        return lines
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As `-o json` has them, and the stored report."""
+        rows: list[dict[str, Any]] = json.loads(dump_losses(self._losses))["losses"]
+        return rows
+
+    def to_json(self) -> bytes:
+        """`runs/<run id>/format-loss.json`, as a backup writes it."""
+        return dump_losses(self._losses)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LossReport:
+        """The reverse of `to_json`."""
+        return cls(load_losses(data))
+
+
+def _records(count: int) -> str:
+    return f"{count} {'record' if count == 1 else 'records'}"

@@ -1,0 +1,151 @@
+"""The records of a source's segments, whatever they lie in: what a consumer of committed records would see of them.
+
+Left out, and counted as what a record-shaped format cannot hold, are control batches, the records of aborted
+transactions, and everything that belongs to batches. Every byte is checked on the way, as strictly as `verify` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import attrgetter, le
+from typing import cast
+
+from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.record_segments import read_records as read_record_segment
+from logkeep_engine.archive.segments import Fault, Run, read_segment
+from logkeep_engine.convert.loss import LossCount
+from logkeep_engine.convert.source import ForeignSegment, SourceSegment
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptSegment, ObjectMissing
+from logkeep_engine.formats import osodevops
+from logkeep_engine.formats.base import LogRecord, LossKind
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.filter import AbortedRanges
+from logkeep_engine.storage import Storage
+
+_offset = attrgetter("offset")
+
+_CODEC = 0x07
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_HINT = "Restore the object from a copy. What was converted before it is kept; the same --run-id goes on."
+
+
+def read_records(
+    storage: Storage,
+    topic: str,
+    partition: int,
+    segment: SourceSegment,
+    aborted: Sequence[AbortedTxn] = (),
+    count: LossCount | None = None,
+) -> Iterator[Sequence[LogRecord]]:
+    """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
+    fault: what was handed out before is of no worth then.
+    """
+    if isinstance(segment, ForeignSegment):
+        return _of_tool(storage, topic, partition, segment)
+    if segment.layout is Layout.KAFKA:
+        return _of_batches(storage, topic, segment, AbortedRanges(aborted), count)
+    return read_record_segment(storage, topic, segment)
+
+
+def _of_batches(
+    storage: Storage, topic: str, entry: SegmentEntry, aborted: AbortedRanges, count: LossCount | None
+) -> Iterator[Sequence[LogRecord]]:
+    for run in read_segment(storage, topic, entry):
+        if count is not None:
+            count_batches(run, count)
+        data, headers = run
+        for position, header in headers:
+            if header.magic >= 2 and (
+                header.is_control
+                or (header.is_transactional and aborted.contains(header.producer_id, header.base_offset))
+            ):
+                continue
+            try:
+                records = decode_records(data[position : position + header.size], header)
+            except CorruptBatch as error:
+                raise _damaged(
+                    storage, topic, entry.partition, _path(topic, entry), header.base_offset, error
+                ) from error
+            if records:
+                _check_offsets(storage, topic, entry, records, header)
+                yield records
+
+
+def _check_offsets(
+    storage: Storage, topic: str, entry: SegmentEntry, records: Sequence[LogRecord], header: BatchHeader
+) -> None:
+    """Raises ArchiveDamaged for records that do not lie in their batch one after another."""
+    offsets = list(map(_offset, records))
+    falling = any(map(le, islice(offsets, 1, None), offsets))
+    if falling or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
+        error = CorruptBatch(
+            f"its records do not have rising offsets from {header.base_offset} to {header.last_offset}"
+        )
+        raise _damaged(storage, topic, entry.partition, _path(topic, entry), header.base_offset, error)
+
+
+def count_batches(run: Run, count: LossCount) -> None:
+    """What a record-shaped format loses of these batches."""
+    bounds = compressed = producers = transactions = 0
+    first = [-1, -1, -1]
+    headers = run[1]
+    for _, header in headers:
+        attributes = header[5]
+        if not attributes & _CONTROL:
+            bounds += 1
+        if attributes & _CODEC:
+            compressed += 1
+            first[0] = header[0] if first[0] < 0 else first[0]
+        if header[9] >= 0 and not attributes & _CONTROL:
+            producers += 1
+            first[1] = header[0] if first[1] < 0 else first[1]
+        if attributes & (_TRANSACTIONAL | _CONTROL):
+            transactions += 1
+            first[2] = header[0] if first[2] < 0 else first[2]
+    count.add(LossKind.BATCH_BOUNDS, bounds, headers[0][1].base_offset)
+    count.add(LossKind.COMPRESSION, compressed, first[0])
+    count.add(LossKind.PRODUCER, producers, first[1])
+    count.add(LossKind.TRANSACTIONS, transactions, first[2])
+
+
+def _of_tool(storage: Storage, topic: str, partition: int, segment: ForeignSegment) -> Iterator[Sequence[LogRecord]]:
+    count, last = 0, segment.base_offset - 1
+    try:
+        with storage.reader(segment.path) as reader:
+            blocks = iter(reader.read_block, b"")
+            for records in osodevops.read_segment(blocks):
+                if count == 0 and records[0].offset != segment.base_offset:
+                    raise CorruptSegment(
+                        f"its first record has offset {records[0].offset}, the manifest says {segment.base_offset}"
+                    )
+                count += len(records)
+                last = records[-1].offset
+                yield cast(Sequence[LogRecord], records)
+        if (count, last + 1) != (segment.records, segment.next_offset):
+            raise CorruptSegment(
+                f"it holds {count} records up to offset {last}, the manifest says {segment.records} up to "
+                f"{segment.next_offset - 1}"
+            )
+    except (CorruptSegment, ObjectMissing) as error:
+        raise _damaged(storage, topic, partition, segment.path, last + 1, error) from error
+
+
+def _path(topic: str, entry: SegmentEntry) -> str:
+    return entry.stem(topic) + entry.log_suffix
+
+
+def _damaged(
+    storage: Storage,
+    topic: str,
+    partition: int,
+    path: str,
+    offset: int,
+    error: CorruptBatch | CorruptSegment | ObjectMissing,
+) -> ArchiveDamaged:
+    what = "the object is missing" if isinstance(error, ObjectMissing) else error.message.rstrip(".")
+    fault = Fault(f"{storage.uri}/{path}", topic, partition, offset, what)
+    return ArchiveDamaged(f"{fault}.", hint=_HINT)

@@ -1,0 +1,529 @@
+"""A conversion from beginning to end: look, plan, convert, commit, end.
+
+The order is what makes it safe. What the target's format would lose of records is known before anything is written. The
+plan is stored before the first task, so a run that starts again does the same pieces. Objects are written before the
+commit that names them, and a piece is committed whole, after all of its segments were read and found to be what the
+source says they are. Facts of the source (topics with their ids, gaps, groups) are carried over as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import Archive, Writer
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Outcome, Receipt
+from logkeep_engine.archive.record_files import write_consumer_offsets, write_partition_indexes
+from logkeep_engine.archive.segments import aborted_transactions
+from logkeep_engine.backup.losses import LOSS_FILE
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import MAX_LIST, RunResult
+from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.convert.loss import LossReport
+from logkeep_engine.convert.plan import (
+    PIECE_BYTES,
+    PLAN_FILE,
+    ConvertPlan,
+    Piece,
+    check_covers,
+    make_plan,
+    open_pieces,
+    segments_of,
+)
+from logkeep_engine.convert.source import Source, check_one_incarnation, is_kafka
+from logkeep_engine.convert.task import (
+    PieceDone,
+    Setting,
+    Work,
+    convert_piece,
+    count_piece,
+    examine_piece,
+    loses_of_records,
+)
+from logkeep_engine.convert.write import TargetSetting
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    ArchiveFenced,
+    ArchiveMismatch,
+    ArchiveMissing,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+)
+from logkeep_engine.limits import UNLIMITED, Throttle
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+
+log = logging.getLogger(__name__)
+
+KIND = "Convert"
+SEGMENT_BYTES = 128 << 20
+COMMIT_SECONDS = 1.0
+
+Prepare = Callable[[Callable[[], TaskRunner], Reporter], Source]
+"""Finds out what there is to convert; a folder without a catalog is read for it, by tasks."""
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """What the target becomes. `compression` is that of whole segments of format Kafka, `codec` that of batches made
+    from records."""
+
+    format: FormatName
+    segment_bytes: int = SEGMENT_BYTES
+    compression: Compression = Compression.PASSTHROUGH
+    codec: Codec = Codec.ZSTD
+    format_options: FormatOptions = field(default_factory=FormatOptions)
+    piece_bytes: int = PIECE_BYTES
+
+    def text(self) -> dict[str, str]:
+        """Those that decide over the bytes that are written."""
+        options = self.format_options
+        return {
+            "segmentBytes": str(self.segment_bytes),
+            "compression": self.compression.value,
+            "codec": self.codec.name.lower(),
+            "compatibility": options.compatibility.value if options.compatibility else "",
+            "avroCodec": options.codec.value if options.codec else "",
+        }
+
+
+@dataclass(frozen=True)
+class ConvertResult:
+    """How a conversion or an import went, what was, or would be, lost, and all faults of a source that was refused."""
+
+    result: RunResult
+    losses: LossReport = field(default_factory=LossReport)
+    dry_run: bool = False
+    faults: tuple[str, ...] = ()
+
+
+def run_convert(
+    run_id: str,
+    prepare: Prepare,
+    target: Storage,
+    options: ConvertOptions,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    *,
+    dry_run: bool = False,
+    kind: str = KIND,
+) -> ConvertResult:
+    """Make `target` hold what the source holds, in another format, or in the same. With `dry_run` nothing is written:
+    the losses are counted.
+
+    Never raises for what happens in a run: every error becomes a result with its exit code. The same `run_id` again
+    goes on where the run stopped; another one adds what the source has gained since.
+    """
+    run = _Run(run_id, prepare, target, options, runner_factory, reporter, dry_run, kind)
+    faults: tuple[str, ...] = ()
+    try:
+        run.execute()
+        result = replace(run.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
+            log.exception("unexpected error")
+        result = failed(run.result(), error)
+        faults = error.faults if isinstance(error, ArchiveDamaged) else ()
+        run.give_up(error, result.message)
+        result = replace(result, commit=run.commit)
+    finally:
+        run.close()
+    return ConvertResult(replace(result, end_time=time.time()), run.losses, dry_run, faults)
+
+
+class _Run:
+    def __init__(
+        self,
+        run_id: str,
+        prepare: Prepare,
+        target: Storage,
+        options: ConvertOptions,
+        runner_factory: Callable[[], TaskRunner],
+        reporter: Reporter,
+        dry_run: bool,
+        kind: str,
+    ) -> None:
+        self._run_id = run_id
+        self._prepare = prepare
+        self._target = target
+        self._options = options
+        self._runner_factory = runner_factory
+        self._reporter = reporter
+        self._dry_run = dry_run
+        self._kind = kind
+        self._archive: Archive | None = None
+        self._writer: Writer | None = None
+        self._plan: ConvertPlan | None = None
+        self._source: Source | None = None
+        self.losses = LossReport()
+
+    @property
+    def commit(self) -> int:
+        return self._writer.state.commit if self._writer is not None else -1
+
+    def execute(self) -> None:
+        self._reporter.phase("Planning")
+        self._target.check()
+        source = self._source = self._prepare(self._runner_factory, self._reporter)
+        check_apart(source, self._target)
+        check_one_incarnation(source, self._options.format)
+        existing = find_target(source, self._target, self._options.format)
+        state = existing.load() if existing is not None else ArchiveState()
+        looked = self._look(source, existing, state)
+        if self._dry_run:
+            return
+        archive = self._archive = existing or Archive.create_or_open(
+            self._target, source.cluster_id, self._options.format, imported=source.imported
+        )
+        writer = self._writer = archive.begin_run(self._run_id, kind=KIND)
+        self._reporter.phase("Planning", attempt=writer.state.runs[self._run_id].attempts)
+        plan = self._plan = self._load_or_make_plan(archive, source, writer.state)
+        if looked:
+            self._target.put(archive.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
+        writer.commit(topics=plan.topics, receipts=[Receipt(gaps=(gap,)) for gap in plan.gaps])
+        pieces = open_pieces(plan, writer.state)
+        self._announce(plan, pieces)
+        self._convert(source, writer, plan, pieces, counted=looked)
+        self._finish(writer, plan)
+
+    def _look(self, source: Source, existing: Archive | None, state: ArchiveState) -> bool:
+        """Find what would be lost before anything is written, where something of a record can be, or if only this was
+        asked for. Returns whether that was done."""
+        setting = self._setting(source, epoch=1)
+        if not self._dry_run and not loses_of_records(setting.target):
+            return False
+        stored = self._stored(existing)
+        if stored is not None and not self._dry_run:
+            self.losses = stored
+            return True
+        plan = self._plan_of(source, state)
+        self._plan = plan
+        self._reporter.phase("Checking")
+        self._announce(plan, plan.pieces, phase="Checking")
+        self._run_tasks(examine_piece, setting, self._work(source, plan.pieces), self._note_losses)
+        if not self._dry_run and self.losses.of_records and not self._options.format_options.allow_loss:
+            raise self.losses.refused(self._target_name())
+        return True
+
+    def _stored(self, existing: Archive | None) -> LossReport | None:
+        """What an earlier attempt of this run has found."""
+        if existing is None:
+            return None
+        try:
+            return LossReport.from_json(self._target.read(existing.run_file(self._run_id, LOSS_FILE)))
+        except ObjectMissing:
+            return None
+
+    def _target_name(self) -> str:
+        compatibility = self._options.format_options.compatibility
+        return f"Format {self._options.format}" + (f" (compatibility {compatibility})" if compatibility else "")
+
+    def _plan_of(self, source: Source, state: ArchiveState) -> ConvertPlan:
+        return make_plan(
+            self._run_id, source, self._options.format.value, self._options.text(), state, self._options.piece_bytes
+        )
+
+    def _load_or_make_plan(self, archive: Archive, source: Source, state: ArchiveState) -> ConvertPlan:
+        path = archive.run_file(self._run_id, PLAN_FILE)
+        try:
+            stored = self._target.read(path)
+        except ObjectMissing:
+            plan = self._plan_of(source, state)
+            try:
+                self._target.create(path, plan.to_json())
+            except ObjectExists:
+                stored = self._target.read(path)
+            else:
+                return plan
+        plan = ConvertPlan.from_json(stored, f"{self._target.uri}/{path}")
+        if dict(plan.options) != self._options.text():
+            changed = sorted(key for key, value in self._options.text().items() if plan.options.get(key) != value)
+            raise ArchiveMismatch(
+                f"Run {self._run_id} was begun with other options: {', '.join(changed)}.",
+                hint="Give the options it was begun with, or start a run with another --run-id.",
+            )
+        check_covers(source, plan)
+        return plan
+
+    def _announce(self, plan: ConvertPlan, pieces: Sequence[Piece], phase: str = "Running") -> None:
+        names_of = {topic.topic_id: topic.name for topic in plan.topics}
+        to_do = {piece.number for piece in pieces}
+        self._reporter.planned(
+            (
+                Part(
+                    piece.number,
+                    names_of[piece.topic_id],
+                    piece.partition,
+                    piece.start,
+                    piece.end,
+                    at=piece.start if piece.number in to_do else piece.end,
+                )
+                for piece in plan.pieces
+            ),
+            topics=len(plan.topics),
+        )
+        self._reporter.phase(phase)
+
+    def _setting(self, source: Source, epoch: int) -> Setting:
+        options = self._options
+        return Setting(
+            source.storage,
+            TargetSetting(
+                storage=self._target,
+                format=options.format,
+                epoch=epoch,
+                segment_bytes=options.segment_bytes,
+                compression=options.compression,
+                codec=options.codec,
+                options=options.format_options,
+            ),
+        )
+
+    def _work(self, source: Source, pieces: Sequence[Piece]) -> list[Work]:
+        names_of = source.topic_names
+        segments = segments_of(source, pieces)
+        work = [Work(piece, names_of[piece.topic_id], segments[piece.number]) for piece in pieces]
+        if self._options.format is FormatName.KAFKA:
+            return work
+        aborted = Aborted(source)
+        return [replace(item, aborted=aborted.reaching_into(item)) for item in work]
+
+    def _convert(
+        self, source: Source, writer: Writer, plan: ConvertPlan, pieces: Sequence[Piece], *, counted: bool
+    ) -> None:
+        setting = self._setting(source, writer.epoch)
+        committer = _Committer(writer)
+
+        def on_result(done: PieceDone) -> None:
+            if done.receipt is not None:
+                committer.add(done.receipt)
+                entries = done.receipt.segments
+                records, size = sum(entry.records for entry in entries), sum(entry.bytes for entry in entries)
+                self._reporter.done(done.number, records, size)
+            if not counted:
+                self._note_losses(done)
+
+        try:
+            self._run_tasks(convert_piece, setting, self._work(source, pieces), on_result)
+        except ArchiveFenced:
+            raise
+        except (Exception, KeyboardInterrupt):
+            committer.commit_quietly()  # what other tasks have done need not be done again
+            raise
+        committer.commit()
+        if counted or self._options.format is FormatName.KAFKA:
+            return
+        todo = {piece.number for piece in pieces}
+        before = [piece for piece in plan.pieces if piece.number not in todo]
+        self._run_tasks(count_piece, setting, self._work(source, before), self._note_losses)
+        if self.losses.losses:
+            self._target.put(names.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
+
+    def _note_losses(self, done: PieceDone) -> None:
+        self.losses.add(done.losses)
+
+    def _run_tasks(
+        self,
+        function: Callable[[Setting, Work, TaskContext], PieceDone],
+        setting: Setting,
+        work: Sequence[Work],
+        on_result: Callable[[PieceDone], None],
+    ) -> None:
+        """Pieces without a segment need no task."""
+        empty = [item for item in work if not item.segments]
+        for item in empty:
+            on_result(function(setting, item, _NoContext()))
+        full = [item for item in work if item.segments]
+        if full:
+            self._runner_factory().run(
+                full, partial(function, setting), lambda _, done: on_result(done), self._reporter.update
+            )
+
+    def _finish(self, writer: Writer, plan: ConvertPlan) -> None:
+        self._reporter.phase("Finishing")
+        if self._options.format is FormatName.RECORDS:
+            keys = sorted(writer.state.segments)
+            write_partition_indexes(self._target, writer.state, keys)
+            write_consumer_offsets(self._target, writer.state, keys, plan.groups)
+        writer.end(Outcome.SUCCEEDED, "", plan.groups)
+
+    def result(self) -> RunResult:
+        """The facts so far; outcome and exit code are those of a failed run."""
+        result = RunResult(
+            run_id=self._run_id,
+            kind=self._kind,
+            outcome="Failed",
+            exit_code=int(ExitCode.FAILED),
+            start_time=self._reporter.start_time,
+            end_time=time.time(),
+        )
+        if self._archive is not None:
+            info = self._archive.info
+            result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
+        if self._writer is not None:
+            run = self._writer.state.runs[self._run_id]
+            result = replace(
+                result,
+                epoch=self._writer.epoch,
+                commit=self._writer.state.commit,
+                records=run.records,
+                bytes=run.bytes,
+                segments=run.segments,
+            )
+        if self._plan is not None:
+            result = replace(
+                result,
+                topics=len(self._plan.topics),
+                partitions=sum(topic.partitions for topic in self._plan.topics),
+                groups=len({group.group_id for group in self._plan.groups}),
+            )
+        notes = self._source.notes if self._source is not None else ()
+        return replace(result, warnings=(*self.losses.warnings(), *notes)[:MAX_LIST])
+
+    def give_up(self, error: BaseException, message: str) -> None:
+        """Note in the archive that the run failed; a fenced run has no business there any more."""
+        if self._writer is None or isinstance(error, ArchiveFenced):
+            return
+        try:
+            self._writer.end(Outcome.FAILED, message)
+        except LogkeepError as problem:
+            log.warning("the end of the run could not be noted in the archive: %s", problem)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Committer:
+    """Gathers receipts and commits them about once a second."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._waiting: list[Receipt] = []
+        self._due = 0.0
+
+    def add(self, receipt: Receipt) -> None:
+        self._waiting.append(receipt)
+        if time.monotonic() >= self._due:
+            self.commit()
+
+    def commit(self) -> None:
+        if self._waiting:
+            self._writer.commit(receipts=self._waiting)
+            self._waiting = []
+        self._due = time.monotonic() + COMMIT_SECONDS
+
+    def commit_quietly(self) -> None:
+        """Commit while another error is on its way."""
+        try:
+            self.commit()
+        except Exception as error:
+            log.warning("what was converted last could not be committed: %s", error)
+
+
+class Aborted:
+    """The aborted transactions of a source's partitions, each read once."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._names = source.topic_names
+        self._found: dict[tuple[str, int], list[AbortedTxn]] = {}
+
+    def reaching_into(self, work: Work) -> tuple[AbortedTxn, ...]:
+        """Those that records of the piece may belong to."""
+        if not any(is_kafka(segment) for segment in work.segments):
+            return ()
+        start, end = work.segments[0].base_offset, work.segments[-1].next_offset
+        found = self.of(work.piece.topic_id, work.piece.partition)
+        return tuple(txn for txn in found if txn.first_offset < end and txn.last_offset >= start)
+
+    def of(self, topic_id: str, partition: int) -> list[AbortedTxn]:
+        """All of a partition."""
+        key = (topic_id, partition)
+        if key not in self._found:
+            self._found[key] = self._read(*key)
+        return self._found[key]
+
+    def _read(self, topic_id: str, partition: int) -> list[AbortedTxn]:
+        entries = [entry for entry in self._source.segments[topic_id, partition] if isinstance(entry, SegmentEntry)]
+        spans = aborted_transactions(self._source.storage, self._names[topic_id], entries)
+        return [
+            AbortedTxn(producer_id, first, last, first) for producer_id in spans for first, last in spans[producer_id]
+        ]
+
+
+class _NoContext:
+    """Of a piece without segments, which is done in the driver."""
+
+    attempt = 0
+
+    @property
+    def throttle(self) -> Throttle:
+        return UNLIMITED
+
+    def report(self, updates: Sequence[PartitionUpdate]) -> None:
+        """There is nothing to wait for."""
+
+
+def check_apart(source: Source, target: Storage) -> None:
+    """Raises ArchiveMismatch if source and target lie in one another."""
+    here, there = f"{source.storage.uri}/", f"{target.uri}/"
+    if here.startswith(there) or there.startswith(here):
+        raise ArchiveMismatch(
+            f"{target.uri} and the source at {source.storage.uri} are the same folder, or one lies in the other.",
+            hint="Name a new folder for what is made.",
+        )
+
+
+def find_target(source: Source, target: Storage, format_name: FormatName) -> Archive | None:
+    """The archive at `target`, if it was made of this source; None if nothing lies there. Raises ArchiveMismatch
+    otherwise."""
+    try:
+        archive = Archive.open(target)
+    except ArchiveMissing:
+        found = target.list()
+        if found:
+            raise ArchiveMismatch(
+                f"{target.uri} is not empty: {found[0].path} lies there.", hint="Name a new folder for the target."
+            ) from None
+        return None
+    info = archive.info
+    if info.archive_id == source.identity:
+        raise ArchiveMismatch(
+            f"{target.uri} is the source itself, by another name.", hint="Name a new folder for the target."
+        )
+    if info.segments is not format_name or info.cluster_id != source.cluster_id or info.imported != source.imported:
+        raise ArchiveMismatch(
+            f"{target.uri} is an archive of format {info.segments} of Kafka cluster {info.cluster_id}, and not what "
+            f"is to be made: format {format_name}, cluster {source.cluster_id}.",
+            hint="Name a new folder for the target.",
+        )
+    for run in archive.load().runs.values():
+        origin = _origin(archive, run.run_id) if run.kind == KIND else None
+        if run.kind != KIND or origin not in (None, source.identity):
+            made = f"run {run.run_id} ({run.kind})" if origin is None else f"a conversion of {origin}"
+            raise ArchiveMismatch(
+                f"The archive at {target.uri} was written by {made}: only what was made of the same source can be "
+                "added to.",
+                hint="Name a new folder for the target.",
+            )
+    return archive
+
+
+def _origin(archive: Archive, run_id: str) -> str | None:
+    """What a run has converted; None if it did not get as far as to plan."""
+    path = archive.run_file(run_id, PLAN_FILE)
+    try:
+        data = archive.storage.read(path)
+    except ObjectMissing:
+        return None
+    return ConvertPlan.from_json(data, f"{archive.storage.uri}/{path}").source

@@ -1,0 +1,171 @@
+"""One task of a conversion: read the segments of one piece, write them anew, and say in a receipt what was done.
+
+    read (read.py) -> records -> segments (write.py)        batches to batches: copied as they are
+
+Nothing of a piece is in the receipt unless all of its segments were whole. Memory: one run of batches or records, the
+reader's and the writer's blocks, whatever the size of segments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.model import Coverage, Receipt
+from logkeep_engine.archive.segments import read_segment
+from logkeep_engine.contract.spec import Compatibility, FormatName
+from logkeep_engine.convert.loss import LossCount
+from logkeep_engine.convert.plan import Piece
+from logkeep_engine.convert.read import count_batches, read_records
+from logkeep_engine.convert.source import SourceSegment
+from logkeep_engine.convert.write import TargetSetting, copy_segment, open_target
+from logkeep_engine.formats.base import LogRecord, Loss, LossKind
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import PartitionUpdate, TaskContext
+
+REPORT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all tasks of a run share. Pickles without secrets."""
+
+    source: Storage
+    target: TargetSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A piece with what there is of it. `aborted`: the aborted transactions that may reach into it."""
+
+    piece: Piece
+    topic: str
+    segments: tuple[SourceSegment, ...]
+    aborted: tuple[AbortedTxn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PieceDone:
+    """`receipt` is None if the piece was only looked at."""
+
+    number: int
+    receipt: Receipt | None
+    losses: tuple[Loss, ...]
+
+
+def convert_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
+    """Write the segments of a piece in the target's format. Raises ArchiveDamaged if one of the source is."""
+    count = LossCount(work.topic, work.piece.partition)
+    progress = _Progress(work, context)
+    if setting.target.format is FormatName.KAFKA and _all_batches(work.segments):
+        entries = _copy(setting, work, context, progress)
+    else:
+        entries = _through_records(setting, work, context, count, progress)
+    piece = work.piece
+    covered = Coverage(piece.topic_id, piece.partition, piece.start, piece.end)
+    return PieceDone(piece.number, Receipt((covered,), entries), count.losses())
+
+
+def examine_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
+    """Write nothing; say what the target's format would lose of a piece. Everything is read."""
+    count = LossCount(work.topic, work.piece.partition)
+    progress = _Progress(work, context)
+    if not (setting.target.format is FormatName.KAFKA and _all_batches(work.segments)):
+        look = _looker(setting.target, count)
+        for segment in work.segments:
+            for records in read_records(setting.source, work.topic, work.piece.partition, segment, work.aborted, count):
+                look(records)
+                progress.note(records[-1].offset + 1, len(records), 0)
+    return PieceDone(work.piece.number, None, count.losses())
+
+
+def count_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
+    """What a record-shaped format has lost of the batches of a piece that was converted before. Records stay packed."""
+    count = LossCount(work.topic, work.piece.partition)
+    for segment in work.segments:
+        if isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA:
+            for run in read_segment(setting.source, work.topic, segment):
+                count_batches(run, count)
+    return PieceDone(work.piece.number, None, count.losses())
+
+
+def loses_of_records(target: TargetSetting) -> bool:
+    """Whether the target's format can lose something that a record carries."""
+    return target.format is FormatName.AVRO and target.options.compatibility is Compatibility.STRICT
+
+
+def _copy(setting: Setting, work: Work, context: TaskContext, progress: _Progress) -> tuple[SegmentEntry, ...]:
+    entries = []
+    for segment in work.segments:
+        assert isinstance(segment, SegmentEntry)
+        entry = copy_segment(setting.target, setting.source, work.topic, segment, work.piece, context.attempt)
+        entries.append(entry)
+        progress.note(entry.next_offset, entry.records, sum(item.bytes for item in entries))
+    return tuple(entries)
+
+
+def _through_records(
+    setting: Setting, work: Work, context: TaskContext, count: LossCount, progress: _Progress
+) -> tuple[SegmentEntry, ...]:
+    target = open_target(setting.target, work.topic, work.piece, context.attempt)
+    look = _looker(setting.target, count)
+    try:
+        for segment in work.segments:
+            for records in read_records(setting.source, work.topic, work.piece.partition, segment, work.aborted, count):
+                look(records)
+                target.append(records)
+                progress.note(records[-1].offset + 1, len(records), target.size)
+        return target.finish()
+    finally:
+        target.abort()
+
+
+def _looker(target: TargetSetting, count: LossCount) -> Callable[[Sequence[LogRecord]], None]:
+    """Counts what the target cannot hold of records."""
+    if target.format is FormatName.KAFKA:
+        return lambda records: _untyped(records, count)
+    if not loses_of_records(target):
+        return lambda records: None
+    from logkeep_engine.formats.avro import losses
+
+    def look(records: Sequence[LogRecord]) -> None:
+        found: Mapping[LossKind, tuple[int, int]] = losses(records)
+        for kind, (number, offset) in found.items():
+            count.add(kind, number, offset)
+
+    return look
+
+
+def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
+    """A batch has no way to say that there is no type: create time without a timestamp stands for it, as it does where
+    a broker brings old messages to a newer format."""
+    untyped = [record.offset for record in records if record.timestamp_type is None]
+    if untyped:
+        count.add(LossKind.TIMESTAMP_TYPE, len(untyped), untyped[0])
+
+
+def _all_batches(segments: Sequence[SourceSegment]) -> bool:
+    return all(isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA for segment in segments)
+
+
+class _Progress:
+    """Tells the driver about once a second how far the piece has come."""
+
+    def __init__(self, work: Work, context: TaskContext) -> None:
+        self._work = work
+        self._context = context
+        self._records = 0
+        self._due = time.monotonic() + REPORT_SECONDS
+
+    def note(self, at: int, records: int, size: int) -> None:
+        """`at` is reached with `records` more; `size` bytes so far."""
+        self._records += records
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + REPORT_SECONDS
+        piece = self._work.piece
+        update = PartitionUpdate(self._work.topic, piece.partition, piece.number, at, self._records, size)
+        self._context.report([update])

@@ -1,0 +1,287 @@
+"""The segments of a piece in the target's format.
+
+    target = open_target(setting, topic, piece, attempt)
+    target.append(records)
+    entries = target.finish()
+
+Where segments and batches end depends on the records and the setting alone, so that another attempt writes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.log_writer import LogWriter, log_writer
+from logkeep_engine.archive.record_segments import RecordSink, open_sink
+from logkeep_engine.archive.segments import read_segment, read_transactions
+from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.convert.plan import Piece
+from logkeep_engine.formats.base import LogRecord
+from logkeep_engine.log.batch import parse_header, seal
+from logkeep_engine.log.codec import encode_records
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary
+from logkeep_engine.storage import Storage
+
+LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
+
+BATCH_BYTES = 512 << 10
+"""Keys, values and headers of a batch that is made from records: well below what every broker takes (1 MB)."""
+
+BATCH_RECORDS = 10_000
+
+_ATTRIBUTES_AT = 22  # the low byte
+_APPEND_TIME_BIT = 0x08
+_APPEND_TIME = 1
+_RECORD_OVERHEAD = 20  # more than a record takes beside key, value and headers, as a rule
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSetting:
+    """Where and how a run writes. `codec` is that of batches made from records, `compression` that of whole segments
+    of format Kafka. Pickles without secrets."""
+
+    storage: Storage
+    format: FormatName
+    epoch: int
+    segment_bytes: int
+    compression: Compression = Compression.PASSTHROUGH
+    codec: Codec = Codec.ZSTD
+    options: FormatOptions = field(default_factory=FormatOptions)
+
+
+class Target(Protocol):
+    """The segments of one piece in the making. Offsets of the records it is given must rise."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the segments so far."""
+        ...
+
+    def append(self, records: Sequence[LogRecord]) -> None: ...
+
+    def finish(self) -> tuple[SegmentEntry, ...]:
+        """Close the open segment, if any; all entries."""
+        ...
+
+    def abort(self) -> None:
+        """Drop the open segment. Harmless after `finish`."""
+        ...
+
+
+def open_target(setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> Target:
+    """Writes nothing yet."""
+    kind = _BatchTarget if setting.format is FormatName.KAFKA else _RecordTarget
+    return kind(setting, topic, piece, attempt)
+
+
+class _RecordTarget:
+    """Segments of the Records or the Avro format."""
+
+    def __init__(self, setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> None:
+        self._setting, self._topic, self._piece, self._attempt = setting, topic, piece, attempt
+        self._sink: RecordSink | None = None
+        self._entries: list[SegmentEntry] = []
+        self._closed = 0
+
+    @property
+    def size(self) -> int:
+        return self._closed + (self._sink.size if self._sink is not None else 0)
+
+    def append(self, records: Sequence[LogRecord]) -> None:
+        at = 0
+        while at < len(records):
+            if self._sink is None:
+                self._sink = self._open()
+            at += self._sink.append(records, at)
+            if self._sink.full:
+                self._close()
+
+    def finish(self) -> tuple[SegmentEntry, ...]:
+        self._close()
+        return tuple(self._entries)
+
+    def abort(self) -> None:
+        if self._sink is not None:
+            self._sink.abort()
+            self._sink = None
+
+    def _open(self) -> RecordSink:
+        setting, piece = self._setting, self._piece
+        return open_sink(
+            setting.storage,
+            LAYOUTS[setting.format],
+            self._topic,
+            piece.topic_id,
+            piece.partition,
+            setting.epoch,
+            self._attempt,
+            setting.segment_bytes,
+            setting.options,
+        )
+
+    def _close(self) -> None:
+        if self._sink is None:
+            return
+        entry = self._sink.finish()
+        self._sink = None
+        self._entries.append(entry)
+        self._closed += entry.bytes
+
+
+class _BatchTarget:
+    """Segments of Kafka's batches, made from records.
+
+    A batch has one type of timestamp, and one timestamp if that is the time of the append: so records with append time
+    come back to the batches they were in, as far as anybody can tell.
+    """
+
+    def __init__(self, setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> None:
+        self._setting, self._topic, self._piece, self._attempt = setting, topic, piece, attempt
+        self._batch: list[LogRecord] = []
+        self._batch_bytes = 0
+        self._batch_time: int | None = None  # the append time of its records
+        self._segment: OpenLog | None = None
+        self._entries: list[SegmentEntry] = []
+        self._closed = 0
+
+    @property
+    def size(self) -> int:
+        return self._closed + (self._segment.builder.size if self._segment is not None else 0)
+
+    def append(self, records: Sequence[LogRecord]) -> None:
+        batch, size = self._batch, self._batch_bytes
+        for record in records:
+            append_time = _append_time(record)
+            if batch and (
+                size >= BATCH_BYTES
+                or len(batch) >= BATCH_RECORDS
+                or append_time != self._batch_time
+                or record.offset - batch[0].offset > _INT32_MAX
+            ):
+                self._write_batch()
+                size = 0
+            if not batch:
+                self._batch_time = append_time
+            batch.append(record)
+            size += _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+            for name, value in record.headers:
+                size += len(name) + len(value or b"")
+        self._batch_bytes = size
+
+    def finish(self) -> tuple[SegmentEntry, ...]:
+        self._write_batch()
+        self._close()
+        return tuple(self._entries)
+
+    def abort(self) -> None:
+        if self._segment is not None:
+            self._segment.writer.abort()
+            self._segment = None
+
+    def _write_batch(self) -> None:
+        if not self._batch:
+            return
+        data = self._encoded()
+        header = parse_header(data)
+        segment = self._segment
+        if segment is not None and (
+            segment.builder.size + len(data) > self._setting.segment_bytes
+            or header.last_offset > segment.builder.last_possible_offset
+        ):
+            self._close()
+            segment = None
+        if segment is None:
+            segment = self._segment = open_log(
+                self._setting, self._topic, self._piece, header.base_offset, self._attempt
+            )
+        segment.builder.append(memoryview(data), [(0, header)])
+        self._batch.clear()
+
+    def _encoded(self) -> bytes | bytearray:
+        data = encode_records(self._batch, codec=self._setting.codec, base_offset=self._batch[0].offset)
+        if self._batch_time is None:
+            return data
+        stamped = bytearray(data)
+        stamped[_ATTRIBUTES_AT] |= _APPEND_TIME_BIT
+        seal(stamped)
+        return stamped
+
+    def _close(self) -> None:
+        if self._segment is None:
+            return
+        entry = close_log(self._setting, self._segment, self._piece, self._attempt)
+        self._segment = None
+        self._entries.append(entry)
+        self._closed += entry.bytes
+
+
+def _append_time(record: LogRecord) -> int | None:
+    """None: it has create time, or none."""
+    if record.timestamp_type != _APPEND_TIME:
+        return None
+    return -1 if record.timestamp is None else record.timestamp
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """A segment of batches in the making."""
+
+    stem: str
+    writer: LogWriter
+    builder: SegmentBuilder
+
+
+def open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int, attempt: int) -> OpenLog:
+    """Begin a segment; nothing of it is visible."""
+    stem = names.segment_stem(topic, piece.topic_id, piece.partition, base_offset, setting.epoch, attempt)
+    writer = log_writer(setting.storage, stem, setting.compression)
+    return OpenLog(stem, writer, SegmentBuilder(base_offset, writer.write))
+
+
+def close_log(setting: TargetSetting, segment: OpenLog, piece: Piece, attempt: int) -> SegmentEntry:
+    """Indexes first: a `.log` that is there has its indexes beside it."""
+    summary = segment.builder.finish()
+    for suffix, content in _index_objects(summary).items():
+        setting.storage.put(segment.stem + suffix, content)
+    segment.writer.commit()
+    return SegmentEntry.of(
+        summary,
+        topic_id=piece.topic_id,
+        partition=piece.partition,
+        epoch=setting.epoch,
+        attempt=attempt,
+        stored_bytes=segment.writer.stored_bytes,
+    )
+
+
+def copy_segment(
+    setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, piece: Piece, attempt: int
+) -> SegmentEntry:
+    """A segment of batches as it is: the same log, transactions included; only its compression as a whole may change.
+
+    Raises ArchiveDamaged if the source's is not what its catalog says.
+    """
+    transactions = read_transactions(source, topic, entry)
+    segment = open_log(setting, topic, piece, entry.base_offset, attempt)
+    try:
+        for run, headers in read_segment(source, topic, entry):
+            segment.builder.append(run, headers)
+        for transaction in transactions:
+            segment.builder.add_aborted(transaction)
+        return close_log(setting, segment, piece, attempt)
+    except BaseException:
+        segment.writer.abort()
+        raise
+
+
+def _index_objects(summary: SegmentSummary) -> dict[str, bytes]:
+    objects = {names.INDEX: summary.index, names.TIMEINDEX: summary.timeindex}
+    if summary.txnindex:
+        objects[names.TXNINDEX] = summary.txnindex
+    return objects

@@ -1,0 +1,139 @@
+"""Folders of other tools become archives and come back to a real broker, as a user does it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.contract import names
+from logkeep_engine.storage import open_uri
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.s3 import S3Server
+from tests.data.compare import read_committed
+from tests.kafka.backing_up import Backups, Topics, folder_spec
+from tests.kafka.restores import bring_back, restore_spec, seen
+from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_convert import filled
+from tests.unit.convert.converting import contents, folder
+from tests.unit.formats.osodevops_archive import OsoArchive, Written
+
+
+@pytest.fixture
+def topics(kafka: KafkaBroker) -> Topics:
+    return Topics(kafka)
+
+
+def foreign(topics: Topics, context: SparkContext, name: str, root: Path, format_name: str, at_root: bool) -> Path:
+    """The folders of a topic as another tool would have left them: without anything of Logkeep's."""
+    made = root.with_name("made")
+    backups = Backups(topics.broker, context, folder_spec(made))
+    assert backups.run(name, format=format_name).outcome == "Succeeded"
+    shutil.copytree(made / "topics", root if at_root else root / "topics")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("format_name", "at_root"),
+    [("Records", True), ("Records", False), ("Avro", False)],
+    ids=["at-root", "records", "avro"],
+)
+def test_a_folder_is_adopted_and_restored(
+    topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str, at_root: bool
+) -> None:
+    name = filled(topics, unique)
+    root = foreign(topics, spark_context, name, tmp_path / "foreign", format_name, at_root)
+    done = logkeep("import", root.as_uri(), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == "Import"
+    assert logkeep("verify", root.as_uri()).returncode == 0
+    assert name in logkeep("inspect", root.as_uri()).stdout
+    spec = restore_spec(topics.broker, root)
+    spec["topics"]["include"] = [name]
+    result = bring_back(spec)
+    assert result.outcome == "Succeeded", result.message
+    # A partition in which no record was committed is not seen in the folder.
+    copied = [seen(message)[1:] for message in read_committed(topics.broker.bootstrap, f"{name}-copy", 0)]
+    assert copied == [seen(message)[1:] for message in read_committed(topics.broker.bootstrap, name, 0)]
+
+
+@pytest.mark.parametrize("format_name", ["Records", "Avro"])
+def test_positions_of_groups_are_found(
+    topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str
+) -> None:
+    """In the files of the Records format, and in the copy of `__consumer_offsets` of the Avro format."""
+    name = filled(topics, unique)
+    root = foreign(topics, spark_context, name, tmp_path / "foreign", format_name, False)
+    done = logkeep("import", root.as_uri())
+    assert done.returncode == 0, done.stderr
+    groups = Archive.open(folder(root)).load().groups
+    assert ("readers", name, 0, 17) in {(item.group_id, item.topic, item.partition, item.offset) for item in groups}
+
+
+def test_a_folder_in_a_bucket_is_adopted_where_it_is(
+    topics: Topics, spark_context: SparkContext, s3: S3Server, bucket: str, tmp_path: Path, unique: str
+) -> None:
+    name = filled(topics, unique)
+    root = foreign(topics, spark_context, name, tmp_path / "foreign", "Records", True)
+    storage = open_uri(f"s3://{bucket}/theirs", s3.endpoint, s3.region)
+    local = folder(root)
+    for info in local.list():
+        storage.put(info.path, local.read(info.path))
+    environ = {names.ENV_S3_ACCESS_KEY: s3.access_key, names.ENV_S3_SECRET_KEY: s3.secret_key}
+    where = [f"s3://{bucket}/theirs", "--endpoint", s3.endpoint, "--region", s3.region]
+    done = logkeep("import", *where, environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert verify(Archive.open(storage)).whole
+    target = (tmp_path / "target").as_uri()
+    done = logkeep("convert", where[0], target, *where[1:], "--format", "Kafka", environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert contents(folder(tmp_path / "target")) == contents(storage)
+
+
+def test_a_backup_of_another_tool_comes_back_to_a_broker(topics: Topics, tmp_path: Path, unique: str) -> None:
+    records = [
+        Written(n, 1_790_000_000_000 + n, b"k%d" % n, b"v" * (n % 50), ((b"h", b"1"),), True) for n in range(500)
+    ]
+    made = OsoArchive(tmp_path / "theirs", counts={unique: 2})
+    made.add(unique, 0, records[:300])
+    made.add(unique, 0, records[300:])
+    root = made.finish({"readers": {unique: {0: 123}}})
+    target = tmp_path / "target"
+    assert_refused(logkeep("import", root.as_uri(), target.as_uri()), "--format: required")
+    assert_refused(logkeep("import", root.as_uri()), "is of osodevops/kafka-backup")
+    done = logkeep("import", root.as_uri(), target.as_uri(), "--format", "Kafka")
+    assert done.returncode == 0, done.stderr
+    assert "warning: The tool that wrote it keeps no types of timestamps" in done.stderr
+    result = bring_back(restore_spec(topics.broker, target))
+    assert result.outcome == "Succeeded", result.message
+    found = [seen(message) for message in read_committed(topics.broker.bootstrap, f"{unique}-copy", 0)]
+    assert [(record[0], record[1], record[2], record[3]) for record in found] == [
+        (item.offset, item.key, item.value, (("h", b"1"),)) for item in records
+    ]
+
+
+class TestCommand:
+    def test_faults_are_listed_and_nothing_is_written(
+        self, topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str
+    ) -> None:
+        root = foreign(topics, spark_context, filled(topics, unique), tmp_path / "foreign", "Records", True)
+        segment = next((root / unique).glob("*_records"))
+        whole = segment.read_bytes()
+        segment.write_bytes(whole + b"\0\0\0")
+        before = sorted(root.rglob("*"))
+        done = logkeep("import", root.as_uri())
+        assert_refused(done, f"{segment.name}: a torn tail of 3 bytes")
+        assert "--repair" in done.stderr
+        assert sorted(root.rglob("*")) == before
+        done = logkeep("import", root.as_uri(), "--repair", "--run-id", "i1")
+        assert done.returncode == 0, done.stderr
+        assert segment.read_bytes() == whole
+        assert (root / "runs/i1/original" / unique / segment.name).read_bytes() == whole + b"\0\0\0"
+
+    @pytest.mark.parametrize("options", [["--format", "Kafka"], ["--topic", "a"], ["--exclude", "a"]])
+    def test_a_folder_is_adopted_as_it_is(self, tmp_path: Path, options: list[str]) -> None:
+        done = logkeep("import", tmp_path.as_uri(), *options)
+        assert_refused(done, "what is imported where it lies is imported as it is")

@@ -1,0 +1,387 @@
+"""Conversions between the formats: what comes out, what is lost, what is refused, and what a kill leaves."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
+from logkeep_engine.formats.base import LossKind
+from logkeep_engine.formats.records_names import read_partition_index
+from logkeep_engine.log.batch import walk
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.segment import read_txn_index
+from logkeep_engine.storage import LocalStorage
+from tests.unit.archive.build import FAST, ORDERS, TIME, archive_of, begin, chunk, write_segment
+from tests.unit.convert.converting import (
+    ORDERS_OFFSETS,
+    HereRunner,
+    contents,
+    convert,
+    converted,
+    folder,
+    tricky,
+)
+from tests.unit.log.batches import batch, with_header
+
+FORMATS = ["Kafka", "Records", "Avro"]
+STRICT = FormatOptions(compatibility=Compatibility.STRICT)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> LocalStorage:
+    """An archive of Kafka's batches with everything in it."""
+    storage = folder(tmp_path / "source")
+    tricky(storage)
+    return storage
+
+
+def files(storage: LocalStorage, suffix: str = "") -> dict[str, bytes]:
+    return {info.path: storage.read(info.path) for info in storage.list() if info.path.endswith(suffix)}
+
+
+class Killed(BaseException):
+    """What no code of ours catches, as a kill is not."""
+
+
+def kill_before(number: int) -> HereRunner:
+    """A runner that dies before its task of this number."""
+    runner = HereRunner()
+
+    def count(_: object) -> None:
+        if len(runner.ran) == number:
+            raise Killed
+
+    runner.before = count
+    return runner
+
+
+class TestWhatComesOut:
+    @pytest.mark.parametrize(
+        "chain",
+        [
+            ["Kafka"],
+            ["Records"],
+            ["Avro"],
+            ["Records", "Avro", "Kafka"],
+            ["Avro", "Records", "Avro", "Kafka", "Records"],
+        ],
+        ids="-".join,
+    )
+    def test_every_chain_ends_with_the_same_records(
+        self, source: LocalStorage, tmp_path: Path, chain: list[str]
+    ) -> None:
+        wanted = contents(source)
+        here = source
+        for number, name in enumerate(chain):
+            there = folder(tmp_path / f"{number}")
+            converted(here, there, name)
+            assert Archive.open(there).info.segments is FormatName(name)
+            here = there
+        found = contents(here)
+        assert {key: value for key, value in found.items() if value} == {
+            key: value for key, value in wanted.items() if value
+        }
+        assert [record[0] for record in found["orders", 0]] == ORDERS_OFFSETS
+
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_the_facts_of_the_source_are_carried_over(self, source: LocalStorage, tmp_path: Path, name: str) -> None:
+        target = folder(tmp_path / "target")
+        state = converted(source, target, name)
+        origin = Archive.open(source)
+        before = origin.load()
+        assert Archive.open(target).info.cluster_id == origin.info.cluster_id
+        assert state.topics == before.topics
+        assert state.coverage == before.coverage
+        assert state.gaps == before.gaps
+        assert state.groups == before.groups
+
+    def test_batches_stay_what_they_are_between_archives_of_kafka(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        converted(source, target, "Kafka")
+        assert list(files(source, ".log").values()) == list(files(target, ".log").values())
+        (before,), (after,) = ([*files(each, ".txnindex").values()][:1] for each in (source, target))
+        assert read_txn_index(before) == read_txn_index(after)
+
+    def test_segments_can_be_compressed_on_the_way(self, source: LocalStorage, tmp_path: Path) -> None:
+        packed, plain = folder(tmp_path / "packed"), folder(tmp_path / "plain")
+        converted(source, packed, "Kafka", compression=Compression.ZSTD)
+        assert files(packed, ".log.zst")
+        assert not files(packed, ".log")
+        converted(packed, plain, "Kafka")
+        assert list(files(plain, ".log").values()) == list(files(source, ".log").values())
+
+    def test_append_times_come_back_as_append_times(self, source: LocalStorage, tmp_path: Path) -> None:
+        records, back = folder(tmp_path / "records"), folder(tmp_path / "back")
+        converted(source, records, "Records")
+        converted(records, back, "Kafka")
+        headers = [header for log in files(back, ".log").values() for _, header in walk(log)]
+        (stamped,) = [header for header in headers if header.is_log_append_time]
+        assert (stamped.base_offset, stamped.record_count, stamped.max_timestamp) == (10, 3, TIME + 500)
+
+    def test_gaps_between_records_stay(self, source: LocalStorage, tmp_path: Path) -> None:
+        records, back = folder(tmp_path / "records"), folder(tmp_path / "back")
+        converted(source, records, "Records")
+        state = converted(records, back, "Kafka", codec=Codec.LZ4)
+        (entry,) = state.segments[ORDERS.topic_id, 0]
+        assert (entry.base_offset, entry.next_offset, entry.records, entry.gaps) == (0, 32, len(ORDERS_OFFSETS), True)
+        assert set(entry.codecs) == {"lz4"}
+
+    def test_segments_end_where_the_option_says(self, tmp_path: Path) -> None:
+        source, target, back = (folder(tmp_path / name) for name in ("source", "target", "back"))
+        archive_of(source, chunk(source, 0, 3000))
+        state = converted(source, target, "Records", segment_bytes=20_000)
+        entries = list(state.segments[ORDERS.topic_id, 0])
+        assert len(entries) > 3
+        assert all(entry.bytes > 20_000 for entry in entries[:-1])
+        index = target.read("topics/orders/index_partition_000")
+        assert [name.start_offset for name in read_partition_index(index)] == [entry.base_offset for entry in entries]
+        state = converted(target, back, "Kafka", segment_bytes=20_000, codec=Codec.NONE)
+        assert contents(back) == contents(source)
+
+    def test_groups_lie_beside_the_segments_of_the_records_format(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        converted(source, target, "Records")
+        assert json.loads(target.read("topics/orders/consumer_offsets_partition_000")) == {"billing": 40}
+
+    def test_a_partition_is_cut_into_pieces_and_comes_out_the_same(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 500, 50)))
+        runner = HereRunner()
+        state = converted(source, target, "Records", runner=runner, piece_bytes=2000)
+        assert len(runner.ran) > 3
+        assert contents(target) == contents(source)
+        assert state.coverage[ORDERS.topic_id, 0] == [(0, 500)]
+
+    def test_what_retention_has_removed_is_not_claimed(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 200, 50)))
+        remove_first(source)
+        state = converted(source, target, "Records")
+        assert state.coverage[ORDERS.topic_id, 0] == [(50, 200)]
+
+
+def remove_first(storage: LocalStorage) -> None:
+    """Take the first segment out of the archive, as retention does."""
+    with Archive.open(storage).begin_run("run-2", wait=FAST) as writer:
+        entry = next(iter(writer.state.segments[ORDERS.topic_id, 0]))
+        writer.end(Outcome.SUCCEEDED)
+        writer.remove([RemovedSegment(entry.topic_id, entry.partition, entry.base_offset)])
+
+
+class TestLoss:
+    def test_what_batches_have_and_records_have_not_is_counted(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        done = convert(source, target, "Records")
+        found = {(loss.kind, loss.topic, loss.partition): (loss.count, loss.offset) for loss in done.losses.losses}
+        assert found[LossKind.BATCH_BOUNDS, "orders", 0] == (9, 0)
+        assert found[LossKind.COMPRESSION, "orders", 0] == (4, 2)
+        assert found[LossKind.PRODUCER, "orders", 0] == (3, 20)
+        assert found[LossKind.TRANSACTIONS, "orders", 0] == (4, 20)
+        stored = json.loads(target.read("runs/convert-1/format-loss.json"))
+        assert len(stored["losses"]) == len(done.losses.losses)
+        assert any("4 compressed batches" in warning for warning in done.result.warnings)
+
+    def test_between_archives_of_kafka_nothing_is_lost(self, source: LocalStorage, tmp_path: Path) -> None:
+        done = convert(source, folder(tmp_path / "target"), "Kafka")
+        assert done.losses.losses == ()
+
+    def test_a_loss_of_records_is_refused_before_anything_is_written(
+        self, source: LocalStorage, tmp_path: Path
+    ) -> None:
+        target = folder(tmp_path / "target")
+        done = convert(source, target, "Avro", format_options=STRICT)
+        assert (done.result.exit_code, done.result.error_code) == (2, "FormatLoss")
+        assert "null value in 1 record of topic 'orders' partition 0, first at offset 1" in done.result.message
+        assert "--allow-loss" in done.result.message
+        assert target.list() == []
+
+    def test_a_loss_that_is_allowed_is_told(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        allowed = FormatOptions(compatibility=Compatibility.STRICT, allow_loss=True)
+        done = convert(source, target, "Avro", format_options=allowed)
+        assert done.result.outcome == "Succeeded"
+        kinds = {loss.kind for loss in done.losses.of_records}
+        assert {LossKind.TOMBSTONE, LossKind.HEADER_DUPLICATE, LossKind.TIMESTAMP_TYPE} <= kinds
+        stored = json.loads(target.read("runs/convert-1/format-loss.json"))["losses"]
+        assert {row["what"] for row in stored} >= {kind.value for kind in kinds}
+
+    def test_a_dry_run_tells_and_writes_nothing(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        done = convert(source, target, "Avro", format_options=STRICT, dry_run=True)
+        assert done.result.outcome == "Succeeded"
+        assert {loss.kind for loss in done.losses.losses} >= {LossKind.TOMBSTONE, LossKind.COMPRESSION}
+        assert target.list() == []
+
+    def test_the_counts_are_whole_after_a_kill(self, source: LocalStorage, tmp_path: Path) -> None:
+        once = convert(source, folder(tmp_path / "once"), "Records", piece_bytes=1)
+        target = folder(tmp_path / "target")
+        with pytest.raises(Killed):
+            convert(source, target, "Records", piece_bytes=1, runner=kill_before(2))
+        again = convert(source, target, "Records", piece_bytes=1)
+        assert (once.result.outcome, again.result.outcome) == ("Succeeded", "Succeeded")
+        assert again.losses.losses == once.losses.losses
+
+
+class TestGoingOn:
+    @pytest.mark.parametrize("name", FORMATS)
+    @pytest.mark.parametrize("killed", [0, 1, 3, 5])
+    def test_a_killed_run_goes_on_and_ends_the_same(
+        self, tmp_path: Path, name: str, killed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("logkeep_engine.convert.run.COMMIT_SECONDS", 0)
+        source, target, whole = (folder(tmp_path / name) for name in ("source", "target", "whole"))
+        archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 300, 50)))
+        with pytest.raises(Killed):
+            convert(source, target, name, piece_bytes=1, runner=kill_before(killed))
+        runner = HereRunner()
+        state = converted(source, target, name, piece_bytes=1, runner=runner)
+        converted(source, whole, name, piece_bytes=1)
+        assert contents(target) == contents(source)
+        assert runner.ran.count("convert_piece") == 6 - killed
+        assert state.runs["convert-1"].attempts == 2
+        if name != "Kafka":  # names have no epoch: the very same objects
+            assert files(target, "_records") == files(whole, "_records")
+
+    def test_converting_again_adds_what_is_new(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, chunk(source, 0, 100))
+        converted(source, target, "Records")
+        with Archive.open(source).begin_run("run-2", wait=FAST) as writer:
+            writer.commit(receipts=[chunk(source, 100, 200, epoch=writer.epoch)])
+            writer.end(Outcome.SUCCEEDED)
+        before = files(target, "_records")
+        done = convert(source, target, "Records", run_id="convert-2")
+        assert (done.result.outcome, done.result.records) == ("Succeeded", 100)
+        assert contents(target) == contents(source)
+        assert before.items() <= files(target, "_records").items()
+
+    def test_nothing_new_is_nothing_done(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        converted(source, target, "Avro")
+        done = convert(source, target, "Avro", run_id="convert-2")
+        assert (done.result.outcome, done.result.records, done.result.segments) == ("Succeeded", 0, 0)
+
+    def test_a_run_goes_on_only_with_its_own_options(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, chunk(source, 0, 100))
+        with pytest.raises(Killed):
+            convert(source, target, "Records", runner=kill_before(0))
+        done = convert(source, target, "Records", segment_bytes=1 << 20)
+        assert done.result.exit_code == 2
+        assert "Run convert-1 was begun with other options: segmentBytes." in done.result.message
+
+
+class TestRefusals:
+    def test_a_folder_that_is_not_empty(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        target.put("something/else", b"x")
+        done = convert(source, target, "Records")
+        assert done.result.exit_code == 2
+        assert "is not empty: something/else lies there" in done.result.message
+        assert [info.path for info in target.list()] == ["something/else"]
+
+    def test_an_archive_of_a_backup(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        tricky(target)
+        done = convert(source, target, "Kafka")
+        assert done.result.exit_code == 2
+        assert "was written by run run-1 (KafkaBackup)" in done.result.message
+
+    def test_an_archive_of_another_format(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        converted(source, target, "Avro")
+        done = convert(source, target, "Records", run_id="convert-2")
+        assert done.result.exit_code == 2
+        assert "is an archive of format Avro" in done.result.message
+
+    def test_what_was_made_of_another_source(self, source: LocalStorage, tmp_path: Path) -> None:
+        other, target = folder(tmp_path / "other"), folder(tmp_path / "target")
+        tricky(other)
+        converted(other, target, "Records")
+        done = convert(source, target, "Records", run_id="convert-2")
+        assert done.result.exit_code == 2
+        assert "was written by a conversion of" in done.result.message
+
+    @pytest.mark.parametrize("place", ["source", "source/inside", "."])
+    def test_source_and_target_in_one_another(self, source: LocalStorage, tmp_path: Path, place: str) -> None:
+        done = convert(source, folder((tmp_path / place).resolve()), "Records")
+        assert done.result.exit_code == 2
+        assert "are the same folder, or one lies in the other" in done.result.message
+
+    def test_the_source_by_another_name(self, source: LocalStorage, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "source")
+        done = convert(source, folder(tmp_path / "link"), "Kafka")
+        assert done.result.exit_code == 2
+        assert "is the source itself, by another name" in done.result.message
+
+    def test_no_archive(self, tmp_path: Path) -> None:
+        done = convert(folder(tmp_path / "source"), folder(tmp_path / "target"), "Kafka")
+        assert (done.result.exit_code, done.result.error_code) == (2, "ArchiveMissing")
+
+    def test_two_incarnations_do_not_fit_into_one_folder(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        second = replace(ORDERS, topic_id="ccccccccccccccccccccc_")
+        with begin(source) as writer:
+            receipts = [chunk(source, 0, 10), chunk(source, 0, 20, topic=second)]
+            writer.commit(topics=[ORDERS, second], receipts=receipts)
+            writer.end(Outcome.SUCCEEDED)
+        done = convert(source, target, "Records")
+        assert done.result.exit_code == 2
+        assert ORDERS.topic_id in done.result.message
+        assert second.topic_id in done.result.message
+        converted(source, target, "Kafka")
+
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_a_damaged_source_is_named_and_nothing_of_the_piece_is_committed(
+        self, source: LocalStorage, tmp_path: Path, name: str
+    ) -> None:
+        (path, *_) = [
+            path for path in files(source, ".log") if path.startswith("topics/orders") and "partition=0" in path
+        ]
+        damaged = tmp_path / "source" / path
+        data = bytearray(damaged.read_bytes())
+        data[100] ^= 0xFF
+        damaged.write_bytes(data)
+        target = folder(tmp_path / "target")
+        done = convert(source, target, name)
+        assert (done.result.exit_code, done.result.error_code) == (2, "ArchiveDamaged")
+        assert path in done.result.message
+        state = Archive.open(target).load()
+        assert (ORDERS.topic_id, 0) not in state.segments
+        assert state.runs["convert-1"].outcome is Outcome.FAILED
+
+    @pytest.mark.parametrize(
+        ("batch_of", "message"),
+        [
+            (with_header(batch(0, 3), base_offset=0, record_count=5), "The batch at offset 0 is damaged"),
+            (
+                with_header(batch(0, 3), base_offset=0, last_offset_delta=1),
+                "its records do not have rising offsets from 0 to 1",
+            ),
+        ],
+        ids=["cut", "offsets"],
+    )
+    def test_a_batch_whose_records_do_not_fit_its_header_is_named(
+        self, tmp_path: Path, batch_of: bytes, message: str
+    ) -> None:
+        source = folder(tmp_path / "source")
+        entry = write_segment(source, [batch_of])
+        archive_of(source, Receipt((Coverage(ORDERS.topic_id, 0, 0, 9),), (entry,)))
+        done = convert(source, folder(tmp_path / "target"), "Records")
+        assert (done.result.exit_code, done.result.error_code) == (2, "ArchiveDamaged")
+        assert message in done.result.message
+        assert ".log (topic orders partition 0 offset 0)" in done.result.message
+
+    def test_a_source_that_has_lost_what_was_planned(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 200, 50)))
+        with pytest.raises(Killed):
+            convert(source, target, "Records", runner=kill_before(0))
+        remove_first(source)
+        done = convert(source, target, "Records")
+        assert done.result.exit_code == 2
+        assert "The source no longer holds offsets 0 to 199 of topic 'orders' partition 0" in done.result.message
