@@ -12,19 +12,13 @@ the commands.
 from __future__ import annotations
 
 import json
-import logging
 import os
-import re
-import secrets
-import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 import yaml
@@ -32,29 +26,34 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from logkeep_engine import interrupt
+from logkeep_engine import cli_convert
+from logkeep_engine.cli_common import (
+    EXIT_CODES,
+    Debug,
+    Endpoint,
+    Output,
+    OutputFormat,
+    Region,
+    Uri,
+    errors,
+    human_bytes,
+    open_archive,
+    print_json,
+    say,
+    stdout,
+    table,
+)
+from logkeep_engine.cli_log import log_app
+from logkeep_engine.cli_run import Master, RunId, Shown, check_run_id, new_run_id
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.run import Progress as RunProgress
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import API_VERSION, KafkaBackupSpec, SpecInvalid, parse_backup, parse_restore
-from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SpecError
+from logkeep_engine.contract.spec import API_VERSION, KafkaBackupSpec, parse_backup, parse_restore
+from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import CallbackSink, Reporter, failed
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog import Archive
     from logkeep_engine.archive.inspect import Description
     from logkeep_engine.archive.verify import VerifyProgress, VerifyReport
-
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
-    "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
-    "archived and onDataLoss is Fail; 130 interrupted."
-)
-
-MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
-MAX_BARS = 12  # topics shown at once; the rest is in the bar of the sum
-LINE_EVERY_SECONDS = 5.0
-_RUN_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 app = typer.Typer(
     name="logkeep",
@@ -65,30 +64,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
+app.add_typer(log_app)
 
 
 File = Annotated[
     str, typer.Option("--file", "-f", help="The resource as YAML; - reads standard input.", show_default=False)
 ]
-RunId = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of the run; give the id of an interrupted run to go on with it. By default made from the time."
-    ),
-]
-Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or local[*] (N tasks at once).")]
-OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="json prints one JSON document on stdout.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Log in detail, and show tracebacks.")]
-Uri = Annotated[
-    str, typer.Argument(help="The archive: s3://bucket/prefix or file:///path.", metavar="URI", show_default=False)
-]
-Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
-Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
 
 
 @app.command(epilog=EXIT_CODES)
@@ -129,13 +110,13 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Show what an archive holds: runs, topics, partitions, consumer groups."""
-    with _errors(debug):
+    with errors(debug):
         from logkeep_engine.archive.inspect import describe
 
-        archive = _open_archive(uri, endpoint, region)
+        archive = open_archive(uri, endpoint, region)
         described = describe(archive.info, archive.load())
         if output is Output.JSON:
-            _print_json(described.to_json())
+            print_json(described.to_json())
         else:
             _print_archive(described)
 
@@ -152,7 +133,7 @@ def verify(
     """Read every object of an archive and check it against the catalog: size, SHA-256, CRCs, offsets, indexes. Exit
     code 1 if faults were found.
     """
-    with _errors(debug):
+    with errors(debug):
         _verify(uri, endpoint, region, workers, output)
 
 
@@ -160,10 +141,10 @@ def verify(
 
 
 def _run_resource(kind: str, file: str, run_id: str | None, master: str, output: Output, debug: bool) -> None:
-    with _errors(debug), ExitStack() as stack:
+    with errors(debug), ExitStack() as stack:
         document = read_document(file, kind)
         spec = document["spec"]
-        run_id = _check_run_id(run_id) if run_id is not None else new_run_id()
+        run_id = check_run_id(run_id) if run_id is not None else new_run_id()
         typed = parse_backup(spec) if kind == "KafkaBackup" else parse_restore(spec)
         if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
             raise SpecError(
@@ -178,12 +159,12 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             run_id=run_id,
             spec=spec,
         )
-        _say(f"run {run_id}")
+        say(f"run {run_id}")
         from logkeep_engine.spark.session import Session, master_conf, planned_for, uses_s3
 
         # Options first: a wrong --master must not cost a started JVM.
         conf = master_conf(master, {}, os.environ)
-        shown = stack.enter_context(_Shown(kind))
+        shown = stack.enter_context(Shown(kind))
         reporter = Reporter(run_id, CallbackSink(shown.show), interval=0.5)
         stack.callback(reporter.close)
         started = time.time()
@@ -203,32 +184,19 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
                 begun = RunResult(
                     run_id=run_id, kind=kind, outcome="Failed", exit_code=1, start_time=started, end_time=time.time()
                 )
-                _print_json(json.loads(failed(begun, error).to_json()))
+                print_json(json.loads(failed(begun, error).to_json()))
             if isinstance(error, KeyboardInterrupt):
-                _say(f"hint: go on with --run-id {run_id}")
+                say(f"hint: go on with --run-id {run_id}")
             raise
         reporter.close()
         if result.exit_code == ExitCode.OK and session.learn():
-            _say("keeping Java's classes for a quicker start of the next run")
+            say("keeping Java's classes for a quicker start of the next run")
         stack.close()
         _print_result(result, output)
         if result.exit_code:
             if result.exit_code == ExitCode.INTERRUPTED:
-                _say(f"hint: go on with --run-id {run_id}")
+                say(f"hint: go on with --run-id {run_id}")
             raise typer.Exit(result.exit_code)
-
-
-def new_run_id() -> str:
-    """Sorts by time: 20261121t140500z-1a2b3c."""
-    return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def _check_run_id(run_id: str) -> str:
-    if _RUN_ID.fullmatch(run_id) is None:
-        raise SpecError(
-            f"--run-id {run_id!r} is no name for a run", hint="Use 1 to 63 characters out of a-z, 0-9, '-' and '.'."
-        )
-    return run_id
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -303,167 +271,23 @@ def _check_envelope(document: dict[str, Any], name: str) -> dict[str, Any]:
 # ---- what the user sees
 
 
-class _errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
-    """Turns errors into lines on stderr and exit codes; tracebacks only with --debug."""
-
-    def __init__(self, debug: bool) -> None:
-        self._debug = debug
-        logging.basicConfig(
-            level=logging.DEBUG if debug else logging.WARNING,
-            stream=sys.stderr,
-            format="%(levelname)s %(name)s: %(message)s",
-            force=True,
-        )
-        if not debug:
-            for handler in logging.getLogger().handlers:
-                handler.addFilter(_without_traceback)
-        for chatty in ("py4j", "botocore", "aiobotocore", "s3fs", "fsspec", "urllib3", "asyncio"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
-        if not debug:
-            # These say again, in their own words, what an error of ours will say.
-            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-            logging.getLogger("logkeep_engine.spark.runner").setLevel(logging.CRITICAL)
-        interrupt.on(signal.SIGINT, signal.SIGTERM)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, (typer.Exit, typer.Abort, SystemExit)):
-            return
-        if self._debug:
-            logging.getLogger("logkeep").error("traceback", exc_info=error)
-        if isinstance(error, KeyboardInterrupt):
-            _fail(ExitCode.INTERRUPTED, "interrupted")
-        if isinstance(error, SpecInvalid):
-            for path, what in error.problems:
-                _say(f"error: {path}: {what}")
-            raise typer.Exit(ExitCode.REFUSED) from None
-        if isinstance(error, LogkeepError):
-            faults = error.faults if isinstance(error, ArchiveDamaged) else ()
-            for fault in faults[:MAX_FAULTS] if len(faults) > 1 else ():
-                _say(f"fault: {fault}")
-            _fail(error.exit_code, error.message, error.hint)
-        if isinstance(error, BrokenPipeError):
-            raise typer.Exit(ExitCode.FAILED) from None
-        if isinstance(error, Exception):
-            _fail(
-                ExitCode.FAILED,
-                f"unexpected {type(error).__name__}: {error}",
-                "Run it again with --debug and report what it says.",
-            )
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    record.exc_info = record.exc_text = None
-    return True
-
-
-def _fail(code: int, message: str, hint: str = "") -> NoReturn:
-    _say(f"error: {message}")
-    if hint:
-        _say(f"hint: {hint}")
-    raise typer.Exit(int(code)) from None
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2), flush=True)
-
-
-def human_bytes(size: float) -> str:
-    """1536 → 1.5 KiB."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
-
-
-class _Shown(AbstractContextManager["_Shown"]):
-    """Progress of a run on stderr: bars per topic on a terminal, else a line every few seconds. `show` is called from
-    the reporter's thread.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self._word = "archived" if kind == "KafkaBackup" else "restored"
-        self._console = Console(stderr=True)
-        self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-        self._last_line = 0.0
-        self._phase = ""
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-            self._bars = None
-
-    def show(self, progress: RunProgress) -> None:
-        if self._bars is not None:
-            self._show_bars(self._bars, progress)
-        elif progress.phase != self._phase or time.monotonic() - self._last_line > LINE_EVERY_SECONDS:
-            self._phase, self._last_line = progress.phase, time.monotonic()
-            _say(self._line(progress))
-
-    def _line(self, progress: RunProgress) -> str:
-        if progress.phase in ("Starting", "Planning"):
-            return progress.phase.lower()
-        return (
-            f"{progress.phase.lower()}: {progress.percent}%, {progress.partitions_done} of {progress.partitions} "
-            "partitions, "
-            f"{progress.records} records, {human_bytes(progress.bytes)} {self._word}"
-        )
-
-    def _show_bars(self, bars: Progress, progress: RunProgress) -> None:
-        totals: dict[str, tuple[int, int]] = {}
-        for part in progress.partitions_shown:
-            done, total = totals.get(part.topic, (0, 0))
-            totals[part.topic] = done + part.at - part.start, total + part.end - part.start
-        self._bar(bars, f"[bold]{progress.phase}", progress.offsets_done, progress.offsets_total)
-        behind = sorted(totals, key=lambda topic: totals[topic][0] - totals[topic][1])
-        for topic in behind:
-            if topic in self._tasks or len(self._tasks) <= MAX_BARS:
-                self._bar(bars, topic, *totals[topic])
-
-    def _bar(self, bars: Progress, name: str, done: int, total: int) -> None:
-        key = "" if name.startswith("[bold]") else name
-        if key not in self._tasks:
-            self._tasks[key] = bars.add_task(name, total=None)
-        bars.update(self._tasks[key], description=name, completed=done, total=total or None)
-
-
 def _print_result(result: RunResult, output: Output) -> None:
     if output is Output.JSON:
-        _print_json(json.loads(result.to_json()))
+        print_json(json.loads(result.to_json()))
         return
     if result.outcome == "Succeeded" or result.records:
         table = Table(show_header=False, box=None, pad_edge=False)
         for name, value in _result_rows(result):
             table.add_row(name, value)
-        _stdout().print(table)
+        stdout().print(table)
     for fact in result.loss:
-        _say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
+        say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
     if result.loss_total > len(result.loss):
-        _say(f"lost: and {result.loss_total - len(result.loss)} more ranges")
+        say(f"lost: and {result.loss_total - len(result.loss)} more ranges")
     for warning in result.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     if result.outcome != "Succeeded":
-        _say(f"error: {result.message}")
+        say(f"error: {result.message}")
 
 
 def _result_rows(result: RunResult) -> list[tuple[str, str]]:
@@ -478,6 +302,8 @@ def _result_rows(result: RunResult) -> list[tuple[str, str]]:
     ]
     if result.kind == "KafkaBackup":
         rows += [("segments", str(result.segments)), ("groups", str(result.groups)), ("commit", str(result.commit))]
+    elif result.groups:
+        rows.append(("groups", str(result.groups)))
     if result.archive_id:
         rows.append(("archive", result.archive_id))
     if result.loss_offsets:
@@ -487,29 +313,16 @@ def _result_rows(result: RunResult) -> list[tuple[str, str]]:
     return rows
 
 
-def _stdout() -> Console:
-    # A pipe has no width: tables must not be folded for the program that reads them.
-    return Console() if sys.stdout.isatty() else Console(width=240, soft_wrap=True)
-
-
 # ---- inspect and verify
 
 
-def _open_archive(uri: str, endpoint: str | None, region: str | None) -> Archive:
-    from logkeep_engine.archive.catalog import Archive
-    from logkeep_engine.storage import open_uri
-
-    storage = open_uri(uri, endpoint, region)
-    storage.check()
-    return Archive.open(storage)
-
-
 def _print_archive(archive: Description) -> None:
-    out = _stdout()
+    out = stdout()
     head = Table(show_header=False, box=None, pad_edge=False)
     for name, value in (
         ("archive", archive.archive_id),
         ("Kafka cluster", archive.cluster_id),
+        ("format", f"{archive.segment_format}{', imported' if archive.imported else ''}"),
         ("created", f"{archive.created_at} by {archive.created_by}"),
         ("commit", str(archive.commit)),
         ("records", str(archive.records)),
@@ -519,7 +332,9 @@ def _print_archive(archive: Description) -> None:
     ):
         head.add_row(name, value)
     out.print(head)
-    topics = _table("topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing")
+    heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
+    retained = any(part.removed for topic in archive.topics for part in topic.partitions)
+    topics = table(*heads, *(["removed"] if retained else []))
     for topic in archive.topics:
         name = topic.name if topic.incarnations == 1 else f"{topic.name} ({topic.incarnation} of {topic.incarnations})"
         for part in topic.partitions:
@@ -532,10 +347,11 @@ def _print_archive(archive: Description) -> None:
                 human_bytes(part.bytes),
                 part.times.first_time or "-",
                 part.times.last_time or "-",
-                ", ".join(f"{start} to {end - 1}" for start, end in sorted(lacking)) or "-",
+                _offsets(lacking),
+                *([_offsets(part.removed)] if retained else []),
             )
     out.print(topics)
-    runs = _table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
+    runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
     for run in archive.runs:
         runs.add_row(
             run.run_id,
@@ -548,29 +364,25 @@ def _print_archive(archive: Description) -> None:
             run.message,
         )
     out.print(runs)
-    groups = _table("consumer group", "topic", "partition", "offset")
+    groups = table("consumer group", "topic", "partition", "offset")
     for group in archive.groups:
         for position in group.positions:
             groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
     out.print(groups)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    for column in columns:
-        right = column in ("partition", "records", "size", "segments", "offset")
-        table.add_column(column, justify="right" if right else "left", no_wrap=True)
-    return table
+def _offsets(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{start} to {end - 1}" for start, end in sorted(ranges)) or "-"
 
 
 def _verify(uri: str, endpoint: str | None, region: str | None, workers: int, output: Output) -> None:
     from logkeep_engine.archive.verify import verify as verify_archive
 
-    archive = _open_archive(uri, endpoint, region)
+    archive = open_archive(uri, endpoint, region)
     with _VerifyShown() as shown:
         report = verify_archive(archive, on_progress=shown.show, workers=workers)
     if output is Output.JSON:
-        _print_json(report.to_json())
+        print_json(report.to_json())
     else:
         _print_report(report)
     if report.faults:
@@ -618,12 +430,15 @@ def _print_report(report: VerifyReport) -> None:
     )
 
 
+cli_convert.register(app)
+
+
 def main() -> None:
     """The entry point of the command `logkeep`."""
     try:
         app()
     except KeyboardInterrupt:  # outside of a command: while options are read
-        _say("error: interrupted")
+        say("error: interrupted")
         sys.exit(int(ExitCode.INTERRUPTED))
 
 

@@ -1,0 +1,157 @@
+"""What all commands of `logkeep` share: options, errors and exit codes, output for people and for programs.
+
+Results go to stdout, everything else to stderr. On a terminal tables have colours and its width, in a pipe they are
+plain and never folded.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from logkeep_engine import interrupt
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import SpecInvalid
+from logkeep_engine.errors import ArchiveDamaged, LogkeepError
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.catalog import Archive
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
+    "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
+    "archived and onDataLoss is Fail; 130 interrupted."
+)
+
+MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="json prints one JSON document on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Log in detail, and show tracebacks.")]
+Uri = Annotated[
+    str, typer.Argument(help="The archive: s3://bucket/prefix or file:///path.", metavar="URI", show_default=False)
+]
+Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
+Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+
+
+class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
+    """Turns errors into lines on stderr and exit codes; tracebacks only with --debug."""
+
+    def __init__(self, debug: bool) -> None:
+        self._debug = debug
+        logging.basicConfig(
+            level=logging.DEBUG if debug else logging.WARNING,
+            stream=sys.stderr,
+            format="%(levelname)s %(name)s: %(message)s",
+            force=True,
+        )
+        if not debug:
+            for handler in logging.getLogger().handlers:
+                handler.addFilter(_without_traceback)
+        for chatty in ("py4j", "botocore", "aiobotocore", "s3fs", "fsspec", "urllib3", "asyncio"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        if not debug:
+            # These say again, in their own words, what an error of ours will say.
+            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+            logging.getLogger("logkeep_engine.spark.runner").setLevel(logging.CRITICAL)
+        interrupt.on(signal.SIGINT, signal.SIGTERM)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, (typer.Exit, typer.Abort, SystemExit)):
+            return
+        if self._debug:
+            logging.getLogger("logkeep").error("traceback", exc_info=error)
+        if isinstance(error, KeyboardInterrupt):
+            fail(ExitCode.INTERRUPTED, "interrupted")
+        if isinstance(error, SpecInvalid):
+            for path, what in error.problems:
+                say(f"error: {path}: {what}")
+            raise typer.Exit(ExitCode.REFUSED) from None
+        if isinstance(error, LogkeepError):
+            faults = error.faults if isinstance(error, ArchiveDamaged) else ()
+            for fault in faults[:MAX_FAULTS] if len(faults) > 1 else ():
+                say(f"fault: {fault}")
+            fail(error.exit_code, error.message, error.hint)
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(ExitCode.FAILED) from None
+        if isinstance(error, Exception):
+            fail(
+                ExitCode.FAILED,
+                f"unexpected {type(error).__name__}: {error}",
+                "Run it again with --debug and report what it says.",
+            )
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    return True
+
+
+def fail(code: int, message: str, hint: str = "") -> NoReturn:
+    """Say what is wrong and leave the command with this exit code."""
+    say(f"error: {message}")
+    if hint:
+        say(f"hint: {hint}")
+    raise typer.Exit(int(code)) from None
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """One document on stdout."""
+    print(json.dumps(value, ensure_ascii=False, indent=2), flush=True)
+
+
+def human_bytes(size: float) -> str:
+    """1536 → 1.5 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def stdout() -> Console:
+    """The console for results."""
+    # A pipe has no width: tables must not be folded for the program that reads them.
+    return Console() if sys.stdout.isatty() else Console(width=240, soft_wrap=True)
+
+
+def table(*columns: str) -> Table:
+    """A table without lines; numbers stand to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for column in columns:
+        right = column in ("partition", "records", "size", "segments", "offset")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def open_archive(uri: str, endpoint: str | None, region: str | None) -> Archive:
+    """The archive at a URI. Raises ArchiveMissing, and what the storage raises."""
+    from logkeep_engine.archive.catalog import Archive
+    from logkeep_engine.storage import open_uri
+
+    storage = open_uri(uri, endpoint, region)
+    storage.check()
+    return Archive.open(storage)

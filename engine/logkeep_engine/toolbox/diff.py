@@ -1,0 +1,389 @@
+"""Two archives, or an archive and the topics of a live cluster, record by record.
+
+    comparison = compare(archive_side(source), live_side(connection, topics))
+    for difference in comparison: print(difference)
+    comparison.counts
+
+Compared is what a consumer sees with `read_committed`: neither control records nor records of aborted transactions.
+Key, value, headers and timestamp must be equal; offsets only if asked for, since a restore may give others. Without
+offsets the two sides are walked in step, and where they part, the next records that are equal again are looked for
+among a window of records. Memory: a few blocks a side and the window, whatever the size of the partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, aclosing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptIndex, CorruptSegment
+from logkeep_engine.formats.base import LogRecord
+from logkeep_engine.log.batch import walk_checked
+from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.toolbox.dump import Aborted
+from logkeep_engine.toolbox.scan import Batch
+from logkeep_engine.toolbox.source import Segment, Source
+
+if TYPE_CHECKING:
+    from logkeep_engine.kafka.client import RawClient
+    from logkeep_engine.kafka.connection import Connection
+
+WINDOW = 1000
+"""Records of each side among which equal ones are looked for after a difference."""
+
+_MAX_OFFSET = 2**63 - 1
+
+Partition = tuple[str, int]
+
+
+class Kind(StrEnum):
+    ONLY_A = "only in A"
+    ONLY_B = "only in B"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`fields` are the parts that differ. Offsets are None where the side has no such record; a difference without any
+    is that of a whole partition.
+    """
+
+    kind: Kind
+    topic: str
+    partition: int
+    offset_a: int | None
+    offset_b: int | None
+    fields: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f"{self.topic}-{self.partition}"
+        if self.offset_a is None and self.offset_b is None:
+            return f"{where}: the partition is {self.kind}"
+        if self.kind is Kind.ONLY_A:
+            return f"{where}: offset {self.offset_a} of A is not in B"
+        if self.kind is Kind.ONLY_B:
+            return f"{where}: offset {self.offset_b} of B is not in A"
+        return f"{where}: offset {self.offset_a} of A and {self.offset_b} of B differ in {', '.join(self.fields)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind.value,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offsetA": self.offset_a,
+            "offsetB": self.offset_b,
+            "fields": list(self.fields),
+        }
+
+
+@dataclass(slots=True)
+class Counts:
+    """Records that were compared; partitions that only one side has count in the fields for partitions."""
+
+    partitions: int = 0
+    partitions_only_a: int = 0
+    partitions_only_b: int = 0
+    equal: int = 0
+    different: int = 0
+    only_a: int = 0
+    only_b: int = 0
+
+    @property
+    def same(self) -> bool:
+        return not (self.partitions_only_a or self.partitions_only_b or self.different or self.only_a or self.only_b)
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "partitions": self.partitions,
+            "partitionsOnlyInA": self.partitions_only_a,
+            "partitionsOnlyInB": self.partitions_only_b,
+            "equal": self.equal,
+            "different": self.different,
+            "onlyInA": self.only_a,
+            "onlyInB": self.only_b,
+        }
+
+
+class Side(Protocol):
+    """What is compared: partitions by name and number, and their committed records in order of offsets."""
+
+    def partitions(self) -> Sequence[Partition]: ...
+
+    def records(self, topic: str, partition: int) -> Iterator[LogRecord]: ...
+
+
+class ArchiveSide:
+    """An archive, or log folders. Of a topic that was deleted and made again, its last incarnation."""
+
+    def __init__(self, source: Source) -> None:
+        self._partitions: dict[Partition, list[Segment]] = {}
+        order = {topic_id: number for number, topic_id in enumerate(source.state.topics if source.state else ())}
+        found = source.partitions()
+        for topic, topic_id, partition in sorted(found, key=lambda key: order.get(key[1], -1)):
+            last = max((key[1] for key in found if key[0] == topic), key=lambda item: order.get(item, -1))
+            if topic_id == last:
+                self._partitions[topic, partition] = found[topic, topic_id, partition]
+
+    def partitions(self) -> Sequence[Partition]:
+        return sorted(self._partitions)
+
+    def records(self, topic: str, partition: int) -> Iterator[LogRecord]:
+        """Raises ArchiveDamaged where they cannot be read."""
+        segments = self._partitions[topic, partition]
+        try:
+            aborted = Aborted(segments)
+            for segment in segments:
+                for where, records in segment.placed():
+                    if not (isinstance(where, Batch) and where.header in aborted):
+                        yield from records
+        except (CorruptBatch, CorruptSegment, CorruptIndex) as error:
+            raise ArchiveDamaged(
+                f"topic {topic} partition {partition}: {error.message}", hint="`logkeep verify` names all damage."
+            ) from error
+
+
+class LiveSide(AbstractContextManager["LiveSide"]):
+    """Topics of a cluster, up to the last stable offset of the moment at which a partition's turn comes."""
+
+    def __init__(self, connection: Connection, topics: Sequence[str], partitions: Sequence[int] = ()) -> None:
+        """`partitions`: only these; empty: all."""
+        self._connection = connection
+        self._topics = topics
+        self._chosen = partitions
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        from logkeep_engine.kafka.client import RawClient
+        from logkeep_engine.kafka.control import ControlPlane
+
+        with ControlPlane(self._connection) as control:
+            wanted = set(self._topics)
+            self._partitions = sorted(
+                (info.name, partition.id)
+                for info in control.topics()
+                if info.name in wanted
+                for partition in info.partitions
+                if not self._chosen or partition.id in self._chosen
+            )
+        self._runner = self._stack.enter_context(asyncio.Runner())
+        self._client: RawClient = RawClient(self._connection)
+        self._runner.run(self._client.__aenter__())
+        self._stack.callback(lambda: self._runner.run(self._client.__aexit__(None, None, None)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def partitions(self) -> Sequence[Partition]:
+        return self._partitions
+
+    def records(self, topic: str, partition: int) -> Iterator[LogRecord]:
+        """Raises the errors of the data plane."""
+        runs = _committed(self._client, topic, partition)
+        try:
+            while True:
+                found = self._runner.run(_next(runs))
+                if found is None:
+                    return
+                yield from found
+        finally:
+            self._runner.run(runs.aclose())
+
+
+async def _next(runs: AsyncGenerator[list[LogRecord], None]) -> list[LogRecord] | None:
+    return await anext(runs, None)
+
+
+async def _committed(client: RawClient, topic: str, partition: int) -> AsyncGenerator[list[LogRecord], None]:
+    """The committed records of a partition, a fetch at a time."""
+    start = await client.start_offset(topic, partition)
+    end = await client.end_offset(topic, partition, committed=True)
+    at = start
+    dropped: set[int] = set()  # producers that are in a transaction that will be aborted
+    waiting: deque[tuple[int, int]] = deque()
+    seen: set[tuple[int, int]] = set()
+    async with aclosing(client.stream(topic, partition, start, end)) as stream:
+        async for fetched in stream:
+            found: list[LogRecord] = []
+            fresh = sorted(set(fetched.aborted) - seen, key=lambda item: item[1])
+            seen.update(fresh)
+            waiting = deque(sorted(chain(waiting, fresh), key=lambda item: item[1]))
+            for position, header in walk_checked(fetched.data, end):
+                if header.next_offset <= at:
+                    continue
+                while waiting and waiting[0][1] <= header.last_offset:
+                    dropped.add(waiting.popleft()[0])
+                if header.is_control:
+                    if control_type(fetched.data, position) is ControlType.ABORT:
+                        dropped.discard(header.producer_id)
+                elif not (header.is_transactional and header.producer_id in dropped):
+                    batch = bytes(fetched.data[position : position + header.size])
+                    found += [record for record in decode_records(batch, header) if record.offset >= at]
+                at = header.next_offset
+            fetched.release()
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is compared. `rename`: topic of A to topic of B. `ignore`: "headers", "timestamp"."""
+
+    offsets: bool = False
+    ignore: frozenset[str] = frozenset()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    window: int = WINDOW
+
+    def differing(self, one: LogRecord, other: LogRecord) -> tuple[str, ...]:
+        """The fields in which two records differ."""
+        found = []
+        if one.key != other.key:
+            found.append("key")
+        if one.value != other.value:
+            found.append("value")
+        if "headers" not in self.ignore and list(one.headers) != list(other.headers):
+            found.append("headers")
+        if "timestamp" not in self.ignore and _time(one) != _time(other):
+            found.append("timestamp")
+        return tuple(found)
+
+
+class Comparison(Iterator[Difference]):
+    """The differences, found while they are asked for; `counts` are complete at the end."""
+
+    def __init__(self, a: Side, b: Side, rules: Rules | None = None) -> None:
+        self.counts = Counts()
+        self._rules = rules or Rules()
+        self._found = self._compare(a, b)
+
+    @property
+    def found(self) -> int:
+        """Differences so far."""
+        counts = self.counts
+        records = counts.different + counts.only_a + counts.only_b
+        return records + counts.partitions_only_a + counts.partitions_only_b
+
+    def __next__(self) -> Difference:
+        return next(self._found)
+
+    def _compare(self, a: Side, b: Side) -> Iterator[Difference]:
+        renamed = {(self._rules.rename.get(topic, topic), number): topic for topic, number in a.partitions()}
+        there = set(b.partitions())
+        for name, number in sorted({*renamed, *there}):
+            topic = renamed.get((name, number), name)
+            if (name, number) not in there:
+                self.counts.partitions_only_a += 1
+                yield Difference(Kind.ONLY_A, topic, number, None, None)
+            elif (name, number) not in renamed:
+                self.counts.partitions_only_b += 1
+                yield Difference(Kind.ONLY_B, name, number, None, None)
+            else:
+                self.counts.partitions += 1
+                one, other = a.records(topic, number), b.records(name, number)
+                found = self._by_offset(one, other) if self._rules.offsets else self._in_step(one, other)
+                for kind, left, right, fields in found:
+                    yield Difference(kind, topic, number, _offset(left), _offset(right), fields)
+
+    def _by_offset(self, one: Iterator[LogRecord], other: Iterator[LogRecord]) -> Iterator[_Found]:
+        left, right = next(one, None), next(other, None)
+        while left is not None or right is not None:
+            if right is None or (left is not None and left.offset < right.offset):
+                self.counts.only_a += 1
+                yield Kind.ONLY_A, left, None, ()
+                left = next(one, None)
+            elif left is None or right.offset < left.offset:
+                self.counts.only_b += 1
+                yield Kind.ONLY_B, None, right, ()
+                right = next(other, None)
+            else:
+                yield from self._pair(left, right)
+                left, right = next(one, None), next(other, None)
+
+    def _in_step(self, one: Iterator[LogRecord], other: Iterator[LogRecord]) -> Iterator[_Found]:
+        ahead_a: deque[LogRecord] = deque()
+        ahead_b: deque[LogRecord] = deque()
+        while True:
+            left, right = _take(ahead_a, one), _take(ahead_b, other)
+            if left is None and right is None:
+                return
+            if left is not None and right is not None and not self._rules.differing(left, right):
+                self.counts.equal += 1
+                continue
+            if left is not None:
+                ahead_a.appendleft(left)
+            if right is not None:
+                ahead_b.appendleft(right)
+            skip_a, skip_b = self._apart(ahead_a, one, ahead_b, other)
+            # As many of one as of the other: they stand for each other, and differ.
+            for _ in range(min(skip_a, skip_b)):
+                yield from self._pair(ahead_a.popleft(), ahead_b.popleft())
+            for _ in range(skip_a - min(skip_a, skip_b)):
+                self.counts.only_a += 1
+                yield Kind.ONLY_A, ahead_a.popleft(), None, ()
+            for _ in range(skip_b - min(skip_a, skip_b)):
+                self.counts.only_b += 1
+                yield Kind.ONLY_B, None, ahead_b.popleft(), ()
+
+    def _apart(
+        self,
+        ahead_a: deque[LogRecord],
+        one: Iterator[LogRecord],
+        ahead_b: deque[LogRecord],
+        other: Iterator[LogRecord],
+    ) -> tuple[int, int]:
+        """How many records of each side to pass over until both go on with equal ones; at least one of either."""
+        _fill(ahead_a, one, self._rules.window)
+        _fill(ahead_b, other, self._rules.window)
+        where: dict[_Content, int] = {}
+        for number, record in enumerate(ahead_b):
+            where.setdefault(self._content(record), number)
+        best = (len(ahead_a), len(ahead_b))
+        nearest = len(ahead_a) + len(ahead_b)
+        for number, record in enumerate(ahead_a):
+            if number >= nearest:
+                break
+            found = where.get(self._content(record))
+            if found is not None and number + found < nearest:
+                best, nearest = (number, found), number + found
+        return best
+
+    def _content(self, record: LogRecord) -> _Content:
+        headers = () if "headers" in self._rules.ignore else tuple(record.headers)
+        return record.key, record.value, headers, None if "timestamp" in self._rules.ignore else _time(record)
+
+    def _pair(self, left: LogRecord, right: LogRecord) -> Iterator[_Found]:
+        fields = self._rules.differing(left, right)
+        if fields:
+            self.counts.different += 1
+            yield Kind.DIFFERENT, left, right, fields
+        else:
+            self.counts.equal += 1
+
+
+_Found = tuple[Kind, LogRecord | None, LogRecord | None, tuple[str, ...]]
+_Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
+
+
+def _time(record: LogRecord) -> int | None:
+    return None if record.timestamp == -1 else record.timestamp
+
+
+def _offset(record: LogRecord | None) -> int | None:
+    return None if record is None else record.offset
+
+
+def _take(ahead: deque[LogRecord], records: Iterator[LogRecord]) -> LogRecord | None:
+    return ahead.popleft() if ahead else next(records, None)
+
+
+def _fill(ahead: deque[LogRecord], records: Iterator[LogRecord], count: int) -> None:
+    while len(ahead) < count and (record := next(records, None)) is not None:
+        ahead.append(record)

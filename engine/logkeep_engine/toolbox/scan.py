@@ -1,0 +1,251 @@
+"""Walking a log in whatever state it is: good batches, batches that are damaged, and bytes that are no batch.
+
+    for item in scan(blocks, size):
+        if isinstance(item, Batch): ...     # item.problem tells what is wrong with it, "" if nothing is
+        else: ...                           # Damage: bytes that had to be passed over to find the next batch
+
+`log.recovery` stops where a log ends to be valid; this goes on, as whoever looks for what is left wants it. Memory: a
+block, or the largest batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from logkeep_engine.archive.log_reader import Hole
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.log import legacy
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, check_crc, parse_header
+from logkeep_engine.log.compression import Codec
+
+MAX_BATCH_BYTES = 128 << 20
+"""A length above this is taken for damage, unless it is known that the log has such batches."""
+
+_PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic
+_OVERHEAD = 12
+_MAGIC_AT = 16
+_MAGIC = 2
+_CODEC = 0x07
+_KNOWN_ATTRIBUTES = 0x7F
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A whole batch at `position` of the log. `intact`: its CRC holds. `problem` says what is wrong with it: its CRC,
+    or its offset, which must rise; "" if nothing is.
+    """
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    intact: bool
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """`size` bytes from `position` on are no batch (-1: nobody knows how many there were). `offset` is the lowest that
+    may have been lost.
+    """
+
+    position: int
+    size: int
+    offset: int
+    what: str
+
+
+def scan(
+    blocks: Iterator[Buffer | Hole],
+    size: int,
+    *,
+    start: int = 0,
+    base_offset: int = 0,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+) -> Iterator[Batch | Damage]:
+    """The batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset`: none is
+    below it.
+    """
+    window = _Window(blocks, start, size)
+    expected = base_offset
+    while True:
+        while not window.ended:
+            item = _next(window, expected, max_batch_bytes)
+            if item is None:
+                break
+            if isinstance(item, Batch) and item.intact:
+                expected = item.header.next_offset  # also behind one that fell: it is said once
+            yield item
+        hole = window.pass_hole()
+        if hole is None:
+            return
+        yield Damage(window.position - max(hole.size, 0), hole.size, expected, hole.what)
+
+
+class _Window:
+    """The bytes from `position` on that have been read and not yet looked at; they end at a hole, or with the log."""
+
+    def __init__(self, blocks: Iterator[Buffer | Hole], position: int, size: int) -> None:
+        self._blocks = blocks
+        self._hole: Hole | None = None
+        self._size: int | None = size
+        self._held = b""
+        self._start = 0
+        self.position = position
+        self.ended = False
+
+    def __len__(self) -> int:
+        return len(self._held) - self._start
+
+    @property
+    def left(self) -> int | None:
+        """Bytes of the log from `position` on; None: nobody knows."""
+        return None if self._size is None else self._size - self.position
+
+    def view(self, start: int = 0, end: int | None = None) -> memoryview:
+        return memoryview(self._held)[self._start + start : None if end is None else self._start + end]
+
+    def find(self, what: bytes, start: int) -> int:
+        found = self._held.find(what, self._start + start)
+        return found - self._start if found >= 0 else -1
+
+    def prefix(self, at: int = 0) -> tuple[int, int, int]:
+        """Base offset, length and magic of what begins at `at`."""
+        base_offset, length, magic = _PREFIX.unpack_from(self._held, self._start + at)
+        return base_offset, length, magic
+
+    def fill(self, count: int) -> bool:
+        """Have at least `count` bytes; False: so many are not there."""
+        if len(self) >= count:
+            return True
+        parts: list[Buffer] = [self.view()]
+        held = len(self)
+        while held < count and self._hole is None:
+            item = next(self._blocks, None)
+            if item is None:
+                break
+            if isinstance(item, Hole):
+                self._hole = item
+            else:
+                parts.append(bytes(item))
+                held += len(item)
+        if len(parts) > 1:
+            self._held, self._start = b"".join(parts), 0
+        return held >= count
+
+    def drop(self, count: int) -> None:
+        self._start += count
+        self.position += count
+
+    def pass_hole(self) -> Hole | None:
+        """Go on behind the hole at which the bytes end; None: it is the end of the log."""
+        hole, self._hole = self._hole, None
+        self.ended = False
+        if hole is not None:
+            if hole.size < 0:
+                self._size = None
+            self.position += max(hole.size, 0)
+        return hole
+
+
+def _next(window: _Window, expected: int, max_batch_bytes: int) -> Batch | Damage | None:
+    if not window.fill(1):
+        window.ended = True
+        return None
+    found = _batch(window, expected, max_batch_bytes)
+    if isinstance(found, Batch):
+        window.drop(found.header.size)
+        return found
+    return _pass_damage(window, expected, max_batch_bytes, found)
+
+
+def _batch(window: _Window, expected: int, max_batch_bytes: int) -> Batch | str:
+    """The batch at the window's position, or why there is none."""
+    left = window.left
+    if not window.fill(_PREFIX.size):
+        return f"a batch is cut short: only {len(window)} bytes are left"
+    base_offset, length, magic = window.prefix()
+    size = length + _OVERHEAD
+    smallest = HEADER_SIZE if magic == _MAGIC else legacy.smallest_size(min(magic, 1)) + _OVERHEAD
+    if magic > _MAGIC or size < smallest:
+        return f"no batch begins there (magic {magic}, length {length})"
+    if left is not None and size > left:
+        return f"the batch at offset {base_offset} is cut short: {left} of {size} bytes"
+    if size > max_batch_bytes:
+        return f"a batch that claims {size} bytes"
+    if not window.fill(size):
+        return f"the batch at offset {base_offset} is cut short: {len(window)} of {size} bytes"
+    data = window.view(0, size)
+    problem = ""
+    try:
+        header = parse_header(data)
+        try:
+            check_crc(data, 0, header)
+        except CorruptBatch as error:
+            problem = error.message.rstrip(".")
+    except CorruptBatch as error:
+        return error.message.rstrip(".")
+    if problem and not _followed(window, header):
+        return problem
+    intact = not problem
+    if intact and header.base_offset < expected:
+        problem = f"the batch at offset {header.base_offset} is behind offset {expected - 1}"
+    return Batch(window.position, header, data, intact, problem)
+
+
+def _followed(window: _Window, header: BatchHeader) -> bool:
+    """Does the batch end where the log ends or another one seems to begin? Then its length may be trusted."""
+    if not window.fill(header.size + 1):
+        return True
+    if not window.fill(header.size + _PREFIX.size):
+        return False
+    base_offset, length, magic = window.prefix(header.size)
+    left = window.left
+    fits = left is None or header.size + _OVERHEAD + length <= left
+    return magic <= _MAGIC and length > 0 and fits and 0 < base_offset - header.base_offset <= _INT32_MAX
+
+
+def _pass_damage(window: _Window, expected: int, max_batch_bytes: int, what: str) -> Damage:
+    """Look for the next whole batch: where the damaged one says that it ends, then at every byte."""
+    position = window.position
+    if window.fill(_PREFIX.size):
+        size = window.prefix()[1] + _OVERHEAD
+        if HEADER_SIZE <= size <= max_batch_bytes and _good(window, size, expected, max_batch_bytes):
+            window.drop(size)
+            return Damage(position, size, expected, what)
+    at = 1
+    while window.fill(at + HEADER_SIZE):
+        magic = window.find(b"\x02", at + _MAGIC_AT)
+        if magic < 0:
+            at = len(window) - _MAGIC_AT
+        else:
+            at = magic - _MAGIC_AT
+            if _good(window, at, expected, max_batch_bytes):
+                window.drop(at)
+                return Damage(position, window.position - position, expected, what)
+        window.drop(at)
+        at = 1
+    window.drop(len(window))
+    return Damage(position, window.position - position, expected, what)
+
+
+def _good(window: _Window, at: int, expected: int, max_batch_bytes: int) -> bool:
+    """Is a whole batch of magic 2 at `at`?"""
+    left = window.left
+    if (left is not None and left < at + HEADER_SIZE) or not window.fill(at + HEADER_SIZE):
+        return False
+    try:
+        header = parse_header(window.view(at, at + HEADER_SIZE))
+        if header.magic != _MAGIC or not expected <= header.base_offset <= expected + _INT32_MAX:
+            return False
+        if header.attributes & ~_KNOWN_ATTRIBUTES or header.attributes & _CODEC > Codec.ZSTD:
+            return False
+        end = at + header.size
+        if header.size > max_batch_bytes or (left is not None and left < end) or not window.fill(end):
+            return False
+        check_crc(window.view(at), 0, header)
+    except CorruptBatch:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""The records of Kafka's coordinators that lie in an archive or in log folders, decoded.
+
+for entry in history(source): ...           # every record, in order
+for record in last_state(source): ...       # what is in force at the end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.errors import Refused, UndecodableRecord
+from logkeep_engine.toolbox.dump import Aborted
+from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
+from logkeep_engine.toolbox.scan import Batch, Damage
+from logkeep_engine.toolbox.source import Selection, Source, open_source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record where it was found. `problem`: it could not be decoded, or read; then `record` is None.
+
+    `aborted`: it was written in a transaction that was aborted, and is not in force.
+    """
+
+    topic: StateTopic
+    partition: int
+    offset: int
+    timestamp: int | None
+    aborted: bool
+    record: StateRecord | None
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "topic": self.topic.value,
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "aborted": self.aborted,
+        }
+        return document | (self.record.to_json() if self.record is not None else {"problem": self.problem})
+
+
+def open_state(
+    where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
+) -> list[tuple[StateTopic, Source]]:
+    """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
+    of `chosen`. Raises Refused if there is none.
+    """
+    whole = open_source(where, endpoint=endpoint, region=region)
+    found = []
+    for topic in StateTopic if chosen is None else (chosen,):
+        selection = Selection(topics=(topic.value,))
+        names = selection.topics if chosen is None else (*selection.topics, "")
+        segments = tuple(segment for segment in whole.segments if segment.topic in names)
+        if segments:
+            found.append((topic, Source(whole.storage, segments, whole.archive, whole.state, whole.single)))
+    if not found:
+        wanted = chosen.value if chosen is not None else " or ".join(StateTopic)
+        topics = sorted({segment.topic for segment in whole.segments if state_topic(segment.topic) is None})
+        raise Refused(
+            f"{where}: there is no topic {wanted}.",
+            hint=f"There are: {', '.join(name or '(a log without a name)' for name in topics[:20]) or 'no others'}. "
+            "A backup holds internal topics with spec.topics.internal: true; --as says what a log without a name is.",
+        )
+    return found
+
+
+def history(source: Source, topic: StateTopic) -> Iterator[Entry]:
+    """Every record of the topic, by partition and offset."""
+    for (_, _, partition), segments in source.partitions().items():
+        aborted = Aborted(segments)
+        for segment in segments:
+            damages: list[Damage] = []
+            for where, records in segment.placed(on_damage=damages.append):
+                dropped = isinstance(where, Batch) and where.header in aborted
+                for record in records:
+                    try:
+                        decoded, problem = decode_state_record(topic, record.key, record.value), ""
+                    except UndecodableRecord as error:
+                        decoded, problem = None, error.message
+                    yield Entry(topic, partition, record.offset, record.timestamp, dropped, decoded, problem)
+                while damages:
+                    yield _damaged(topic, partition, damages.pop(0))
+            for damage in damages:
+                yield _damaged(topic, partition, damage)
+
+
+def last_state(entries: Iterator[Entry], problems: list[Entry]) -> Iterator[StateRecord]:
+    """What is in force after all entries; those that could not be read are put into `problems`."""
+
+    def decoded() -> Iterator[StateRecord]:
+        for entry in entries:
+            if entry.record is None:
+                problems.append(entry)
+            elif not entry.aborted:
+                yield entry.record
+
+    yield from state_of(decoded())
+
+
+def _damaged(topic: StateTopic, partition: int, damage: Damage) -> Entry:
+    return Entry(topic, partition, damage.offset, None, False, None, f"damage: {damage.what}")

@@ -1,0 +1,364 @@
+"""The toolbox against Kafka's own tool, field by field: on a broker's log folders and on an archive of them."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark import SparkContext
+
+from logkeep_engine.archive import names
+from logkeep_engine.toolbox.dump import Aborted, Options, RowKind, dump_file, dump_segment
+from logkeep_engine.toolbox.indexes import State, survey
+from logkeep_engine.toolbox.offsets import StateTopic
+from logkeep_engine.toolbox.source import Segment, Source, open_source
+from logkeep_engine.toolbox.state import history, last_state, open_state
+from tests.cluster.kafka import KafkaBroker
+from tests.data import nycflights
+from tests.kafka.backing_up import Backups, Topics, folder_spec
+from tests.unit.log.batches import NOON
+
+DUMP = "kafka.tools.DumpLogSegments"
+PARTITIONS = 2
+GAP = re.compile(r"Non-consecutive offsets in .*|  \d+ is followed by \d+")
+GOLDEN = Path(__file__).parents[1] / "unit" / "log" / "golden" / "kafka-4.1.1-batches.json"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """All codecs, headers, nulls, transactions that end both ways, append times, groups."""
+    chance = random.Random(1)
+    with KafkaBroker(overrides={"log.segment.bytes": "1048576"}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        keep = {"retention.ms": "-1", "segment.ms": str(10**15)}
+        append = keep | {"message.timestamp.type": "LogAppendTime"}
+        topics = [NewTopic("mixed", PARTITIONS, config=keep), NewTopic("stamped", 1, config=append)]
+        for done in admin.create_topics(topics).values():
+            done.result(30)
+        for round_, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+            settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5}
+            writer = Producer(settings | {"enable.idempotence": str(round_ % 2 == 0).lower()})
+            for i in range(900):
+                headers: list[tuple[str, str | bytes | None]] = []
+                headers += [("a", b"1"), ("a", None), ("ünï", b"")][: i % 4]
+                key, value = (
+                    (None, "wört ".encode() * (i % 9) + chance.randbytes(1500).hex().encode())
+                    if i % 3
+                    else (b"k%d" % i, None)
+                )
+                stamp = NOON + round_ * 1000 + i * 7919 % 1000
+                writer.produce("mixed", value, key=key, headers=headers, timestamp=stamp, partition=i % PARTITIONS)
+                if i % 25 == 0:
+                    writer.flush()
+            writer.flush()
+            transactional(broker, "mixed", f"tx-{round_}", commit=round_ % 2 == 0)
+            writer.produce("stamped", b"%d" % round_)
+            writer.flush()
+        for group, offset in (("readers", 17), ("others", 40), ("readers", 18)):
+            commit(broker, group, offset)
+        member = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "members", "auto.offset.reset": "earliest"}
+        )
+        member.subscribe(["mixed"])
+        assert member.poll(30) is not None
+        member.commit(asynchronous=False)
+        member.close()
+        yield broker
+
+
+def commit(broker: KafkaBroker, group: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    place = TopicPartition("mixed", 1, offset, metadata=f"by {group}")
+    for _ in range(100):
+        try:
+            consumer.commit(offsets=[place], asynchronous=False)
+            break
+        except KafkaException as error:
+            # A coordinator that has just got its partition loads it first.
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            time.sleep(0.2)
+    consumer.close()
+
+
+def transactional(broker: KafkaBroker, topic: str, name: str, *, commit: bool) -> None:
+    writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, "linger.ms": 0})
+    writer.init_transactions(60)
+    writer.begin_transaction()
+    for i in range(30):
+        writer.produce(topic, b"in a transaction %d" % i, timestamp=NOON + i, partition=i % PARTITIONS)
+    writer.flush()
+    if commit:
+        writer.commit_transaction()
+    else:
+        writer.abort_transaction()
+
+
+@pytest.fixture(scope="module")
+def archive(broker: KafkaBroker, spark_context: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The broker's topics, backed up in small segments."""
+    folder = tmp_path_factory.mktemp("archive")
+    backups = Backups(broker, spark_context, folder_spec(folder))
+    result = backups.run("mixed", "stamped", segment={"maxBytes": "1Mi"})
+    assert result.outcome == "Succeeded", result.message
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(broker: KafkaBroker, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the data folder as the stopped broker left it."""
+    broker.stop()
+    copy = tmp_path_factory.mktemp("data")
+    shutil.copytree(broker.data_dir, copy, dirs_exist_ok=True)
+    broker.start()
+    return copy
+
+
+def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[str]:
+    """The lines of Kafka's tool, without those that name files. It complains of nothing but of what compaction took."""
+    done = broker.tool(DUMP, "--files", ",".join(map(str, files)), *options)
+    assert [line for line in done.stderr.splitlines() if not GAP.fullmatch(line)] == []
+    return [line for line in done.stdout.splitlines() if not line.startswith(("Dumping ", "Log starting", "Snapshot"))]
+
+
+def ours(segments: Iterable[Segment], options: Options) -> list[str]:
+    return [row.text() for segment in segments for row in dump_segment(segment, options)]
+
+
+def without_header_values(lines: Iterable[str]) -> list[str]:
+    """Kafka's tool prints the keys of headers only."""
+    return [re.sub(r"(headerKeys: \[[^\]]*\]) headers: \[.*?\](?= key: | payload: |$)", r"\1", line) for line in lines]
+
+
+def assert_same(found: list[str], expected: list[str]) -> None:
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        assert one == other
+
+
+@pytest.mark.parametrize("topic", ["mixed", "stamped"])
+def test_batches_and_records_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path, topic: str) -> None:
+    source = open_source(str(folders / f"{topic}-0"))
+    assert len(source.segments) >= (2 if topic == "mixed" else 1)
+    files = [Path(segment.name) for segment in source.segments]
+    assert_same(ours(source.segments, Options()), kafkas(broker, files))
+    assert_same(ours(source.segments, Options(deep=True)), kafkas(broker, files, "--deep-iteration"))
+    with_data = without_header_values(ours(source.segments, Options(data=True)))
+    assert_same(with_data, kafkas(broker, files, "--deep-iteration", "--print-data-log"))
+
+
+def test_an_archive_is_dumped_as_kafkas_tool_does_it(broker: KafkaBroker, archive: Path) -> None:
+    source = open_source(archive.as_uri())
+    assert {segment.topic for segment in source.segments} == {"mixed", "stamped"}
+    assert len(source.segments) > 4
+    files = [Path(segment.name) for segment in source.segments]
+    found = without_header_values(ours(source.segments, Options(data=True)))
+    assert_same(found, kafkas(broker, files, "--deep-iteration", "--print-data-log"))
+    assert any("endTxnMarker: ABORT" in line for line in found)
+
+
+@pytest.mark.timeout(900)
+def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(spark_context: SparkContext, tmp_path: Path) -> None:
+    with KafkaBroker() as broker:
+        nycflights.load(broker.bootstrap)
+        backups = Backups(broker, spark_context, folder_spec(tmp_path))
+        assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
+        source = open_source(tmp_path.as_uri())
+        assert {segment.topic for segment in source.segments} == set(nycflights.TOPICS)
+        for segment in source.segments:
+            expected = kafkas(broker, [Path(segment.name)], "--deep-iteration", "--print-data-log")
+            assert_same(without_header_values(ours([segment], Options(data=True))), expected)
+
+
+@pytest.mark.parametrize("where", ["folders", "archive"])
+def test_indexes_are_those_of_kafkas_tool(
+    broker: KafkaBroker, where: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    source = open_source(str(request.getfixturevalue(where)))
+    seen = set()
+    for segment in source.segments:
+        if segment.topic not in ("mixed", "stamped"):
+            continue
+        for suffix in (names.INDEX, names.TIMEINDEX, names.TXNINDEX):
+            path = Path(segment.name.removesuffix(segment.suffix) + suffix)
+            if not path.exists() or not path.stat().st_size:
+                continue
+            # Kafka's tool looks for the log of an index under the name that a broker gives it.
+            for part in (segment.suffix, *names.SUFFIXES):
+                if (beside := Path(segment.name.removesuffix(segment.suffix) + part)).exists():
+                    shutil.copy(beside, tmp_path / f"{segment.base_offset:020}{part}")
+            found = [row.text() for row in dump_file(source.storage, segment.stem + suffix, segment.base_offset)]
+            assert_same(found, kafkas(broker, [tmp_path / f"{segment.base_offset:020}{suffix}"]))
+            seen.add(suffix)
+    assert seen == {names.INDEX, names.TIMEINDEX, names.TXNINDEX}
+
+
+def test_snapshots_of_producers_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+    snapshots = sorted((folders / "mixed-0").glob("*.snapshot"))
+    assert snapshots
+    for snapshot in snapshots:
+        source = open_source(str(snapshot))
+        found = [row.text() for row in dump_file(source.storage, source.single)]
+        assert_same(found, [line.rstrip() for line in kafkas(broker, [snapshot])])
+
+
+def test_control_records_of_the_metadata_log_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+    source = open_source(str(folders / "__cluster_metadata-0"))
+    logs = [segment for segment in source.segments if segment.suffix == names.LOG]
+    expected = kafkas(broker, [Path(segment.name) for segment in logs], "--deep-iteration")
+    assert_same(ours(logs, Options(deep=True)), expected)
+
+
+def test_indexes_of_a_stopped_broker_have_no_fault_and_are_ours(folders: Path) -> None:
+    found = [
+        index for topic in ("mixed-0", "mixed-1", "stamped-0") for index in survey(open_source(str(folders / topic)))
+    ]
+    assert len(found) >= 12
+    assert [(index.name, index.faults) for index in found if index.faults] == []
+    assert {index.state for index in found} == {State.GOOD}
+
+
+def test_indexes_of_an_archive_have_no_fault(archive: Path) -> None:
+    found = list(survey(open_source(archive.as_uri())))
+    assert {index.state for index in found} == {State.GOOD}
+    assert any(index.found for index in found if index.path.endswith(names.TXNINDEX))
+
+
+Kept = tuple[int, int, Any, Any]
+
+
+def kept_by_kafka(broker: KafkaBroker, source: Source, option: str) -> list[Kept]:
+    """Partition, offset, key and value of every record that Kafka's tool decodes."""
+    pattern = re.compile(r"\| offset: (\d+) .*? key: (\{.*?\}) payload: (.*)")
+    found: list[Kept] = []
+    for segment in source.segments:
+        for line in kafkas(broker, [Path(segment.name)], option):
+            if match := pattern.fullmatch(line):
+                value = None if match[3] == "<DELETE>" else json.loads(match[3])
+                found.append((segment.partition, int(match[1]), json.loads(match[2]), value))
+    return found
+
+
+def kept_by_us(source: Source, topic: StateTopic) -> list[Kept]:
+    found: list[Kept] = []
+    for entry in history(source, topic):
+        assert entry.record is not None
+        key = {"type": str(entry.record.type), "data": entry.record.key}
+        value = None
+        if entry.record.value is not None:
+            data = {name: item for name, item in entry.record.value.items() if name != "state"}
+            value = {"version": str(entry.record.version), "data": data}
+        found.append((entry.partition, entry.offset, key, value))
+    return found
+
+
+def test_offsets_and_groups_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+    ((topic, source),) = open_state(str(folders), StateTopic.OFFSETS)
+    found = kept_by_us(source, topic)
+    assert found == kept_by_kafka(broker, source, "--offsets-decoder")
+    assert {key["type"] for _, _, key, _ in found} >= {"1", "2"}
+    state = list(last_state(history(source, topic), []))
+    positions = {(item.group, item.topic, item.partition): item for record in state if (item := record.commit)}
+    assert positions["readers", "mixed", 1].offset == 18
+    assert positions["readers", "mixed", 1].metadata.rstrip("\0") == "by readers"  # the client sends a zero with it
+    assert positions["others", "mixed", 1].offset == 40
+
+
+def test_transactions_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+    ((topic, source),) = open_state(str(folders), StateTopic.TRANSACTIONS)
+    found = kept_by_us(source, topic)
+    assert found == kept_by_kafka(broker, source, "--transaction-log-decoder")
+    state = {record.owner: record.value for record in last_state(history(source, topic), [])}
+    assert {name: value["state"] for name, value in state.items() if value is not None} == {
+        f"tx-{number}": "CompleteAbort" if number % 2 else "CompleteCommit" for number in range(5)
+    }
+
+
+def test_old_messages_are_those_of_kafkas_tool(broker: KafkaBroker, tmp_path: Path) -> None:
+    """But for the CRC of each message inside, of which the tool of 4.1 also prints a brace too many."""
+    for name, batch in json.loads(GOLDEN.read_text("utf-8")).items():
+        if name.startswith("magic2"):
+            continue
+        log = tmp_path / name / f"{0:020}.log"
+        log.parent.mkdir()
+        log.write_bytes(bytes.fromhex(batch))
+    logs = sorted(tmp_path.glob("*/*.log"))
+    assert len(logs) == 12
+    theirs = kafkas(broker, logs, "--print-data-log")
+    found = [line for log in logs for line in ours(open_source(str(log)).segments, Options(data=True))]
+    assert_same(found, [re.sub(r" isValid: true crc: \d+\}", "", line) for line in theirs])
+
+
+def test_aborted_transactions_are_marked(folders: Path) -> None:
+    source = open_source(str(folders / "mixed-0"))
+    aborted = Aborted(source.segments)
+    rows = [row for segment in source.segments for row in dump_segment(segment, Options(data=True), aborted)]
+    marked = [row for row in rows if row.fields.get("aborted")]
+    assert marked
+    assert all(row.fields["isTransactional"] for row in marked)
+    inside = 0
+    in_aborted = False
+    for row in rows:
+        if row.kind is RowKind.BATCH:
+            in_aborted = bool(row.fields.get("aborted"))
+        elif in_aborted:
+            assert row.fields["payload"].startswith("in a transaction")
+            inside += 1
+    assert inside == 30
+
+
+def test_an_archive_and_its_live_topics_are_the_same(broker: KafkaBroker, archive: Path, folders: Path) -> None:
+    done = logkeep("log", "diff", archive.as_uri(), "--bootstrap-server", broker.bootstrap)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.startswith("same: 3 partitions compared, ")
+
+
+def test_a_record_more_in_the_live_topic_is_a_difference(
+    broker: KafkaBroker, spark_context: SparkContext, folders: Path, tmp_path: Path
+) -> None:
+    topics = Topics(broker)
+    topics.create("grows")
+    topics.produce("grows", [b"one", b"two"])
+    topics.transaction("grows", [b"never seen"], commit=False)
+    backups = Backups(broker, spark_context, folder_spec(tmp_path))
+    assert backups.run("grows").outcome == "Succeeded"
+    topics.transaction("grows", [b"never seen either"], commit=False)
+    topics.produce("grows", [b"three"])
+    done = logkeep(
+        "log", "diff", tmp_path.as_uri(), "--bootstrap-server", broker.bootstrap, "--topic", "grows", "-o", "json"
+    )
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found["same"] is False
+    assert (found["equal"], found["onlyInA"], found["onlyInB"], found["different"]) == (2, 0, 1, 0)
+    assert [(item["kind"], item["offsetB"]) for item in found["differences"]] == [("only in B", 6)]
+
+
+def test_a_cluster_that_is_not_there_is_said(archive: Path) -> None:
+    done = logkeep("log", "diff", archive.as_uri(), "--bootstrap-server", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "127.0.0.1:1" in done.stderr
+
+
+def test_the_command_prints_what_kafkas_tool_prints(broker: KafkaBroker, folders: Path) -> None:
+    log = sorted((folders / "mixed-1").glob("*.log"))[0]
+    done = logkeep("log", "dump", str(log), "--deep")
+    assert done.returncode == 0, done.stderr
+    theirs = broker.tool(DUMP, "--files", log, "--deep-iteration").stdout
+    assert [re.sub(" aborted: true$", "", line) for line in done.stdout.splitlines()] == theirs.splitlines()
+
+
+def logkeep(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "logkeep_engine.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,0 +1,206 @@
+"""`logkeep log diff`: whatever differs between two sides is found, and nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.transactions import TransactionTracker
+from logkeep_engine.storage import open_uri
+from logkeep_engine.toolbox.diff import Comparison, Kind, Rules
+from tests.unit.archive.build import archive_of, chunk
+from tests.unit.log.batches import batch, marker
+from tests.unit.toolbox.logs import run, run_json, write_log
+
+
+class Listed:
+    """Records at hand."""
+
+    def __init__(self, **topics: Sequence[PlainRecord]) -> None:
+        self._topics = topics
+
+    def partitions(self) -> list[tuple[str, int]]:
+        return [(topic, 0) for topic in self._topics]
+
+    def records(self, topic: str, _partition: int):  # type: ignore[no-untyped-def]
+        return iter(self._topics[topic])
+
+
+def records(values: Sequence[int], first: int = 0) -> list[PlainRecord]:
+    return [PlainRecord(first + at, 1000 + value, 0, b"k", b"%d" % value, []) for at, value in enumerate(values)]
+
+
+def kinds(a: Sequence[int], b: Sequence[int], window: int = 100) -> list[tuple[str, int | None, int | None]]:
+    found = Comparison(Listed(t=records(a)), Listed(t=records(b, 50)), Rules(window=window))
+    return [(item.kind.value, item.offset_a, item.offset_b) for item in found]
+
+
+def test_equal_records_have_no_difference() -> None:
+    assert kinds([1, 2, 3], [1, 2, 3]) == []
+
+
+def test_a_record_that_is_missing_is_named_and_the_rest_is_equal() -> None:
+    assert kinds([1, 2, 3, 4], [1, 3, 4]) == [("only in A", 1, None)]
+    assert kinds([1, 3, 4], [1, 2, 3, 4]) == [("only in B", None, 51)]
+    assert kinds([1, 2], [1, 2, 3, 4]) == [("only in B", None, 52), ("only in B", None, 53)]
+
+
+def test_a_record_that_was_altered_is_one_difference() -> None:
+    assert kinds([1, 2, 3], [1, 9, 3]) == [("different", 1, 51)]
+
+
+def test_more_differences_than_the_window_holds_do_not_end_the_comparison() -> None:
+    found = kinds([1, 2, 3, 4, 5, 6, 7], [1, 12, 13, 14, 5, 6, 7], window=2)
+    assert found == [("different", 1, 51), ("different", 2, 52), ("different", 3, 53)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"key": b"x"}, "key"),
+        ({"value": None}, "value"),
+        ({"headers": [("h", None)]}, "headers"),
+        ({"timestamp": 7}, "timestamp"),
+    ],
+)
+def test_every_field_is_compared(changes: dict[str, Any], field: str) -> None:
+    (one,) = records([1])
+    other = one._replace(**changes)
+    (found,) = Comparison(Listed(t=[one]), Listed(t=[other]))
+    assert (found.kind, found.fields) == (Kind.DIFFERENT, (field,))
+    if field in ("headers", "timestamp"):
+        assert not list(Comparison(Listed(t=[one]), Listed(t=[other]), Rules(ignore=frozenset({field}))))
+
+
+def test_a_missing_timestamp_is_the_same_in_both_forms() -> None:
+    (one,) = records([1])
+    assert not list(Comparison(Listed(t=[one._replace(timestamp=None)]), Listed(t=[one._replace(timestamp=-1)])))
+
+
+def test_offsets_are_compared_if_asked_for() -> None:
+    comparison = Comparison(Listed(t=records([1, 2, 3])), Listed(t=records([2, 3, 4], 1)), Rules(offsets=True))
+    assert [(item.kind.value, item.offset_a, item.offset_b) for item in comparison] == [
+        ("only in A", 0, None),
+        ("only in B", None, 3),
+    ]
+    assert (comparison.counts.equal, comparison.counts.same) == (2, False)
+
+
+numbers = st.lists(st.integers(0, 3), max_size=30)
+
+
+@given(numbers, numbers, st.integers(1, 8))
+@settings(max_examples=300, deadline=None)
+def test_every_record_is_counted_once_on_its_side(a: list[int], b: list[int], window: int) -> None:
+    comparison = Comparison(Listed(t=records(a)), Listed(t=records(b)), Rules(window=window))
+    differences = list(comparison)
+    counts = comparison.counts
+    assert counts.equal + counts.different + counts.only_a == len(a)
+    assert counts.equal + counts.different + counts.only_b == len(b)
+    assert len(differences) == counts.different + counts.only_a + counts.only_b == comparison.found
+    assert counts.same is (a == b)
+
+
+def archive(folder: Path, *parts: tuple[int, int], partition: int = 0) -> Path:
+    storage = open_uri(folder.as_uri())
+    archive_of(storage, *(chunk(storage, start, end, partition=partition) for start, end in parts))
+    return folder
+
+
+def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
+    """However their segments are cut."""
+    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 20), (20, 60))
+    done = run("diff", a, b, "--offsets")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "same: 1 partitions compared, 60 records equal, 0 different, 0 only in A, 0 only in B; "
+        "partitions only in A 0, only in B 0\n"
+    )
+    assert run_json("diff", a.as_uri(), b)["same"] is True
+
+
+def test_two_archives_that_differ_are_told_apart(tmp_path: Path) -> None:
+    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 50))
+    done = run("diff", a, b, "--limit", 2)
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        "orders-0: offset 50 of A is not in B",
+        "orders-0: offset 51 of A is not in B",
+        "and 8 more",
+        "different: 1 partitions compared, 50 records equal, 0 different, 10 only in A, 0 only in B; "
+        "partitions only in A 0, only in B 0",
+    ]
+    other = archive(tmp_path / "c", (0, 10), partition=1)
+    assert run("diff", a, other).stdout.splitlines()[:2] == [
+        "orders-0: the partition is only in A",
+        "orders-1: the partition is only in B",
+    ]
+
+
+def test_topics_may_have_other_names_and_aborted_records_do_not_count(tmp_path: Path) -> None:
+    tracker = TransactionTracker()
+    write_log(
+        tmp_path / "old-0",
+        [batch(0, 2), batch(2, 3, producer_id=4, transactional=True), marker(5, 4, commit=False), batch(6, 2)],
+        tracker,
+    )
+    kept = [batch(0, 2), batch(2, 2)]
+    write_log(tmp_path / "new-0", kept)
+    done = run("diff", tmp_path / "old-0", tmp_path / "new-0", "--rename", "old=new")
+    assert done.exit_code == 0, done.output
+    assert "4 records equal" in done.stdout
+    assert run("diff", tmp_path / "old-0", tmp_path / "new-0").exit_code == 1
+
+
+def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
+    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
+    log = next(a.glob("topics/orders/*/partition=0/*.log"))
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    done = run("diff", a, b)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: The batch at offset 0 is damaged")
+    assert "hint: `logkeep verify` names all damage.\n" in done.stderr
+
+
+def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) -> None:
+    for name in ("a-0", "b-0"):
+        write_log(tmp_path / name, [batch(0, 3, producer_id=4, transactional=True), marker(3, 4, commit=False)])
+    index = next((tmp_path / "a-0").glob("*.txnindex"))
+    index.write_bytes(index.read_bytes()[:-1])
+    done = run("diff", tmp_path / "a-0", tmp_path / "b-0", "--rename", "a=b")
+    assert done.exit_code == 2
+    assert f"{index}: The transaction index has 33 bytes, not a multiple of 34." in done.stderr
+    shown = run("dump", tmp_path / "a-0")
+    assert shown.exit_code == 0
+    assert shown.stderr.startswith(f"warning: aborted transactions are not marked: {index}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "one of B and --bootstrap-server must be given"),
+        (["{}", "--bootstrap-server", "localhost:9092"], "one of B and --bootstrap-server must be given"),
+        (["{}", "--rename", "a"], "--rename 'a': two names and = between them are wanted"),
+        (["{}", "--rename", "a=c", "--rename", "b=c"], "two topics of A have the same name on the other side"),
+        (["--bootstrap-server", "no port"], "--bootstrap-server 'no port' with --security-protocol PLAINTEXT: "),
+        (
+            ["--bootstrap-server", "h:1", "--security-protocol", "SASL_SSL"],
+            "--bootstrap-server 'h:1' with --security-protocol SASL_SSL: ",
+        ),
+        (
+            ["--bootstrap-server", "h:1", "--security-protocol", "SASL_SSL", "--sasl-mechanism", "PLAIN"],
+            "spec.cluster.security.sasl.secretRef",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
+    a = archive(tmp_path / "a", (0, 10))
+    done = run("diff", a, *(argument.replace("{}", str(a)) for argument in arguments))
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr

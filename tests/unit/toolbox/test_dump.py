@@ -1,0 +1,391 @@
+"""`logkeep log dump`: what is asked for, however large the log, however damaged, in the form that is asked for."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.formats.avro import AvroEncoder
+from logkeep_engine.formats.records import RecordsEncoder
+from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.storage import open_uri
+from tests.unit.archive.build import archive_of, chunk
+from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.toolbox.logs import run, write_log
+
+LOG = [
+    batch(20, 2),
+    batch(22, 3, codec=Codec.LZ4, producer_id=4, transactional=True),
+    marker(25, 4, commit=False),
+    batch(26, 4, timestamp=NOON + 9),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_log(tmp_path / "orders-3", LOG)
+    return tmp_path / "orders-3"
+
+
+def rows(*arguments: object, exit_code: int = 0) -> list[dict[str, Any]]:
+    done = run("dump", *arguments, "--json")
+    assert done.exit_code == exit_code, done.output
+    return [row for line in done.stdout.splitlines() if (row := json.loads(line))["type"] != "file"]
+
+
+def offsets(*arguments: object) -> list[int]:
+    return [row["offset"] for row in rows(*arguments, "--deep") if row["type"] == "record"]
+
+
+def test_batches_have_every_field(folder: Path) -> None:
+    first, transactional, control, last = rows(folder)
+    assert first == {
+        "type": "batch",
+        "baseOffset": 20,
+        "lastOffset": 21,
+        "count": 2,
+        "baseSequence": -1,
+        "lastSequence": -1,
+        "producerId": -1,
+        "producerEpoch": -1,
+        "partitionLeaderEpoch": -1,
+        "isTransactional": False,
+        "isControl": False,
+        "deleteHorizonMs": None,
+        "position": 0,
+        "timestampType": "CreateTime",
+        "timestamp": NOON + 1,
+        "size": len(LOG[0]),
+        "magic": 2,
+        "compresscodec": "none",
+        "crc": int.from_bytes(LOG[0][17:21]),
+        "isvalid": True,
+    }
+    assert (transactional["isTransactional"], transactional["aborted"], transactional["compresscodec"]) == (
+        True,
+        True,
+        "lz4",
+    )
+    assert (control["isControl"], last["position"]) == (True, len(b"".join(LOG[:3])))
+
+
+def test_records_and_markers_are_shown_with_deep(folder: Path) -> None:
+    found = [row for row in rows(folder, "--deep") if row["type"] == "record"]
+    assert [row["offset"] for row in found] == list(range(20, 30))
+    assert found[0] == {
+        "type": "record",
+        "offset": 20,
+        "timestampType": "CreateTime",
+        "timestamp": NOON,
+        "keySize": 2,
+        "valueSize": 1,
+        "sequence": -1,
+        "headerKeys": [],
+    }
+    assert (found[5]["endTxnMarker"], found[5]["coordinatorEpoch"]) == ("ABORT", 7)
+
+
+def test_text_is_that_of_kafkas_tool(folder: Path) -> None:
+    lines = run("dump", folder, "--print-data").stdout.splitlines()
+    assert lines[0] == f"Dumping {folder}/00000000000000000020.log"
+    assert lines[1] == "Log starting offset: 20"
+    assert lines[2] == (
+        "baseOffset: 20 lastOffset: 21 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
+        "partitionLeaderEpoch: -1 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        f"position: 0 CreateTime: {NOON + 1} size: {len(LOG[0])} magic: 2 compresscodec: none "
+        f"crc: {int.from_bytes(LOG[0][17:21])} isvalid: true"
+    )
+    assert lines[3] == (
+        f"| offset: 20 CreateTime: {NOON} keySize: 2 valueSize: 1 sequence: -1 headerKeys: [] key: k0 payload: v"
+    )
+
+
+def test_a_delete_horizon_and_sequences_are_shown(tmp_path: Path) -> None:
+    kept = with_header(batch(0, 3, producer_id=9), attributes=0x40, base_timestamp=NOON + 77, producer_id=9)
+    write_log(tmp_path / "t-0", [kept])
+    (row,) = rows(tmp_path / "t-0")
+    assert row["deleteHorizonMs"] == NOON + 77
+    assert "deleteHorizonMs: OptionalLong[" in run("dump", tmp_path / "t-0").stdout
+    far = encode(
+        [Record(i, NOON, None, b"v") for i in range(3)],
+        codec=Codec.NONE,
+        base_offset=0,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=2**31 - 2,
+    )
+    write_log(tmp_path / "u-0", [far])
+    found = rows(tmp_path / "u-0", "--deep")
+    assert found[0]["lastSequence"] == 0
+    assert [row["sequence"] for row in found[1:]] == [2**31 - 2, 2**31 - 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("23", [23]),
+        ("21..24", [21, 22, 23, 24]),
+        ("28..", [28, 29]),
+        ("..20", [20]),
+        ("25..25", [25]),
+        ("100..", []),
+    ],
+)
+def test_offsets_are_filtered(folder: Path, asked: str, expected: list[int]) -> None:
+    assert offsets(folder, "--offset", asked) == expected
+
+
+def test_times_are_filtered(folder: Path) -> None:
+    assert offsets(folder, "--time", f"{NOON + 1}..{NOON + 2}") == [21, 23, 24]
+    assert offsets(folder, "--time", f"..{NOON}") == [20, 22, 25]
+    assert offsets(folder, "--time", "2023-11-14T22:13:20.010Z..") == [27, 28, 29]
+    assert offsets(folder, "--time", "2023-11-14T23:13:20.012+01:00..2030-01-01") == [29]
+    assert [row["baseOffset"] for row in rows(folder, "--time", f"{NOON + 10}..")] == [26]
+    assert rows(folder, "--time", f"{NOON + 13}..") == []
+
+
+def test_keys_are_filtered(folder: Path) -> None:
+    assert offsets(folder, "--key-regex", "^k[12]$") == [21, 23, 24, 27, 28]
+    assert offsets(folder, "--key-regex", "nothing") == []
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    """Damage before it does not show, since its bytes are not looked at."""
+    path = write_log(tmp_path / "big-0", [batch(i * 10, 10, value=b"v" * 50) for i in range(100)])
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    assert offsets(tmp_path / "big-0", "--offset", "905..906") == [905, 906]
+    assert len(rows(tmp_path / "big-0", exit_code=1)) == 101
+
+
+def test_damage_is_said_and_the_rest_is_shown(folder: Path) -> None:
+    path = folder / "00000000000000000020.log"
+    data = path.read_bytes()
+    start = len(LOG[0])
+    path.write_bytes(data[:start] + b"\x00" * 40 + data[start:-3])
+    done = run("dump", folder)
+    assert done.exit_code == 1
+    assert f"Found 40 invalid bytes at position {start} of {path}, offset 22: no batch begins there" in done.stdout
+    assert "offset 26: the batch at offset 26 is cut short" in done.stdout
+    assert done.stdout.count("baseOffset: ") == 3
+
+
+def test_a_batch_with_a_wrong_crc_is_not_valid(folder: Path) -> None:
+    path = folder / "00000000000000000020.log"
+    data = bytearray(path.read_bytes())
+    data[len(LOG[0]) + 70] ^= 1
+    path.write_bytes(data)
+    found = rows(folder, exit_code=1)
+    assert [row["isvalid"] for row in found if row["type"] == "batch"] == [True, False, True, True]
+    (damage,) = [row for row in found if row["type"] == "damage"]
+    assert damage["what"].startswith("The batch at offset 22 is damaged: its CRC is ")
+
+
+def typed(tmp_path: Path, value: bytes, *options: object) -> Any:
+    write_log(tmp_path / "t-0", [batch(0, value=value)])
+    (found,) = [row for row in rows(tmp_path / "t-0", "--print-data", *options) if row["type"] == "record"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("string", "grün".encode(), "grün"),
+        ("hex", b"\x00\xff", "00ff"),
+        ("base64", b"\x00\xff", "AP8="),
+        ("json", b'{"a": [1, null]}', {"a": [1, None]}),
+    ],
+)
+def test_values_are_decoded(tmp_path: Path, name: str, value: bytes, expected: Any) -> None:
+    assert typed(tmp_path, value, "--value-decoder", name)["payload"] == expected
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "raw", "type": "bytes"}],
+}
+
+
+def avro(value: dict[str, Any]) -> bytes:
+    import io
+
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), value)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("header", [b"", b"\x00\x00\x00\x00\x07"])
+def test_avro_is_decoded(tmp_path: Path, header: bytes) -> None:
+    schema = tmp_path / "order.avsc"
+    schema.write_text(json.dumps(SCHEMA))
+    options = ["--value-decoder", "avro", "--avro-schema", schema, *(["--confluent"] if header else [])]
+    found = typed(tmp_path, header + avro({"id": 5, "raw": b"\x01"}), *options)
+    assert found["payload"] == {"id": 5, "raw": "AQ=="}
+    wrong = typed(tmp_path, b"\x05", *options)
+    assert wrong["payload"] == "05"
+    assert wrong["payloadProblem"]
+
+
+def test_what_cannot_be_decoded_is_shown_in_hex_and_counted(tmp_path: Path) -> None:
+    write_log(tmp_path / "t-0", [batch(0, 3, value=b"{")])
+    done = run("dump", tmp_path / "t-0", "--print-data", "--value-decoder", "json")
+    assert done.exit_code == 0
+    assert done.stdout.count("payload: <not JSON: ") == 3
+    assert "hex 7b>" in done.stdout
+    assert done.stderr == "warning: 3 keys or values could not be decoded and are shown in hex\n"
+
+
+def test_headers_and_nulls_are_shown(tmp_path: Path) -> None:
+    record = Record(0, NOON, None, None, ((b"a", b"1"), (b"a", None)))
+    write_log(tmp_path / "t-0", [encode([record], codec=Codec.ZSTD, base_offset=0)])
+    line = run("dump", tmp_path / "t-0", "--print-data").stdout.splitlines()[-1]
+    assert line.endswith("keySize: -1 valueSize: -1 sequence: -1 headerKeys: [a,a] headers: [a=1,a=None]")
+
+
+def test_indexes_are_shown(folder: Path) -> None:
+    found = rows(folder, "--indexes")
+    assert [row["lastOffset"] for row in found if row["type"] == "transaction index"] == [25]
+    assert [row["offset"] for row in found if row["type"] == "offset index"] == [25]
+    only = rows(folder / "00000000000000000020.timeindex")
+    assert {row["type"] for row in only} == {"time index"}
+    assert only[0] == {"type": "time index", "timestamp": NOON + 2, "offset": 24}
+
+
+def test_an_index_that_is_cut_short_is_refused(folder: Path) -> None:
+    index = folder / "00000000000000000020.index"
+    index.write_bytes(index.read_bytes()[:-1])
+    done = run("dump", index)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"error: {index}: The offset index has 7 bytes, not a multiple of 8.")
+
+
+def test_leader_epochs_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_text("0\n2\n0 0\n3 17\n")
+    assert [(row["epoch"], row["startOffset"]) for row in rows(path)] == [(0, 0), (3, 17)]
+    path.write_text("0\n3\n0 0\n3 17\n")
+    assert "it is not a checkpoint of leader epochs" in run("dump", path).stderr
+
+
+RECORDS = [PlainRecord(5 + i, NOON + i, 0, b"k%d" % i, None if i == 2 else b"v", [("h", b"1")]) for i in range(4)]
+
+
+def records_folder(folder: Path) -> Path:
+    folder.mkdir()
+    data, index = bytearray(), bytearray()
+    encoder = RecordsEncoder(data.extend, index.extend, 10**6)
+    encoder.append(RECORDS)
+    encoder.finish()
+    stem = folder / "segment_partition_002_from_offset_0000000005"
+    Path(f"{stem}_records").write_bytes(data)
+    Path(f"{stem}_index").write_bytes(index)
+    (folder / "consumer_offsets_partition_002").write_text('{"group": 7}')
+    return folder
+
+
+def test_the_records_format_is_dumped(tmp_path: Path) -> None:
+    folder = records_folder(tmp_path / "orders")
+    found = rows(folder, "--print-data", "--offset", "6..7")
+    assert [(row["offset"], row["key"], row["payload"], row["headers"]) for row in found] == [
+        (6, "k1", "v", [["h", "1"]]),
+        (7, "k2", None, [["h", "1"]]),
+    ]
+    assert found[0]["position"] + found[0]["size"] == found[1]["position"]
+    index = rows(folder / "segment_partition_002_from_offset_0000000005_index")
+    assert (index[1]["offset"], index[1]["position"]) == (6, found[0]["position"])
+    assert rows(folder / "consumer_offsets_partition_002")[0]["offset"] == 7
+    segment = folder / "segment_partition_002_from_offset_0000000005_records"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    damaged = rows(folder, exit_code=1)
+    assert [row["type"] for row in damaged] == ["record"] * 3 + ["damage"]
+
+
+def test_the_avro_format_is_dumped(tmp_path: Path) -> None:
+    folder = tmp_path / "orders" / "partition=2"
+    folder.mkdir(parents=True)
+    with (folder / "orders+2-5.data").open("wb") as out:
+        encoder = AvroEncoder(out.write, 10**6, "orders", 2, FormatOptions())
+        encoder.append(RECORDS)
+        encoder.finish()
+    found = rows(tmp_path / "orders", "--print-data", "--key-regex", "k[03]")
+    assert [(row["offset"], row["key"], row["payload"]) for row in found] == [(5, "k0", "v"), (8, "k3", "v")]
+
+
+def test_an_archive_is_dumped_by_topic_partition_and_object(tmp_path: Path) -> None:
+    storage = open_uri(tmp_path.as_uri())
+    archive_of(storage, chunk(storage, 0, 30), chunk(storage, 0, 10, partition=1))
+    assert len(rows(tmp_path)) == 4
+    assert len(rows(tmp_path.as_uri(), "--topic", "orders", "--partition", "1")) == 1
+    log = next(tmp_path.glob("topics/orders/*/partition=0/*.log"))
+    assert len(rows(log)) == len(rows(log.parent)) == 3
+    assert len(rows(log.with_suffix(".timeindex"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}/none"], "error: {}/none: there is no such file or folder.\n"),
+        (["{}/empty"], "error: {}/empty: there is no archive and no log.\n"),
+        (["{}/notes.txt"], "error: {}/notes.txt is no file of a log.\n"),
+        (
+            ["{}/orders-3", "--topic", "other"],
+            "error: {}/orders-3: there is no topic other.\nhint: There are: orders.\n",
+        ),
+        (["{}/orders-3", "--partition", "9"], "error: {}/orders-3: there is no partition 9.\n"),
+        (["{}/orders-3", "--offset", "x"], "error: --offset 'x' is no range\nhint: Write A..B, A.., ..B or A.\n"),
+        (["{}/orders-3", "--offset", "5..2"], "error: --offset '5..2' ends before it begins\n"),
+        (["{}/orders-3", "--time", "yesterday.."], "error: 'yesterday' is no time\n"),
+        (["{}/orders-3", "--time", "5"], "error: --time '5' is no range\n"),
+        (["{}/orders-3", "--time", "9..5"], "error: --time '9..5' ends before it begins\n"),
+        (["{}/orders-3", "--key-regex", "("], "error: --key-regex '(' is no regular expression"),
+        (["{}/orders-3", "--value-decoder", "avro"], "error: the decoder avro needs a schema\n"),
+        (
+            ["{}/orders-3", "--value-decoder", "avro", "--avro-schema", "{}/none"],
+            "error: {}/none: No such file or directory\n",
+        ),
+        (
+            ["{}/orders-3", "--value-decoder", "avro", "--avro-schema", "{}/notes.txt"],
+            "error: {}/notes.txt: not an Avro schema: ",
+        ),
+        (["ftp://host/x"], "error: 'ftp://host"),
+    ],
+)
+def test_what_is_wrong_is_said(folder: Path, arguments: list[str], message: str) -> None:
+    above = folder.parent
+    (above / "empty").mkdir()
+    (above / "notes.txt").write_text("notes")
+    done = run("dump", *(argument.replace("{}", str(above)) for argument in arguments))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(message.replace("{}", str(above)))
+
+
+def test_a_terminal_gets_tables(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "logkeep_engine.cli", "log", "dump", str(folder), "--deep"]
+    environ = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environ) as running:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # what a terminal says when its last writer has gone
+            pass
+        assert running.wait(60) == 0
+    os.close(ours)
+    text = shown.decode()
+    assert "baseOffset: 20" not in text
+    assert "22 to 24" in text
+    assert "transactional, aborted" in text
+    assert "ABORT" in text

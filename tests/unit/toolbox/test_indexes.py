@@ -1,0 +1,269 @@
+"""`logkeep log index`: every fault of an index is found, and what is made again is what was there."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.formats.records import RecordsEncoder
+from logkeep_engine.formats.records_names import SegmentName, pack_partition_index
+from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
+from logkeep_engine.log.transactions import TransactionTracker
+from logkeep_engine.storage import open_uri
+from tests.unit.archive.build import archive_of, chunk
+from tests.unit.log.batches import NOON, batch, marker
+from tests.unit.toolbox.logs import INTERVAL, run, run_json, write_log
+
+FIRST = [
+    batch(0, 10, value=b"v" * 60),
+    batch(10, 3, producer_id=4, transactional=True, timestamp=NOON + 50),
+    batch(13, 10, value=b"v" * 60, timestamp=NOON - 500),
+    marker(23, 4, commit=False),
+    batch(24, 2, producer_id=5, transactional=True, timestamp=NOON + 100),
+]
+SECOND = [
+    batch(26, 10, value=b"v" * 60, timestamp=NOON + 200),
+    marker(36, 5, commit=False),
+    batch(37, 4, timestamp=NOON + 300),
+]
+STEM = f"{0:020}"
+SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tracker = TransactionTracker()
+    write_log(tmp_path / "orders-0", FIRST, tracker)
+    write_log(tmp_path / "orders-0", SECOND, tracker)
+    return tmp_path / "orders-0"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".bak")}
+
+
+def faults(folder: Path) -> list[str]:
+    done = run("index", "check", folder)
+    *found, last = done.stdout.splitlines()
+    assert done.exit_code == (1 if found else 0)
+    assert last.startswith("6 indexes, ") or "records" in folder.name
+    return [line.removeprefix(f"{folder}/") for line in found]
+
+
+def rebuild(folder: Path) -> int:
+    return run("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes").exit_code
+
+
+def test_good_indexes_have_no_fault_and_nothing_is_to_do(folder: Path) -> None:
+    assert faults(folder) == []
+    done = run("index", "rebuild", folder, "--interval-bytes", INTERVAL)
+    assert (done.exit_code, done.stdout) == (0, "nothing to do\n")
+
+
+def entry_of_index(number: int, offset: int, position: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[: number * 8] + struct.pack(">ii", offset, position) + data[number * 8 + 8 :]
+
+
+WRONG: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
+    "not whole": (".index", lambda data: data[:-1], " bytes, not a multiple of 8"),
+    "inside a batch": (".index", entry_of_index(0, 12, 90), "position 90 of offset 12 is inside a batch"),
+    "wrong offset": (".index", lambda data: data[:3] + b"\x0b" + data[4:], "where a batch ends with 12"),
+    "below the base": (".index", entry_of_index(0, -3, 1), "offset -3 is below the segment's base offset 0"),
+    "falling": (".index", lambda data: data[8:16] + data[:8] + data[16:], "; it must rise"),
+    "past the end": (".index", lambda data: data + struct.pack(">ii", 99, 10**6), "is past the end of the log"),
+    "time not whole": (".timeindex", lambda data: data[:-5], " bytes, not a multiple of 12"),
+    "wrong time": (".timeindex", lambda data: data[:7] + b"\x01" + data[8:], "where a batch has"),
+    "no batch's last": (".timeindex", lambda data: data[:11] + b"\x0b" + data[12:], "is no batch's last"),
+    "time falls": (".timeindex", lambda data: data[12:] + data[:12], "; it must rise"),
+    "time past the end": (
+        ".timeindex",
+        lambda data: data + struct.pack(">qi", NOON * 2, 99),
+        "is past the end of the log",
+    ),
+    "transaction not whole": (".txnindex", lambda data: data[:-1], "not a multiple of 34"),
+    "transaction of a new version": (
+        ".txnindex",
+        lambda data: b"\x00\x09" + data[2:],
+        "has version 9; only 0 is known",
+    ),
+    "transaction that is not": (
+        ".txnindex",
+        lambda data: data + pack_txn_entry(AbortedTxn(4, 13, 22, 23)),
+        "no transaction of producer 4 is aborted at offset 22",
+    ),
+    "transaction that begins elsewhere": (
+        ".txnindex",
+        lambda _: pack_txn_entry(AbortedTxn(4, 5, 23, 24)),
+        "begins at offset 10, not at 5",
+    ),
+    "transaction that is missing": (".txnindex", lambda _: b"", "that is aborted at offset 23 is not in it"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_fault_is_found_and_mended(folder: Path, name: str) -> None:
+    suffix, spoil, message = WRONG[name]
+    good = contents(folder)
+    path = folder / f"{STEM}{suffix}"
+    spoiled = spoil(path.read_bytes())
+    path.write_bytes(spoiled)
+    found = faults(folder)
+    assert found
+    assert all(line.startswith(path.name) for line in found)
+    assert any(message in line for line in found)
+    assert rebuild(folder) == 0
+    assert contents(folder) == good
+    assert (folder / f"{path.name}.bak").read_bytes() == spoiled
+    assert faults(folder) == []
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_index_is_found_and_made(folder: Path, suffix: str) -> None:
+    good = contents(folder)
+    (folder / f"{STEM}{suffix}").unlink()
+    assert len(faults(folder)) == 1
+    done = run("index", "rebuild", folder, "--interval-bytes", INTERVAL)
+    assert done.exit_code == 1
+    assert done.stdout.startswith(f"{folder}/{STEM}{suffix}: would be written anew (")
+    assert not (folder / f"{STEM}{suffix}").exists()
+    assert rebuild(folder) == 0
+    assert contents(folder) == good
+
+
+def test_a_sparser_index_has_no_fault(folder: Path) -> None:
+    """As brokers before 4.1 write it."""
+    path = folder / f"{STEM}.index"
+    path.write_bytes(path.read_bytes()[8:])
+    assert faults(folder) == []
+    states = {item["index"]: item["state"] for item in run_json("index", "check", folder)}
+    assert states[str(path)] == "differs, but is right"
+
+
+def test_zeros_that_a_broker_has_reserved_are_no_fault(folder: Path) -> None:
+    for suffix, size in ((".index", 8000), (".timeindex", 12000)):
+        for stem in (STEM, f"{26:020}"):
+            with (folder / f"{stem}{suffix}").open("ab") as file:
+                file.write(bytes(size))
+    assert faults(folder) == []
+    assert run("index", "rebuild", folder, "--interval-bytes", INTERVAL).stdout == "nothing to do\n"
+
+
+def test_the_index_of_a_damaged_log_is_not_made(folder: Path) -> None:
+    log = folder / f"{STEM}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    before = contents(folder)
+    found = faults(folder)
+    assert [line.partition(": ")[2][:23] for line in found] == ["the log is damaged: the"] * 3
+    done = run("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes")
+    assert done.exit_code == 1
+    assert done.stdout.count(": cannot be made (the log is damaged: ") == 3
+    assert contents(folder) == before
+
+
+def test_what_began_before_the_first_segment_is_kept(folder: Path) -> None:
+    """The old index is all that knows where it began."""
+    for suffix in (".log", *SUFFIXES):
+        (folder / f"{STEM}{suffix}").unlink()
+    kept = (folder / f"{26:020}.txnindex").read_bytes()
+    (folder / f"{26:020}.index").unlink()
+    assert rebuild(folder) == 0
+    assert (folder / f"{26:020}.txnindex").read_bytes() == kept
+
+
+def test_an_index_without_its_log_is_refused(folder: Path) -> None:
+    (folder / f"{STEM}.log").unlink()
+    done = run("index", "check", folder / f"{STEM}.index")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {folder}/{STEM}.index: its log is not there.")
+
+
+# ---- archives
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    storage = open_uri(tmp_path.as_uri())
+    return archive_of(storage, chunk(storage, 0, 900), chunk(storage, 0, 10, partition=1))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("spoil", ["gone", "altered", "emptied"])
+def test_an_object_of_an_archive_gets_its_bytes_back(archive: Archive, tmp_path: Path, suffix: str, spoil: str) -> None:
+    (path,) = tmp_path.glob(f"topics/orders/*/partition=0/*{suffix}")
+    good = path.read_bytes()
+    assert len(good) >= 12
+    if spoil == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if spoil == "emptied" else good[:-1] + bytes([good[-1] ^ 1]))
+    assert not verify(archive).whole
+    assert run("index", "check", tmp_path).exit_code == 1
+    assert run("index", "rebuild", tmp_path).exit_code == 1
+    done = run("index", "rebuild", tmp_path.as_uri(), "--yes")
+    assert done.exit_code == 0, done.output
+    assert path.read_bytes() == good
+    report = verify(archive)
+    assert (report.faults, report.orphans) == ([], [])
+    assert run("index", "check", tmp_path).exit_code == 0
+
+
+def test_the_index_of_an_altered_log_in_an_archive_is_not_made(archive: Archive, tmp_path: Path) -> None:
+    (log,) = tmp_path.glob("topics/orders/*/partition=0/*.log")
+    log.write_bytes(log.read_bytes()[: len(batch(0, 10))])
+    log.with_suffix(".index").unlink()
+    done = run("index", "rebuild", tmp_path, "--yes")
+    assert done.exit_code == 1
+    assert "cannot be made" in done.stdout
+    assert not log.with_suffix(".index").exists()
+
+
+# ---- the Records format
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    folder = tmp_path / "records-topic"
+    folder.mkdir()
+    names = []
+    for start in (5, 9):
+        data, index = bytearray(), bytearray()
+        encoder = RecordsEncoder(data.extend, index.extend, 10**6)
+        encoder.append([PlainRecord(start + i, NOON, 0, b"k", b"v" * i, []) for i in range(4)])
+        encoder.finish()
+        name = SegmentName(0, start)
+        (folder / name.records).write_bytes(data)
+        (folder / name.index).write_bytes(index)
+        names.append(name)
+    (folder / "index_partition_000").write_bytes(pack_partition_index(names))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["segment_partition_000_from_offset_0000000005_index", "index_partition_000"])
+@pytest.mark.parametrize("spoil", [lambda data: data[:-3], lambda data: data[:20] + b"\x07" + data[21:], lambda _: b""])
+def test_indexes_of_the_records_format_are_mended(records: Path, name: str, spoil: Callable[[bytes], bytes]) -> None:
+    good = contents(records)
+    (records / name).write_bytes(spoil(good[name]))
+    assert [line.partition(":")[0] for line in faults(records)] == [name]
+    assert run("index", "rebuild", records, "--yes").exit_code == 0
+    assert contents(records) == good
+    assert faults(records) == []
+
+
+def test_an_index_of_segments_that_were_deleted_is_made_anew(records: Path) -> None:
+    for suffix in ("records", "index"):
+        (records / f"segment_partition_000_from_offset_0000000005_{suffix}").unlink()
+    assert len(faults(records)) == 1
+    assert run("index", "rebuild", records, "--yes").exit_code == 0
+    assert (records / "index_partition_000").read_bytes() == pack_partition_index([SegmentName(0, 9)])
+
+
+def test_the_index_of_a_damaged_segment_is_not_made(records: Path) -> None:
+    segment = records / "segment_partition_000_from_offset_0000000005_records"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    done = run("index", "rebuild", records, "--yes")
+    assert done.exit_code == 1
+    assert "cannot be made (the segment is damaged: The segment is cut short" in done.stdout

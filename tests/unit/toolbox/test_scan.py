@@ -1,0 +1,114 @@
+"""Whatever is wrong with a log, the rest of it is found, and what is wrong is said where it is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from logkeep_engine.archive.log_reader import Hole
+from logkeep_engine.log.batch import Buffer
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.toolbox.scan import Batch, Damage, scan
+from tests.unit.log.batches import batch, positions
+
+LOG = [batch(i * 10, 10, codec=Codec(i % 5), value=b"\x02x" * 15) for i in range(20)]
+WHOLE = b"".join(LOG)
+STARTS = positions(LOG)
+
+
+def look(data: bytes, block: int = 1000) -> list[Batch | Damage]:
+    blocks: Iterator[Buffer | Hole] = (data[at : at + block] for at in range(0, len(data), block))
+    return list(scan(blocks, len(data)))
+
+
+def offsets(found: list[Batch | Damage]) -> list[int]:
+    return [item.header.base_offset for item in found if isinstance(item, Batch) and not item.problem]
+
+
+def damages(found: list[Batch | Damage]) -> list[Damage]:
+    return [item for item in found if isinstance(item, Damage)]
+
+
+def without(*numbers: int) -> list[int]:
+    return [i * 10 for i in range(len(LOG)) if i not in numbers]
+
+
+@pytest.mark.parametrize("block", [1, 61, 1000, 10**6])
+def test_a_good_log_is_all_batches(block: int) -> None:
+    found = look(WHOLE, block)
+    assert offsets(found) == without()
+    assert [item.position for item in found] == STARTS
+
+
+@pytest.mark.parametrize("number", [0, 7, 19])
+def test_any_flipped_byte_costs_its_batch_only(number: int) -> None:
+    start = STARTS[number]
+    for at in range(start + 8, start + len(LOG[number])):
+        if at - start in range(12, 16):
+            continue  # the leader epoch: nothing covers it
+        data = bytearray(WHOLE)
+        data[at] ^= 0x55
+        found = look(bytes(data))
+        assert offsets(found) == without(number), at - start
+        problems = [item for item in found if isinstance(item, Damage) or item.problem]
+        assert [item.position for item in problems] == [start]
+
+
+def test_a_batch_whose_crc_is_wrong_is_shown_with_its_header() -> None:
+    data = bytearray(WHOLE)
+    data[STARTS[3] + 70] ^= 1
+    (bad,) = [item for item in look(bytes(data)) if isinstance(item, Batch) and item.problem]
+    assert not bad.intact
+    assert bad.header.base_offset == 30
+    assert bad.problem.startswith("The batch at offset 30 is damaged: its CRC is ")
+
+
+def test_garbage_between_batches_is_passed_over() -> None:
+    found = look(WHOLE[: STARTS[4]] + b"\x02" * 3000 + WHOLE[STARTS[4] :])
+    assert offsets(found) == without()
+    (garbage,) = damages(found)
+    assert (garbage.position, garbage.size, garbage.offset) == (STARTS[4], 3000, 40)
+
+
+def test_a_log_cut_anywhere_in_its_last_batch_says_so() -> None:
+    for cut in range(STARTS[19] + 1, len(WHOLE)):
+        found = look(WHOLE[:cut])
+        assert offsets(found) == without(19)
+        (end,) = damages(found)
+        assert (end.position, end.size, end.offset) == (STARTS[19], cut - STARTS[19], 190)
+        assert "cut short" in end.what
+
+
+def test_zeros_that_a_broker_reserved_are_one_damage() -> None:
+    found = look(WHOLE + bytes(5000))
+    assert offsets(found) == without()
+    (end,) = damages(found)
+    assert (end.position, end.size) == (len(WHOLE), 5000)
+    assert end.what == "no batch begins there (magic 0, length 0)"
+
+
+def test_a_batch_that_falls_back_is_a_problem_once() -> None:
+    data = b"".join([LOG[0], LOG[5], LOG[2], LOG[3]])
+    found = look(data)
+    assert [item.problem for item in found if isinstance(item, Batch)] == [
+        "",
+        "",
+        "the batch at offset 20 is behind offset 59",
+        "",
+    ]
+
+
+def test_a_hole_is_said_and_what_is_behind_it_is_read() -> None:
+    blocks: list[Buffer | Hole] = [WHOLE[: STARTS[3]], Hole("gone", STARTS[6] - STARTS[3]), WHOLE[STARTS[6] :]]
+    found = list(scan(iter(blocks), len(WHOLE)))
+    assert offsets(found) == without(3, 4, 5)
+    assert damages(found) == [Damage(STARTS[3], STARTS[6] - STARTS[3], 30, "gone")]
+    assert [item.position for item in found if isinstance(item, Batch)] == [
+        STARTS[i] for i in range(20) if not 3 <= i < 6
+    ]
+
+
+def test_a_hole_of_unknown_size_does_not_end_the_log() -> None:
+    blocks: list[Buffer | Hole] = [WHOLE[: STARTS[3]], Hole("gone", -1), WHOLE[STARTS[6] :]]
+    found = list(scan(iter(blocks), len(WHOLE)))
+    assert offsets(found) == without(3, 4, 5)
+    assert [item.size for item in damages(found)] == [-1]

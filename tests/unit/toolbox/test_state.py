@@ -1,0 +1,120 @@
+"""`logkeep log offsets`: what the coordinators keep, as it is now and as it came to be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.transactions import TransactionTracker
+from tests.unit.log.batches import NOON, batch, marker
+from tests.unit.toolbox.logs import run, run_json, write_log
+
+
+def key(group: str, topic: str, partition: int) -> bytes:
+    names = b"".join(len(name).to_bytes(2) + name.encode() for name in (group, topic))
+    return b"\x00\x01" + names + partition.to_bytes(4)
+
+
+def value(offset: int) -> bytes:
+    return b"\x00\x03" + offset.to_bytes(8) + (7).to_bytes(4) + b"\x00\x02hi" + NOON.to_bytes(8)
+
+
+TRANSACTION_KEY = b"\x00\x00\x00\x02tx"
+
+
+def transaction(status: int) -> bytes:
+    head = (5).to_bytes(8) + (1).to_bytes(2) + (60_000).to_bytes(4) + bytes([status])
+    parts = b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\x00\x00\x00\x02" + (0).to_bytes(4) + (3).to_bytes(4)
+    return b"\x00\x00" + head + parts + NOON.to_bytes(8) * 2
+
+
+def kept(offset: int, *pairs: tuple[bytes, bytes | None], producer_id: int = -1) -> bytes:
+    records = [Record(offset + at, NOON + at, *pair) for at, pair in enumerate(pairs)]
+    return encode(records, codec=Codec.LZ4, base_offset=offset, producer_id=producer_id, transactional=producer_id >= 0)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A broker's data folder."""
+    tracker = TransactionTracker()
+    write_log(
+        tmp_path / "__consumer_offsets-3",
+        [
+            kept(0, (key("g", "t", 0), value(10)), (key("g", "t", 1), value(20)), (key("h", "t", 0), value(5))),
+            kept(3, (key("g", "t", 0), value(11)), (key("h", "t", 0), None)),
+            kept(5, (key("g", "t", 1), value(99)), producer_id=8),
+            marker(6, 8, commit=False),
+        ],
+        tracker,
+    )
+    states = [(TRANSACTION_KEY, transaction(1)), (TRANSACTION_KEY, transaction(4))]
+    write_log(tmp_path / "__transaction_state-0", [kept(0, *states)])
+    write_log(tmp_path / "orders-0", [batch(0)])
+    return tmp_path
+
+
+def positions(found: list[dict[str, object]]) -> list[tuple[object, object]]:
+    return [
+        (item["key"]["partition"], item["value"]["offset"])  # type: ignore[index]
+        for item in found
+        if item["kind"] == "OffsetCommit"
+    ]
+
+
+def test_the_last_of_every_key_is_in_force(data: Path) -> None:
+    """Without what was deleted, and without what a transaction wrote that was aborted."""
+    found = run_json("offsets", data)
+    assert sorted(positions(found)) == [(0, 11), (1, 20)]
+    (last,) = [item for item in found if item["kind"] == "TransactionLog"]
+    assert (last["key"], last["value"]["state"]) == ({"transactionalId": "tx"}, "CompleteCommit")
+
+
+def test_tables_name_groups_and_transactions(data: Path) -> None:
+    lines = [line.split() for line in run("offsets", data).stdout.splitlines()]
+    assert ["g", "t", "0", "11", "7", "2023-11-14T22:13:20.000Z", "hi"] in lines
+    assert ["tx", "5", "1", "CompleteCommit", "2023-11-14T22:13:20.000Z", "t-0", "t-3"] in lines
+
+
+def test_history_has_every_record(data: Path) -> None:
+    lines = [
+        json.loads(line) for line in run("offsets", data, "--history", "--as", "offsets", "--json").stdout.splitlines()
+    ]
+    assert [(line["offset"], line["aborted"]) for line in lines] == [(i, i == 5) for i in range(6)]
+    assert lines[4]["value"] is None
+    text = run("offsets", data, "--history", "--as", "offsets").stdout.splitlines()
+    assert text[4].endswith(" <DELETE>")
+    assert " aborted OffsetCommit " in text[5]
+
+
+def test_one_group_can_be_asked_for(data: Path) -> None:
+    assert {item["key"]["transactionalId"] for item in run_json("offsets", data, "--group", "tx")} == {"tx"}
+    assert run("offsets", data, "--group", "nobody").stdout == "nothing is kept\n"
+
+
+def test_what_cannot_be_decoded_is_a_fault(data: Path) -> None:
+    write_log(data / "__consumer_offsets-1", [kept(7, (b"x", b"y")), kept(8, (key("i", "t", 0), value(1)))])
+    done = run("offsets", data)
+    assert done.exit_code == 1
+    assert done.stderr == "fault: __consumer_offsets-1 offset 7: it has no key with a type\n"
+    assert done.stdout.count("\ni ") == 1
+
+
+def test_a_log_without_a_name_is_what_is_said(data: Path, tmp_path: Path) -> None:
+    log = next((data / "__consumer_offsets-3").glob("*.log"))
+    copy = tmp_path / "copied"
+    copy.mkdir()
+    (copy / log.name).write_bytes(log.read_bytes())
+    assert run("offsets", copy / log.name).exit_code == 2
+    # Without the index beside it nobody knows what was aborted.
+    assert sorted(positions(run_json("offsets", copy / log.name, "--as", "offsets"))) == [(0, 11), (1, 99)]
+
+
+def test_a_source_without_them_is_refused(data: Path) -> None:
+    done = run("offsets", data / "orders-0")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(
+        f"error: {data}/orders-0: there is no topic __consumer_offsets or __transaction_state.\n"
+        "hint: There are: orders."
+    )

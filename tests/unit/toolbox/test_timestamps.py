@@ -1,0 +1,111 @@
+"""`logkeep log timestamps`: from when to when, in what order, and where a moment lies."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.storage import open_uri
+from tests.unit.archive.build import TIME, archive_of, chunk
+from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.toolbox.logs import run, run_json, write_log
+
+HOUR = 3_600_000
+
+
+def log_of(folder: Path, *times: int, offset: int = 0) -> None:
+    batches = [
+        encode([Record(offset + i, at, b"k", b"v")], codec=Codec.NONE, base_offset=offset + i)
+        for i, at in enumerate(times)
+    ]
+    write_log(folder, batches)
+
+
+def test_first_last_and_order_are_told(tmp_path: Path) -> None:
+    log_of(tmp_path / "t-1", NOON + 5, NOON + 1, NOON + 9, -1, NOON + 9)
+    log_of(tmp_path / "t-1", NOON + 2, NOON + 20, offset=5)
+    assert run_json("timestamps", tmp_path / "t-1") == [
+        {
+            "topic": "t",
+            "topicId": "",
+            "partition": 1,
+            "records": 7,
+            "firstOffset": 0,
+            "lastOffset": 6,
+            "firstTimestamp": NOON + 1,
+            "lastTimestamp": NOON + 20,
+            "withoutTimestamp": 1,
+            "outOfOrder": 2,
+            "inTheFuture": 0,
+            "types": {"CreateTime": 7},
+            "buckets": [],
+            "damage": [],
+        }
+    ]
+    segments = run_json("timestamps", tmp_path / "t-1", "--segments")
+    assert [(item["firstOffset"], item["records"], item["outOfOrder"]) for item in segments] == [(0, 5, 1), (5, 2, 1)]
+
+
+def test_markers_are_no_records_and_append_times_are_told(tmp_path: Path) -> None:
+    stamped = with_header(batch(0, 3), attributes=0x08, max_timestamp=NOON + 50)
+    write_log(tmp_path / "t-0", [stamped, batch(3, 1, producer_id=1, transactional=True), marker(4, 1, commit=True)])
+    (found,) = run_json("timestamps", tmp_path / "t-0")
+    assert (found["types"], found["records"]) == ({"LogAppendTime": 3, "CreateTime": 1}, 4)
+    assert (found["firstTimestamp"], found["lastTimestamp"], found["outOfOrder"]) == (NOON, NOON + 50, 1)
+
+
+def test_records_in_the_future_are_counted(tmp_path: Path) -> None:
+    log_of(tmp_path / "t-0", NOON, int(time.time() * 1000) + HOUR)
+    (found,) = run_json("timestamps", tmp_path / "t-0")
+    assert found["inTheFuture"] == 1
+
+
+@pytest.mark.parametrize(("bucket", "size"), [("hour", HOUR), ("day", 24 * HOUR)])
+def test_buckets_have_their_first_offset(tmp_path: Path, bucket: str, size: int) -> None:
+    start = NOON - NOON % size
+    log_of(tmp_path / "t-0", start + 5, start + 7, start + 3 * size, start + 6, start + 2 * size)
+    (found,) = run_json("timestamps", tmp_path / "t-0", "--bucket", bucket)
+    assert [(item["start"] - start, item["offset"]) for item in found["buckets"]] == [
+        (0, 0),
+        (2 * size, 4),
+        (3 * size, 2),
+    ]
+    assert "2023-11-14T" in run("timestamps", tmp_path / "t-0", "--bucket", bucket).stdout
+
+
+@pytest.mark.parametrize(
+    ("moment", "offset", "verdict"),
+    [
+        (NOON - 1, 0, "before the first record"),
+        (NOON, 0, "inside"),
+        (NOON + 150, 20, "inside"),
+        (NOON + 309, 39, "inside"),
+        (NOON + 310, None, "after the last record"),
+    ],
+)
+def test_a_moment_is_found(tmp_path: Path, moment: int, offset: int | None, verdict: str) -> None:
+    write_log(tmp_path / "t-0", [batch(i * 10, 10, timestamp=NOON + i * 100, value=b"v" * 60) for i in range(2)])
+    write_log(tmp_path / "t-0", [batch(i * 10, 10, timestamp=NOON + i * 100, value=b"v" * 60) for i in range(2, 4)])
+    (found,) = run_json("timestamps", tmp_path / "t-0", "--at", moment)
+    assert (found["offset"], found["verdict"]) == (offset, verdict)
+    assert verdict in run("timestamps", tmp_path / "t-0", "--at", moment).stdout
+
+
+def test_an_archive_answers_without_reading_its_logs(tmp_path: Path) -> None:
+    storage = open_uri(tmp_path.as_uri())
+    archive_of(storage, chunk(storage, 0, 100), chunk(storage, 100, 200), chunk(storage, 0, 50, partition=1))
+    first, second = run_json("timestamps", tmp_path, "--at", TIME + 120)
+    assert (first["offset"], first["verdict"], first["firstTimestamp"]) == (120, "inside", TIME)
+    assert (second["offset"], second["verdict"]) == (None, "after the last record")
+
+
+def test_damage_is_a_fault(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "t-0", [batch(0), batch(1), batch(2)])
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    done = run("timestamps", tmp_path / "t-0")
+    assert done.exit_code == 1
+    assert f"fault: {path} at position {2 * len(batch(0))}, offset 2: The batch at offset 2 is damaged" in done.stderr
