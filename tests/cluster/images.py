@@ -89,7 +89,8 @@ def base_images() -> list[Image]:
 def logkeep_images() -> dict[str, Image]:
     """Logkeep's images of the code as it is now: `operator` and `engine`, named `localhost/logkeep-<target>:dev`."""
     layout = _base_layout()
-    code = [ROOT / "engine" / "logkeep_engine", ROOT / "operator" / "logkeep_operator", ROOT / "docker"]
+    sources = ("engine/logkeep_engine", "engine/pyspark_logkeep", "operator/logkeep_operator", "docker")
+    code = [ROOT / source for source in sources]
     key = cache.digest(*code)
     images = {target: Image(f"localhost/logkeep-{target}:dev", layout, f"{target}-{key}") for target in TARGETS}
     with cache.locked("buildah"):

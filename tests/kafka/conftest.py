@@ -4,7 +4,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from py4j.java_gateway import java_import
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from logkeep_engine.contract import names
 from logkeep_engine.spark.session import Session, local_conf
@@ -26,3 +28,14 @@ def spark_context(storage_environment: None) -> Iterator[SparkContext]:
     """A context with two task slots, started as the command line starts its own."""
     with Session(local_conf(2)) as session:
         yield session.context()
+
+
+@pytest.fixture(scope="session")
+def sql_session(spark_context: SparkContext) -> SparkSession:
+    """SQL on that context. Our own runs use no SQL, so their gateway does not know its classes by their short names."""
+    for name in ("Encoders", "OnSuccessCall", "functions", "classic.*", "api.python.*"):
+        java_import(spark_context._jvm, f"org.apache.spark.sql.{name}")
+    found = SparkSession(spark_context)
+    found.conf.set("spark.sql.session.timeZone", "UTC")
+    found.conf.set("spark.sql.shuffle.partitions", "1")
+    return found

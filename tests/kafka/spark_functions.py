@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from logkeep_engine.errors import BrokerUnavailable, StorageRefused
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
@@ -45,6 +48,16 @@ def dies(item: int, context: TaskContext) -> int:
     if item == 1:
         os._exit(3)
     return item
+
+
+def killed_at_first(function: Callable[[Any, TaskContext], Any], marker: str, item: Any, context: TaskContext) -> Any:
+    """Does the work; then the first attempt's process is killed before anybody hears of it. Leaves a file at
+    `marker`."""
+    result = function(item, context)
+    if context.attempt == 0:
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
 
 
 def reports(item: int, context: TaskContext) -> int:

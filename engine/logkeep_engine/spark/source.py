@@ -1,0 +1,164 @@
+"""Archives as Spark data frames: `spark.read.format("logkeep").load("s3://bucket/prefix")`.
+
+The columns are those of Spark's Kafka source and some of Logkeep's; options and examples are in docs/spark-reader.md.
+What is read is what a restore would see: the archive as the last successful backup left it, committed records only.
+PySpark finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed; `register` also lets filters
+of queries reach it, which Spark does not do unless told.
+
+Beware: Spark makes these objects anew in several processes, and pickles them: they hold no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from logkeep_engine.errors import ArchiveMismatch, SpecError
+from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, Wanted, check_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+    from logkeep_engine.log.segment import AbortedTxn
+    from logkeep_engine.spark.source_plan import Piece
+    from logkeep_engine.storage import Storage
+
+FORMAT = "logkeep"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session, and let Spark hand it the filters of queries."""
+    spark.dataSource.register(LogkeepSource)
+    spark.conf.set(PUSHDOWN, "true")
+
+
+class LogkeepSource(DataSource):
+    """One `load`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        """Raises SpecError for an option that does not exist, or a value that cannot be."""
+        options = SourceOptions.parse(self.options)
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
+
+    def reader(self, schema: StructType) -> LogkeepReader:
+        """For the columns of `schema`, in its order: those of `schema()`, or what the user gave instead."""
+        options = SourceOptions.parse(self.options)
+        _check_types(schema)
+        return LogkeepReader(options.with_schema(schema.fieldNames()), schema)
+
+
+class Pieces(InputPartition):
+    """The work of one Spark task: parts of segments, in the order of their rows."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(None)
+        self.pieces = tuple(pieces)
+
+
+class _WhereSparkAllows:
+    """A `pushFilters` that Spark does not complain of where its pushdown is off.
+
+    By default it is, and then Spark refuses a reader that has a method of that name. This one reads the same rows with
+    and without, so it shows Spark the method it would inherit, and does its own.
+    """
+
+    def __init__(self, method: Callable[..., Iterable[Filter]]) -> None:
+        self._method = method
+
+    def __get__(self, reader: DataSourceReader, owner: type | None = None) -> Callable[..., Iterable[Filter]]:
+        bound = partial(self._method, reader)
+        bound.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+        return bound
+
+
+class LogkeepReader(DataSourceReader):
+    """Plans a read from the archive's catalog, and reads one Spark partition of it."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted = Wanted()
+
+    @_WhereSparkAllows
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (PySpark's name)
+        """Take filters on topic, partition and offset; those on time help to read less, and Spark applies them."""
+        left = []
+        for item in filters:
+            self._wanted, taken = self._wanted.narrowed(item)
+            if not taken:
+                left.append(item)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage raises."""
+        from logkeep_engine.archive.catalog import Archive
+        from logkeep_engine.restore import snapshot
+        from logkeep_engine.spark.source_plan import plan
+
+        storage = self._storage()
+        archive = Archive.open(storage)
+        wanted = self._options.format
+        if wanted is not None and archive.info.segments is not wanted:
+            raise ArchiveMismatch(
+                f"Option format: the archive at {storage.uri} is of format {archive.info.segments}, not {wanted}.",
+                hint="Leave the option out to read an archive of any format.",
+            )
+        state = snapshot.choose(archive).state
+        groups = plan(state, self._options, self._wanted, partial(_aborted, storage, state))
+        # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
+        return [Pieces(group) for group in groups] or [Pieces(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises ArchiveDamaged at the first fault, and what the storage raises."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from logkeep_engine.spark.source_rows import arrow_batches, read_piece
+
+        assert isinstance(partition, Pieces)
+        storage = self._storage()
+        parts = (part for piece in partition.pieces for part in read_piece(storage, piece))
+        return arrow_batches(parts, to_arrow_schema(self._schema))
+
+    def _storage(self) -> Storage:
+        from logkeep_engine.storage import open_uri
+
+        return open_uri(self._options.uri, self._options.endpoint, self._options.region)
+
+
+def _aborted(
+    storage: Storage, state: ArchiveState, topic: TopicEntry, entries: Sequence[SegmentEntry]
+) -> Sequence[AbortedTxn]:
+    from logkeep_engine.archive.segments import aborted_transactions
+    from logkeep_engine.log.segment import AbortedTxn
+    from logkeep_engine.restore.salvage import survey
+    from logkeep_engine.restore.snapshot import may_end_inside_a_transaction
+
+    if may_end_inside_a_transaction(state, entries):
+        return survey(storage, topic.name, entries, (), undecided=True).aborted or ()
+    found = aborted_transactions(storage, topic.name, entries)
+    return [
+        AbortedTxn(producer_id, first, last, first) for producer_id, spans in found.items() for first, last in spans
+    ]
+
+
+def _check_types(schema: StructType) -> None:
+    """Raises SpecError for a column that the user's schema has and the source has not, or not of this type."""
+    check_columns("schema", schema.fieldNames())
+    for field in schema:
+        found, expected = field.dataType.simpleString(), COLUMNS[field.name]
+        if found != expected:
+            raise SpecError(
+                f"schema: column {field.name} is of type {expected}, not {found}.",
+                hint="Read it as it is, and cast it.",
+            )

@@ -1,0 +1,378 @@
+"""What `spark.read.format("logkeep")` is asked for: the options, and the filters of the query that Spark pushes down.
+
+Pure. Every option that does not exist is refused by name, every value that cannot be with the option's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from logkeep_engine.contract.spec import FormatName, parse_quantity
+from logkeep_engine.errors import SpecError
+
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "compression": "string",
+    "producerId": "bigint",
+    "transactional": "boolean",
+}
+"""Names and types, as `simpleString` has them; up to `headers` those of Spark's Kafka source."""
+
+FARTHEST = 2**63 - 1
+"""Larger than any offset."""
+
+DEFAULT_PARTITION_BYTES = 128 << 20
+
+_OPTIONS = (
+    "path",
+    "endpoint",
+    "region",
+    "topics",
+    "topicPattern",
+    "topicId",
+    "partitions",
+    "startingOffset",
+    "endingOffset",
+    "startingTimestamp",
+    "endingTimestamp",
+    "format",
+    "columns",
+    "maxPartitionBytes",
+)
+_SPELLING = {name.lower(): name for name in _OPTIONS}
+_SECRETS = re.compile(r"secret|password|token|access.?key|credential", re.IGNORECASE)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of one read. Offsets are [starting, ending), None: no bound; times are ms since the epoch.
+
+    `topics` and `topic_pattern` are not both given; with neither, all topics are read. `partitions` are ranges [first,
+    end), None: all. `columns` are in the order of the data frame.
+    """
+
+    uri: str
+    endpoint: str | None = None
+    region: str | None = None
+    topics: tuple[str, ...] | None = None
+    topic_pattern: str | None = None
+    topic_id: str | None = None
+    partitions: tuple[Range, ...] | None = None
+    starting_offset: int | None = None
+    ending_offset: int | None = None
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    format: FormatName | None = None
+    columns: tuple[str, ...] = tuple(COLUMNS)
+    max_partition_bytes: int = DEFAULT_PARTITION_BYTES
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Names as users write them, in any case. Raises SpecError that names the option."""
+        given = _known(options)
+        uri = given.get("path", "")
+        if not uri:
+            raise SpecError("Option path: the archive's URI is missing.", hint='Write .load("s3://bucket/prefix").')
+        if "topics" in given and "topicPattern" in given:
+            raise SpecError("Options topics and topicPattern: only one of them can be given.")
+        parsed = cls(
+            uri=uri,
+            endpoint=given.get("endpoint"),
+            region=given.get("region"),
+            topics=_names("topics", given),
+            topic_pattern=_pattern(given),
+            topic_id=given.get("topicId"),
+            partitions=_ranges(given),
+            starting_offset=_number("startingOffset", given),
+            ending_offset=_number("endingOffset", given),
+            starting_timestamp=_time("startingTimestamp", given),
+            ending_timestamp=_time("endingTimestamp", given),
+            format=_format(given),
+            columns=_columns(given),
+            max_partition_bytes=_size(given),
+        )
+        _check_order("Offset", parsed.starting_offset, parsed.ending_offset)
+        _check_order("Timestamp", parsed.starting_timestamp, parsed.ending_timestamp)
+        return parsed
+
+    def with_schema(self, names: Sequence[str]) -> Self:
+        """For a data frame with these columns: those of a schema that the user has given."""
+        return replace(self, columns=check_columns("schema", names))
+
+
+def check_columns(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Raises SpecError, which begins with `what`, for a column that does not exist, or exists twice."""
+    for name in names:
+        if name not in COLUMNS:
+            raise SpecError(f"{what}: there is no column {name!r}.", hint=f"There are {', '.join(COLUMNS)}.")
+    if len(set(names)) < len(names):
+        raise SpecError(f"{what}: a column is named twice.")
+    if not names:
+        raise SpecError(f"{what}: no column is named.", hint=f"There are {', '.join(COLUMNS)}.")
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What filters of the query leave. `scalars` must hold for topic and partition; offsets in [start, end); records of
+    `since` or later, and before or at `until` (ms), of which the reader only needs to leave out what is cheap to.
+    """
+
+    scalars: tuple[Filter, ...] = ()
+    start: int = 0
+    end: int = FARTHEST
+    since: int | None = None
+    until: int | None = None
+
+    def topic(self, name: str) -> bool:
+        return self._holds("topic", name)
+
+    def partition(self, number: int) -> bool:
+        return self._holds("partition", number)
+
+    def _holds(self, column: str, value: Any) -> bool:
+        return all(_matches(item, value) for item in self.scalars if _column(item) == column)
+
+    def narrowed(self, item: Filter) -> tuple[Wanted, bool]:
+        """With one more filter; False: Spark must still apply it itself, since it is not taken, or not wholly."""
+        match _column(item):
+            case "topic" if _is_plain(item, str):
+                return replace(self, scalars=(*self.scalars, item)), True
+            case "partition" if _is_plain(item, int):
+                return replace(self, scalars=(*self.scalars, item)), True
+            case "offset" if isinstance(item, IsNotNull):
+                return self, True
+            case "offset" if _is_plain(item, int):
+                return self._with_offsets(item)
+            case "timestamp":
+                return self._with_times(item), False
+        return self, False
+
+    def _with_offsets(self, item: Filter) -> tuple[Wanted, bool]:
+        match item:
+            case EqualTo(_, value) | EqualNullSafe(_, value):
+                low, high = value, value + 1
+            case GreaterThan(_, value):
+                low, high = value + 1, FARTHEST
+            case GreaterThanOrEqual(_, value):
+                low, high = value, FARTHEST
+            case LessThan(_, value):
+                low, high = 0, value
+            case LessThanOrEqual(_, value):
+                low, high = 0, value + 1
+            case In(_, values):
+                low, high = min(values), max(values) + 1
+                return self._between(low, high), len(set(values)) == high - low
+            case _:
+                return self, False
+        return self._between(low, high), True
+
+    def _between(self, low: int, high: int) -> Wanted:
+        return replace(self, start=max(self.start, low), end=min(self.end, high))
+
+    def _with_times(self, item: Filter) -> Wanted:
+        low = high = None
+        match item:
+            case EqualTo(_, value) | EqualNullSafe(_, value):
+                low = high = _milliseconds(value)
+            case GreaterThan(_, value) | GreaterThanOrEqual(_, value):
+                low = _milliseconds(value)
+            case LessThan(_, value) | LessThanOrEqual(_, value):
+                high = _milliseconds(value)
+            case In(_, values):
+                times = [_milliseconds(value) for value in values]
+                known = [time for time in times if time is not None]
+                if known and len(known) == len(times):
+                    low, high = min(known), max(known)
+        return replace(self, since=_tighter(max, self.since, low), until=_tighter(min, self.until, high))
+
+
+def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    return choose(one, other) if one is not None and other is not None else other if one is None else one
+
+
+def _column(item: Filter) -> str:
+    """Of a filter on a column of its own, "" otherwise."""
+    if isinstance(item, Not):
+        return _column(item.child)
+    path: tuple[str, ...] = getattr(item, "attribute", ())
+    return path[0] if len(path) == 1 else ""
+
+
+def _is_plain(item: Filter, kind: type) -> bool:
+    """Its literals are of the column's type, none is null: then Python compares as SQL does."""
+    if isinstance(item, Not):
+        return _is_plain(item.child, kind)
+    if isinstance(item, IsNotNull):
+        return True
+    if isinstance(item, In):
+        return bool(item.value) and all(type(value) is kind for value in item.value)
+    return type(getattr(item, "value", None)) is kind
+
+
+def _matches(item: Filter, found: Any) -> bool:
+    match item:
+        case Not(child):
+            return not _matches(child, found)
+        case IsNotNull():
+            return True
+        case EqualTo(_, value) | EqualNullSafe(_, value):
+            return bool(found == value)
+        case GreaterThan(_, value):
+            return bool(found > value)
+        case GreaterThanOrEqual(_, value):
+            return bool(found >= value)
+        case LessThan(_, value):
+            return bool(found < value)
+        case LessThanOrEqual(_, value):
+            return bool(found <= value)
+        case In(_, values):
+            return found in values
+        case StringStartsWith(_, value):
+            return bool(found.startswith(value))
+        case StringEndsWith(_, value):
+            return bool(found.endswith(value))
+        case StringContains(_, value):
+            return value in found
+    raise TypeError(f"filter {item!r}")
+
+
+def _milliseconds(value: Any) -> int | None:
+    """Rounded down; None for what is no moment."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """By their names in `_OPTIONS`."""
+    given = {}
+    for name, value in options.items():
+        known = _SPELLING.get(name.lower())
+        if known is None:
+            hint = f"There are {', '.join(_OPTIONS)}."
+            if _SECRETS.search(name):
+                hint = "Credentials come from the environment of the driver and the executors, never from options."
+            raise SpecError(f"Option {name}: there is no such option.", hint=hint)
+        given[known] = value
+    return given
+
+
+def _names(option: str, given: Mapping[str, str]) -> tuple[str, ...] | None:
+    if option not in given:
+        return None
+    names = tuple(part.strip() for part in given[option].split(","))
+    if not all(names):
+        raise SpecError(f"Option {option}: {given[option]!r} has an empty name.", hint="Write names with commas.")
+    return names
+
+
+def _pattern(given: Mapping[str, str]) -> str | None:
+    pattern = given.get("topicPattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SpecError(f"Option topicPattern: {pattern!r} is no regular expression: {error}.") from error
+    return pattern
+
+
+def _ranges(given: Mapping[str, str]) -> tuple[Range, ...] | None:
+    if "partitions" not in given:
+        return None
+    ranges = []
+    for part in given["partitions"].split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise SpecError(f"Option partitions: {part.strip()!r} is no partition.", hint='Write them as "0,4-7".')
+        ranges.append((first, last + 1))
+    return tuple(ranges)
+
+
+def _number(option: str, given: Mapping[str, str]) -> int | None:
+    if option not in given:
+        return None
+    text = given[option]
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise SpecError(f"Option {option}: {text!r} is no offset.", hint="Write a number from 0 on.")
+    return int(text)
+
+
+def _time(option: str, given: Mapping[str, str]) -> int | None:
+    """As Spark's Kafka source has it, ms since the epoch, or ISO 8601 with a time zone."""
+    if option not in given:
+        return None
+    text = given[option]
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    try:
+        moment = _milliseconds(datetime.fromisoformat(text))
+    except ValueError:
+        moment = None
+    if moment is None:
+        hint = "Write ms since the epoch, or a time with its zone: 2013-07-04T00:00:00Z."
+        raise SpecError(f"Option {option}: {text!r} is no moment.", hint=hint)
+    return moment
+
+
+def _format(given: Mapping[str, str]) -> FormatName | None:
+    if "format" not in given:
+        return None
+    for name in FormatName:
+        if name.lower() == given["format"].lower():
+            return name
+    raise SpecError(f"Option format: {given['format']!r} is no format.", hint=f"There are {', '.join(FormatName)}.")
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    names = _names("columns", given)
+    return tuple(COLUMNS) if names is None else check_columns("Option columns", names)
+
+
+def _size(given: Mapping[str, str]) -> int:
+    text = given.get("maxPartitionBytes")
+    if text is None:
+        return DEFAULT_PARTITION_BYTES
+    try:
+        size = parse_quantity(text)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise SpecError(f"Option maxPartitionBytes: {text!r} is no size.", hint='Write bytes, or "64Mi".')
+    return size
+
+
+def _check_order(what: str, start: int | None, end: int | None) -> None:
+    if start is not None and end is not None and start >= end:
+        raise SpecError(f"Option ending{what}: {end} is not after starting{what} {start}.")

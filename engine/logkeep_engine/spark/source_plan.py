@@ -1,0 +1,166 @@
+"""Which parts of which segments a read of an archive needs, and how they are spread over Spark's partitions.
+
+Planned from the catalog alone: no object is listed, and of objects only the transaction indexes are read, of partitions
+with transactions. `plan` is pure but for the function it is handed for those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.errors import NoTopicMatches
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, Wanted
+
+OPEN_COST = 4 << 20
+"""Bytes that could be read in the time that it takes to open a segment, as Spark counts for files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The records of one segment with offsets in [start, end), without those of `aborted` transactions.
+
+    `first_time`: it begins with the first record that is so old (ms) or younger; `end_time`: it ends before the first
+    such record. Batches of which all records are older than `since` need not be looked at.
+    """
+
+    topic: str
+    entry: SegmentEntry
+    start: int
+    end: int
+    first_time: int | None = None
+    end_time: int | None = None
+    since: int | None = None
+    aborted: tuple[AbortedTxn, ...] = ()
+
+
+Aborted = Callable[[TopicEntry, Sequence[SegmentEntry]], Sequence[AbortedTxn]]
+"""The aborted transactions that begin or end in these segments of one partition, all that it has from the first wanted
+one on."""
+
+
+def plan(state: ArchiveState, options: SourceOptions, wanted: Wanted, aborted: Aborted) -> list[list[Piece]]:
+    """The pieces of each Spark partition, in the order of topics, partitions and offsets; [] if there is nothing.
+
+    Raises NoTopicMatches if the archive has none of the topics that the options name.
+    """
+    pieces = (
+        piece
+        for topic in select_topics(state, options)
+        if wanted.topic(topic.name)
+        for partition in range(topic.partitions)
+        if _selected(partition, options) and wanted.partition(partition)
+        for piece in _pieces(state, topic, partition, options, wanted, aborted)
+    )
+    return list(_grouped(pieces, options.max_partition_bytes))
+
+
+def select_topics(state: ArchiveState, options: SourceOptions) -> list[TopicEntry]:
+    """The newest incarnation of each topic that the options name, or the one they name, by name."""
+    if options.topic_id is not None:
+        return [_incarnation(state, options.topic_id, options)]
+    newest = {topic.name: topic for topic in state.topics.values()}
+    if options.topics is not None:
+        missing = sorted(set(options.topics) - set(newest))
+        if missing:
+            raise NoTopicMatches(f"Option topics: the archive has no topic {', '.join(missing)}.", hint=_have(newest))
+        return [newest[name] for name in sorted(set(options.topics))]
+    if options.topic_pattern is not None:
+        matching = [name for name in sorted(newest) if re.fullmatch(options.topic_pattern, name)]
+        if not matching:
+            pattern = options.topic_pattern
+            raise NoTopicMatches(
+                f"Option topicPattern: no topic of the archive matches {pattern!r} as a whole.", hint=_have(newest)
+            )
+        return [newest[name] for name in matching]
+    return [newest[name] for name in sorted(newest)]
+
+
+def _incarnation(state: ArchiveState, topic_id: str, options: SourceOptions) -> TopicEntry:
+    topic = state.topics.get(topic_id)
+    if topic is None:
+        known = sorted(f"{entry.name}: {entry.topic_id}" for entry in state.topics.values())
+        hint = f"It has {', '.join(known[:20])}." if known else "It has no topic yet."
+        raise NoTopicMatches(f"Option topicId: the archive has no topic with the id {topic_id}.", hint=hint)
+    named = options.topics is None or topic.name in options.topics
+    if not named or not re.fullmatch(options.topic_pattern or ".*", topic.name):
+        raise NoTopicMatches(f"Option topicId: {topic_id} is the id of topic {topic.name}, which is not asked for.")
+    return topic
+
+
+def _have(names: Iterable[str]) -> str:
+    known = sorted(names)
+    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+    return f"It has {', '.join(known[:20])}{more}." if known else "It has no topic yet."
+
+
+def _selected(partition: int, options: SourceOptions) -> bool:
+    return options.partitions is None or any(first <= partition < end for first, end in options.partitions)
+
+
+def _pieces(
+    state: ArchiveState, topic: TopicEntry, partition: int, options: SourceOptions, wanted: Wanted, aborted: Aborted
+) -> list[Piece]:
+    entries = state.segments.get((topic.topic_id, partition), ())
+    chosen = list(_narrowed(topic.name, entries, options, wanted))
+    if any(piece.entry.transactional for piece in chosen):
+        first = chosen[0].entry.base_offset
+        transactions = aborted(topic, [entry for entry in entries if entry.next_offset > first])
+        return list(_without(chosen, transactions))
+    return chosen
+
+
+def _narrowed(topic: str, entries: Iterable[SegmentEntry], options: SourceOptions, wanted: Wanted) -> Iterator[Piece]:
+    start = max(wanted.start, options.starting_offset or 0)
+    end = min(wanted.end, FARTHEST if options.ending_offset is None else options.ending_offset)
+    first_time, end_time = options.starting_timestamp, options.ending_timestamp
+    for entry in entries:
+        begins = ends = None
+        if first_time is not None:
+            if entry.max_timestamp < first_time:
+                continue
+            begins, first_time = first_time, None  # everything behind it follows its first record of that time
+        if end_time is not None and entry.max_timestamp >= end_time:
+            ends = end_time
+        if entry.records and entry.base_offset < end and entry.next_offset > start and _may_match(entry, wanted):
+            low, high = max(start, entry.base_offset), min(end, entry.next_offset)
+            yield Piece(topic, entry, low, high, begins, ends, wanted.since)
+        if ends is not None:
+            return
+
+
+def _may_match(entry: SegmentEntry, wanted: Wanted) -> bool:
+    """Whether a record can have a wanted time. Of batches the catalog knows the highest time, and not the lowest."""
+    if wanted.since is not None and entry.max_timestamp < wanted.since:
+        return False
+    return wanted.until is None or entry.layout is Layout.KAFKA or entry.min_base_timestamp <= wanted.until
+
+
+def _without(pieces: Sequence[Piece], transactions: Iterable[AbortedTxn]) -> Iterator[Piece]:
+    """The pieces, which rise, with the transactions that reach into them."""
+    waiting = sorted(transactions, key=lambda txn: txn.first_offset, reverse=True)
+    open_ones: list[AbortedTxn] = []
+    for piece in pieces:
+        while waiting and waiting[-1].first_offset < piece.entry.next_offset:
+            open_ones.append(waiting.pop())
+        open_ones = [txn for txn in open_ones if txn.last_offset >= piece.entry.base_offset]
+        yield replace(piece, aborted=tuple(open_ones)) if open_ones else piece
+
+
+def _grouped(pieces: Iterable[Piece], limit: int) -> Iterator[list[Piece]]:
+    """Neighbours together, up to `limit` bytes; a segment is never split."""
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        cost = (piece.entry.stored_bytes or piece.entry.bytes) + min(OPEN_COST, limit // 32)
+        if group and size + cost > limit:
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += cost
+    if group:
+        yield group

@@ -1,0 +1,292 @@
+"""Rows out of the pieces of an archive: records as the segments have them, columns as Arrow has them.
+
+Arrow arrays are made column by column, of at most `MAX_RECORDS` records and about `MAX_BYTES` of keys and values.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.record_segments import read_records
+from logkeep_engine.archive.segments import first_at_or_after, read_from, read_segment
+from logkeep_engine.collector import paused
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
+from logkeep_engine.log.batch import BatchHeader, Codec
+from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.restore.filter import AbortedRanges
+from logkeep_engine.spark.source_plan import Piece
+from logkeep_engine.storage import Storage
+
+MAX_RECORDS = 10_000
+MAX_BYTES = 8 << 20
+
+_FARTHEST_TIME = (2**63 - 1) // 1000  # ms, which Spark has as us
+_CODECS = {codec: codec.name.lower() for codec in Codec}
+
+_offset, _time, _time_type = attrgetter("offset"), attrgetter("timestamp"), attrgetter("timestamp_type")
+_key, _value, _headers = attrgetter("key"), attrgetter("value"), attrgetter("headers")
+
+T = TypeVar("T")
+
+
+class Origin(NamedTuple):
+    """What the records of one batch have in common. `compression`, `producer_id` and `transactional` are None where the
+    archive does not know them."""
+
+    topic: str
+    partition: int
+    compression: str | None = None
+    producer_id: int | None = None
+    transactional: bool | None = None
+
+
+Part = tuple[Sequence[LogRecord], Origin]
+
+
+def read_piece(storage: Storage, piece: Piece) -> Iterator[Part]:
+    """The records of a piece, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
+    raises."""
+    found = _of_batches(storage, piece) if piece.entry.layout is Layout.KAFKA else _of_records(storage, piece)
+    for records, origin in found:
+        if records:
+            yield records, origin
+
+
+def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns that `schema` names, in its order and types."""
+    some = _cut(parts)
+    while True:
+        with paused():  # it would walk these records, and all that PySpark has loaded, again and again
+            pending = _gathered(some)
+            made = _batch(pending, schema) if pending else None
+            del pending
+        if made is None:
+            return
+        yield made
+
+
+def _cut(parts: Iterable[Part]) -> Iterator[Part]:
+    for records, origin in parts:
+        if len(records) <= MAX_RECORDS:
+            yield records, origin
+            continue
+        for at in range(0, len(records), MAX_RECORDS):
+            yield records[at : at + MAX_RECORDS], origin
+
+
+def _gathered(parts: Iterator[Part]) -> list[Part]:
+    """As many as make an Arrow batch."""
+    found: list[Part] = []
+    count = size = 0
+    for records, origin in parts:
+        found.append((records, origin))
+        count += len(records)
+        size += _bytes_of(records)
+        if count >= MAX_RECORDS or size >= MAX_BYTES:
+            break
+    return found
+
+
+# ---- reading
+
+
+def _of_batches(storage: Storage, piece: Piece) -> Iterator[Part]:
+    entry = piece.entry
+    aborted = AbortedRanges(piece.aborted)
+    start, waiting = piece.start, piece.first_time
+    if waiting is not None:
+        first = first_at_or_after(storage, piece.topic, entry, waiting)
+        if first is None:
+            return
+        start = max(start, first.base_offset)
+    whole = start <= entry.base_offset
+    runs = read_segment(storage, piece.topic, entry) if whole else read_from(storage, piece.topic, entry, start)
+    with _closing(runs):
+        for run, headers in runs:
+            for position, header in headers:
+                if header.base_offset >= piece.end:
+                    return
+                begins = waiting is not None and header.max_timestamp >= waiting
+                if waiting is not None and not begins:
+                    continue
+                ends = piece.end_time is not None and header.max_timestamp >= piece.end_time
+                if _is_seen(header, aborted) and (piece.since is None or header.max_timestamp >= piece.since):
+                    records = _decoded(storage, piece, run[position : position + header.size], header)
+                    if begins:
+                        records = records[_first_since(records, waiting) :]
+                    if ends:
+                        records = records[: _first_since(records, piece.end_time)]
+                    yield _between(records, piece.start, piece.end), _origin(piece, header)
+                waiting = None
+                if ends:
+                    return
+
+
+def _is_seen(header: BatchHeader, aborted: AbortedRanges) -> bool:
+    """By a consumer that reads committed records."""
+    if header.magic < 2 or not header.is_transactional:
+        return not (header.magic >= 2 and header.is_control)
+    return not header.is_control and not aborted.contains(header.producer_id, header.base_offset)
+
+
+def _decoded(storage: Storage, piece: Piece, batch: memoryview, header: BatchHeader) -> Sequence[LogRecord]:
+    try:
+        return decode_records(batch, header)
+    except CorruptBatch as error:
+        path = piece.entry.stem(piece.topic) + piece.entry.log_suffix
+        raise ArchiveDamaged(
+            f"{storage.uri}/{path} (topic {piece.topic} partition {piece.entry.partition}): {error.message}",
+            hint="The batch's CRC holds, so it was archived like this: please report it.",
+        ) from error
+
+
+def _origin(piece: Piece, header: BatchHeader) -> Origin:
+    return Origin(
+        piece.topic,
+        piece.entry.partition,
+        _CODECS[header.codec],
+        header.producer_id,
+        header.magic >= 2 and header.is_transactional,
+    )
+
+
+def _of_records(storage: Storage, piece: Piece) -> Iterator[Part]:
+    origin = Origin(piece.topic, piece.entry.partition)
+    waiting = piece.first_time
+    found = read_records(storage, piece.topic, piece.entry, start_offset=piece.start)
+    with _closing(found):
+        for records in found:
+            some: Sequence[LogRecord] = records
+            if some[0].offset >= piece.end:
+                return
+            if waiting is not None:
+                some = some[_first_since(some, waiting) :]
+                if not some:
+                    continue
+                waiting = None
+            ends = False
+            if piece.end_time is not None:
+                at = _first_since(some, piece.end_time)
+                ends, some = at < len(some), some[:at]
+            yield _between(some, piece.start, piece.end), origin
+            if ends:
+                return
+
+
+def _first_since(records: Sequence[LogRecord], time: int | None) -> int:
+    """The index of the first record of that time or later; their number if there is none."""
+    assert time is not None
+    for at, record in enumerate(records):
+        if record.timestamp is not None and record.timestamp >= time:
+            return at
+    return len(records)
+
+
+@contextmanager
+def _closing(items: Iterator[T]) -> Iterator[None]:
+    """A reader that is left early gives its threads back."""
+    try:
+        yield
+    finally:
+        if isinstance(items, Generator):
+            items.close()
+
+
+def _between(records: Sequence[LogRecord], start: int, end: int) -> Sequence[LogRecord]:
+    if not records or (records[0].offset >= start and records[-1].offset < end):
+        return records
+    return records[bisect_left(records, start, key=_offset) : bisect_left(records, end, key=_offset)]
+
+
+# ---- columns
+
+
+def _bytes_of(records: Sequence[LogRecord]) -> int:
+    return sum(map(len, filter(None, map(_value, records)))) + sum(map(len, filter(None, map(_key, records))))
+
+
+def _batch(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatch:
+    records = list(chain.from_iterable(records for records, _ in parts))
+    columns = [
+        _PER_RECORD[field.name](records, field.type)
+        if field.name in _PER_RECORD
+        else _repeated(parts, _PER_BATCH[field.name], field.type, len(records))
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _repeated(parts: Sequence[Part], of: Callable[[Origin], Any], kind: pa.DataType, count: int) -> pa.Array:
+    values = [of(origin) for _, origin in parts]
+    if all(value == values[0] for value in values):
+        return pa.repeat(pa.scalar(values[0], kind), count)
+    runs = ([value] * len(records) for value, (records, _) in zip(values, parts, strict=True))
+    return pa.array(list(chain.from_iterable(runs)), kind)
+
+
+def _plain(of: Callable[[LogRecord], Any]) -> Callable[[Sequence[LogRecord], pa.DataType], pa.Array]:
+    return lambda records, kind: pa.array(list(map(of, records)), kind)
+
+
+def _timestamps(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Array:
+    """Null where there is none; the farthest that Spark can hold for what lies beyond."""
+    times = pa.array(list(map(_time, records)), pa.int64())
+    times = pc.if_else(pc.equal(times, -1), None, times)
+    near = pc.max_element_wise(
+        pc.min_element_wise(times, _FARTHEST_TIME, skip_nulls=False), -_FARTHEST_TIME, skip_nulls=False
+    )
+    return pc.multiply(near, 1000).cast(kind)
+
+
+def _timestamp_types(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Array:
+    return pc.fill_null(pa.array(list(map(_time_type, records)), kind), -1)
+
+
+def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
+    """Null where a record has none, as Spark's Kafka source has it."""
+    lists = list(map(_headers, records))
+    if not any(lists):
+        return pa.nulls(len(lists), kind)
+    at = 0
+    bounds: list[int | None] = []
+    for headers in lists:
+        bounds.append(at if headers else None)
+        at += len(headers)
+    pairs = list(chain.from_iterable(lists))
+    fields = kind.value_type
+    keys = pa.array([_text(key) for key, _ in pairs], fields.field("key").type)
+    values = pa.array([value for _, value in pairs], fields.field("value").type)
+    structs = pa.StructArray.from_arrays([keys, values], fields=list(fields))
+    return pa.ListArray.from_arrays(pa.array([*bounds, at], pa.int32()), structs, type=kind)
+
+
+def _text(key: str) -> str:
+    """A header key that is not UTF-8 has escapes that Arrow cannot hold."""
+    return key if key.isascii() else key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+_PER_RECORD: dict[str, Callable[[Sequence[LogRecord], Any], pa.Array]] = {
+    "key": _plain(_key),
+    "value": _plain(_value),
+    "offset": _plain(_offset),
+    "timestamp": _timestamps,
+    "timestampType": _timestamp_types,
+    "headers": _header_lists,
+}
+_PER_BATCH: dict[str, Callable[[Origin], Any]] = {
+    "topic": attrgetter("topic"),
+    "partition": attrgetter("partition"),
+    "compression": attrgetter("compression"),
+    "producerId": attrgetter("producer_id"),
+    "transactional": attrgetter("transactional"),
+}

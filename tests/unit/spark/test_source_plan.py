@@ -1,0 +1,206 @@
+"""Which pieces of an archive a read needs, from the catalog's facts alone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.datasource import EqualTo
+
+from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.errors import NoTopicMatches
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.spark.source_options import SourceOptions, Wanted
+from logkeep_engine.spark.source_plan import Piece, plan
+
+ORDERS = TopicEntry("orders", "AAAAAAAAAAAAAAAAAAAAAQ", 2, 1)
+OLD_ORDERS = TopicEntry("orders", "AAAAAAAAAAAAAAAAAAAAAA", 3, 1)
+PAYMENTS = TopicEntry("payments", "AAAAAAAAAAAAAAAAAAAAAg", 1, 1)
+ALL = SourceOptions("file:///archive")
+MIB = 1 << 20
+
+
+def segment(base: int, topic: TopicEntry = ORDERS, partition: int = 0, **changes: object) -> SegmentEntry:
+    """100 offsets, whose times are those offsets."""
+    entry = SegmentEntry(
+        topic_id=topic.topic_id,
+        partition=partition,
+        epoch=1,
+        attempt=0,
+        base_offset=base,
+        next_offset=base + 100,
+        records=100,
+        batches=10,
+        bytes=10 * MIB,
+        min_base_timestamp=base,
+        max_timestamp=base + 99,
+        sha256="00" * 32,
+        codecs={"none": 10},
+        transactional=False,
+        control=False,
+        gaps=False,
+        append_time=False,
+        legacy=False,
+        max_batch_bytes=MIB,
+        index_bytes=8,
+        timeindex_bytes=12,
+        txnindex_bytes=0,
+    )
+    return replace(entry, **changes)  # type: ignore[arg-type]
+
+
+def state(*entries: SegmentEntry) -> ArchiveState:
+    found = ArchiveState()
+    found.add_facts([OLD_ORDERS, PAYMENTS, ORDERS], (), entries, ())
+    return found
+
+
+def nothing_aborted(topic: TopicEntry, entries: Sequence[SegmentEntry]) -> Sequence[AbortedTxn]:
+    raise AssertionError("no transaction index is read where there are no transactions")
+
+
+def pieces(found: ArchiveState, options: SourceOptions = ALL, wanted: Wanted | None = None) -> list[Piece]:
+    return [piece for group in plan(found, options, wanted or Wanted(), nothing_aborted) for piece in group]
+
+
+def ranges(found: list[Piece]) -> list[tuple[str, int, int, int]]:
+    return [(piece.topic, piece.entry.partition, piece.start, piece.end) for piece in found]
+
+
+THREE = state(segment(0), segment(100), segment(200), segment(0, partition=1), segment(0, PAYMENTS))
+
+
+def test_everything_is_read_in_order_and_of_a_recreated_topic_the_newest() -> None:
+    archive = state(segment(0, PAYMENTS), segment(100), segment(0), segment(0, OLD_ORDERS), segment(0, partition=1))
+    found = pieces(archive)
+    assert ranges(found) == [
+        ("orders", 0, 0, 100),
+        ("orders", 0, 100, 200),
+        ("orders", 1, 0, 100),
+        ("payments", 0, 0, 100),
+    ]
+    assert {piece.entry.topic_id for piece in found} == {ORDERS.topic_id, PAYMENTS.topic_id}
+
+
+def test_an_older_incarnation_is_read_by_its_id() -> None:
+    archive = state(segment(0), segment(0, OLD_ORDERS, partition=2))
+    found = pieces(archive, replace(ALL, topic_id=OLD_ORDERS.topic_id, topics=("orders",)))
+    assert [(piece.entry.topic_id, piece.entry.partition) for piece in found] == [(OLD_ORDERS.topic_id, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (replace(ALL, topics=("payments",)), {("payments", 0)}),
+        (replace(ALL, topic_pattern="o.*"), {("orders", 0), ("orders", 1)}),
+        (replace(ALL, partitions=((1, 5),)), {("orders", 1)}),
+        (replace(ALL, topics=("orders", "payments"), partitions=((0, 1),)), {("orders", 0), ("payments", 0)}),
+    ],
+)
+def test_options_choose_topics_and_partitions(options: SourceOptions, expected: set[tuple[str, int]]) -> None:
+    assert {item[:2] for item in ranges(pieces(THREE, options))} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (replace(ALL, topics=("orders", "refunds")), "Option topics: .* no topic refunds. It has orders, payments"),
+        (replace(ALL, topic_pattern="rd"), "Option topicPattern: no topic of the archive matches 'rd' as a whole"),
+        (replace(ALL, topic_id="BBBBBBBBBBBBBBBBBBBBBQ"), "Option topicId: .* BBBBBBBBBBBBBBBBBBBBBQ. It has orders: "),
+        (replace(ALL, topic_id=ORDERS.topic_id, topics=("payments",)), "is the id of topic orders, which is not asked"),
+        (replace(ALL, topic_id=ORDERS.topic_id, topic_pattern="p.*"), "is the id of topic orders, which is not asked"),
+    ],
+)
+def test_topics_that_are_not_there_are_refused(options: SourceOptions, complaint: str) -> None:
+    with pytest.raises(NoTopicMatches, match=complaint):
+        pieces(THREE, options)
+
+
+def test_offsets_leave_the_segments_and_the_parts_of_them_that_are_wanted() -> None:
+    options = replace(ALL, topics=("orders",), partitions=((0, 1),), starting_offset=150, ending_offset=250)
+    assert ranges(pieces(THREE, options)) == [("orders", 0, 150, 200), ("orders", 0, 200, 250)]
+    assert ranges(pieces(THREE, options, Wanted(start=190, end=200))) == [("orders", 0, 190, 200)]
+    assert pieces(THREE, options, Wanted(start=700)) == []
+
+
+def test_starting_timestamp_begins_in_the_first_segment_that_has_it_and_takes_all_behind_it() -> None:
+    archive = state(segment(0), segment(100), segment(200, max_timestamp=5), segment(300))
+    found = pieces(archive, replace(ALL, starting_timestamp=150))
+    assert [(piece.start, piece.first_time) for piece in found] == [(100, 150), (200, None), (300, None)]
+    assert pieces(archive, replace(ALL, starting_timestamp=1000)) == []
+
+
+def test_ending_timestamp_ends_in_the_first_segment_that_has_it() -> None:
+    found = pieces(THREE, replace(ALL, topics=("orders",), ending_timestamp=150))
+    assert [(piece.entry.partition, piece.end, piece.end_time) for piece in found] == [
+        (0, 100, None),
+        (0, 200, 150),
+        (1, 100, None),
+    ]
+    both = pieces(THREE, replace(ALL, partitions=((0, 1),), starting_timestamp=110, ending_timestamp=120))
+    assert [(piece.start, piece.first_time, piece.end_time) for piece in both] == [(100, 110, 120)]
+
+
+def test_an_end_time_before_the_start_time_s_segment_leaves_nothing() -> None:
+    archive = state(segment(0, max_timestamp=500), segment(100))
+    assert [piece.end_time for piece in pieces(archive, replace(ALL, starting_timestamp=5, ending_timestamp=9))] == [9]
+    found = pieces(archive, replace(ALL, starting_timestamp=600, ending_timestamp=700))
+    assert found == []
+
+
+def test_filters_on_topic_and_partition_leave_segments_out() -> None:
+    wanted, _ = Wanted().narrowed(EqualTo(("topic",), "orders"))
+    wanted, _ = wanted.narrowed(EqualTo(("partition",), 1))
+    assert ranges(pieces(THREE, ALL, wanted)) == [("orders", 1, 0, 100)]
+    nowhere, _ = Wanted().narrowed(EqualTo(("topic",), "refunds"))
+    assert pieces(THREE, ALL, nowhere) == []
+
+
+def test_segments_that_are_older_than_a_filter_on_the_time_are_left_out() -> None:
+    found = pieces(THREE, replace(ALL, partitions=((0, 1),)), Wanted(since=150))
+    assert [(piece.topic, piece.start, piece.since) for piece in found] == [("orders", 100, 150), ("orders", 200, 150)]
+
+
+def test_younger_segments_are_left_out_only_where_the_lowest_time_is_known() -> None:
+    """A batch may hold a record that is older than its first."""
+    until = Wanted(until=150)
+    assert [piece.start for piece in pieces(state(segment(100), segment(200)), ALL, until)] == [100, 200]
+    for layout in (Layout.RECORDS, Layout.AVRO):
+        archive = state(segment(100, layout=layout), segment(200, layout=layout))
+        assert [piece.start for piece in pieces(archive, ALL, until)] == [100]
+
+
+def test_segments_of_nothing_but_markers_are_left_out() -> None:
+    assert pieces(state(segment(0, records=0, control=True), segment(100))) == pieces(state(segment(100)))
+
+
+def test_neighbours_share_a_spark_partition_up_to_its_size() -> None:
+    """A segment counts with what it takes to open it; one that is larger has a partition of its own."""
+    archive = state(*(segment(100 * number) for number in range(7)), segment(700, bytes=500 * MIB), segment(800))
+    groups = plan(archive, replace(ALL, max_partition_bytes=32 * MIB), Wanted(), nothing_aborted)
+    assert [[piece.start for piece in group] for group in groups] == [
+        [0, 100],
+        [200, 300],
+        [400, 500],
+        [600],
+        [700],
+        [800],
+    ]
+    assert len(plan(archive, replace(ALL, max_partition_bytes=128 * MIB), Wanted(), nothing_aborted)) == 3
+    compressed = state(*(segment(100 * number, stored_bytes=MIB) for number in range(7)))
+    assert len(plan(compressed, replace(ALL, max_partition_bytes=32 * MIB), Wanted(), nothing_aborted)) == 1
+
+
+def test_aborted_transactions_reach_the_pieces_that_hold_records_of_them() -> None:
+    asked: list[tuple[str, list[int]]] = []
+    across, inside, later = AbortedTxn(1, 150, 210, 150), AbortedTxn(2, 120, 130, 120), AbortedTxn(3, 310, 320, 310)
+
+    def aborted(topic: TopicEntry, entries: Sequence[SegmentEntry]) -> Sequence[AbortedTxn]:
+        asked.append((topic.name, [entry.base_offset for entry in entries]))
+        return [later, across, inside]
+
+    archive = state(*(segment(base, transactional=True) for base in (0, 100, 200, 300)), segment(0, PAYMENTS))
+    options = replace(ALL, starting_offset=100)
+    found = [piece for group in plan(archive, options, Wanted(end=300), aborted) for piece in group]
+    assert asked == [("orders", [100, 200, 300])]
+    assert [(piece.start, piece.aborted) for piece in found] == [(100, (inside, across)), (200, (across,))]
