@@ -143,9 +143,11 @@ def floor_backup(stage: Stage) -> Sample:
         stage.bed.drop("file", name)
 
 
-def engine_backup(stage: Stage, *, processes: int = 1, keep: bool = False, **spec: Any) -> Sample:
-    """A backup run whose tasks are in one process, one after the other, or in several."""
-    name = f"engine-{stage.topic}"
+def engine_backup(stage: Stage, *, processes: int = 1, keep: bool = False, label: str = "", **spec: Any) -> Sample:
+    """A backup run whose tasks are in one process, one after the other, or in several. `label` tells archives apart
+    that are kept at once.
+    """
+    name = _archive_name(stage, label)
     wanted = backup_spec(stage.bed.bootstrap, stage.topic, stage.bed.storage(stage.storage, name), **spec)
     stage.bed.drop(stage.storage, name)
     try:
@@ -158,10 +160,23 @@ def engine_backup(stage: Stage, *, processes: int = 1, keep: bool = False, **spe
             stage.bed.drop(stage.storage, name)
 
 
+def _archive_name(stage: Stage, label: str) -> str:
+    return f"engine-{stage.topic}{label and '-'}{label}"
+
+
 def drop_archives(stage: Stage) -> None:
     """Remove the archives that `engine_backup` and `peer_backup` kept."""
-    for owner in ("engine", "peer"):
-        stage.bed.drop(stage.storage, f"{owner}-{stage.topic}")
+    for name in (f"peer-{stage.topic}", *(_archive_name(stage, label) for label in ("", *FORMATS))):
+        stage.bed.drop(stage.storage, name)
+
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "Kafka": {},
+    "Records": {"format": "Records"},
+    "Avro": {"format": "Avro"},
+    "Avro-zstandard": {"format": "Avro", "formatOptions": {"codec": "zstandard"}},
+}
+"""What a spec says for each format, by the label of its archive."""
 
 
 def spark_backup(stage: Stage, *, cores: int = 2) -> Sample:
@@ -191,6 +206,24 @@ def _command_line(stage: Stage, verb: str, spec: dict[str, Any], cores: int, see
     file.write_text(yaml.safe_dump(document))
     command = [sys.executable, "-m", "logkeep_engine.cli", verb, "-f", str(file), "--master", f"local[{cores}]"]
     return measured(stage, command, records=stage.loaded.visible, seen=seen)
+
+
+def engine_decode(stage: Stage) -> Sample:
+    """The engine reads batches, checks them, takes every record apart and drops it, in one thread."""
+    command = worker("decode", bootstrap=stage.bed.bootstrap, topic=stage.topic, ends=stage.loaded.ends)
+    return measured(stage, command, records=stage.loaded.visible)
+
+
+def engine_convert(stage: Stage, *, source: str, target: str) -> Sample:
+    """A conversion of the archive that `engine_backup` kept under the label `source`; tasks one after the other."""
+    name = f"converted-{stage.topic}"
+    uris = [stage.bed.storage(stage.storage, n)["uri"] for n in (_archive_name(stage, source), name)]
+    try:
+        command = worker("convert", source=uris[0], target=uris[1], format_name=FORMATS[target].get("format", target))
+        sample = measured(stage, command, records=stage.loaded.visible)
+        return replace(sample, archive=size_of(stage.bed.archive(stage.storage, name)))
+    finally:
+        stage.bed.drop(stage.storage, name)
 
 
 def librdkafka_consume(stage: Stage) -> Sample:
@@ -247,9 +280,9 @@ def floor_restore(stage: Stage) -> Sample:
         return measured(stage, command, records=topic.records)
 
 
-def engine_restore(stage: Stage, *, processes: int = 1) -> Sample:
+def engine_restore(stage: Stage, *, processes: int = 1, label: str = "") -> Sample:
     """A restore run from an archive that `engine_backup` kept."""
-    storage = stage.bed.storage(stage.storage, f"engine-{stage.topic}")
+    storage = stage.bed.storage(stage.storage, _archive_name(stage, label))
     spec = restore_spec(stage.bed.bootstrap, storage)
     with _gone_afterwards(stage):
         return measured(

@@ -6,6 +6,7 @@ function, so a run with other kinds of tasks is measured all the same.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import re
@@ -134,9 +135,10 @@ def _warm(_: int) -> None:
 
 
 def backup_spec(bootstrap: str, topic: str, storage: Mapping[str, str], **more: Any) -> dict[str, Any]:
-    """The spec of a KafkaBackup of one topic."""
+    """The spec of a KafkaBackup of one topic, and of nothing that a format would bring along."""
     cluster = {"bootstrapServers": [bootstrap]}
-    return {"cluster": cluster, "topics": {"include": [re.escape(topic)]}, "storage": dict(storage), **more}
+    topics = {"include": [re.escape(topic)], "exclude": ["__consumer_offsets", "_schemas"]}
+    return {"cluster": cluster, "topics": topics, "storage": dict(storage), **more}
 
 
 def restore_spec(bootstrap: str, storage: Mapping[str, str], **more: Any) -> dict[str, Any]:
@@ -176,6 +178,60 @@ def run_in_process(kind: str, spec: Mapping[str, Any], processes: int = 1, *, on
         reporter.close()
         runner.close()
     return _outcome(result, wall, runner)
+
+
+def convert_in_process(source: str, target: str, format_name: str) -> Outcome:
+    """A whole conversion of the archive at `source` with its tasks in this process. Raises RuntimeError if it fails."""
+    from logkeep_engine.contract.spec import FormatName
+    from logkeep_engine.convert.run import ConvertOptions, run_convert
+    from logkeep_engine.convert.source import archive_source
+    from logkeep_engine.storage import open_uri
+
+    runner = ClockedRunner()
+    reporter = Reporter(f"bench-{os.getpid()}")
+    started = time.perf_counter()
+    try:
+        done = run_convert(
+            reporter.run_id,
+            lambda _, __: archive_source(open_uri(source)),
+            open_uri(target),
+            ConvertOptions(FormatName(format_name)),
+            lambda: runner,
+            reporter,
+        )
+        wall = time.perf_counter() - started
+    finally:
+        reporter.close()
+    return _outcome(done.result, wall, runner)
+
+
+def decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
+    """Read a topic as a backup does, take every record apart and drop it; returns how many there were."""
+    return asyncio.run(_decode(bootstrap, topic, ends))
+
+
+async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
+    from logkeep_engine.backup.task import FETCH_BYTES
+    from logkeep_engine.contract.spec import Cluster
+    from logkeep_engine.kafka.client import RawClient
+    from logkeep_engine.kafka.connection import connection_from
+    from logkeep_engine.log.batch import walk_checked
+    from logkeep_engine.log.codec import decode_records
+
+    seen = 0
+    cluster = Cluster.model_validate({"bootstrapServers": [bootstrap]})
+    async with RawClient(connection_from(cluster)) as client:
+
+        async def partition(number: int, end: int) -> None:
+            nonlocal seen
+            async for fetched in client.stream(topic, number, 0, end, max_bytes=FETCH_BYTES // len(ends)):
+                for position, header in walk_checked(fetched.data, end):
+                    if not header.is_control:
+                        seen += len(decode_records(fetched.data[position : position + header.size], header))
+                fetched.release()
+
+        await asyncio.gather(*(partition(number, end) for number, end in enumerate(ends) if end))
+    return seen
 
 
 def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Reporter], RunResult]:

@@ -15,13 +15,19 @@ from bench.contenders import Contender, Stage
 from bench.peer import Peer
 from bench.topics import Topic
 
-SECTIONS = ("pinned", "backup", "restore", "s3", "spark", "scaling", "parts", "requests", "scale", "memory")
+SECTIONS = (
+    "pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats",
+    "parts", "requests", "scale", "memory",
+)  # fmt: skip
 MAIN = ("plain-1k", "zstd-1k", "lz4-1k", "lz4-100")
 PACKED = ("plain-1k", "single-100")  # also as segments compressed with zstd
 RECORD_CLIENTS = ("zstd-1k", "lz4-100")  # where Java reads, and Java and librdkafka write: they take the longest
 SPARK_TOPICS = ("plain-1k", "zstd-1k", "lz4-100")
 S3_TOPICS = ("zstd-1k",)
 SCALED = ("zstd-1k",)
+DECODED = ("lz4-100", "plain-1k")
+FORMATS = ("plain-1k", "lz4-100")
+CONVERSIONS = (("Kafka", "Records"), ("Kafka", "Avro"), ("Avro", "Kafka"))
 BROKER_CORE, ENGINE_CORE = 0, 1
 
 
@@ -77,6 +83,11 @@ def groups(topic: Topic, options: Options) -> list[Group]:
         found += _spark(options)
     if "scaling" in wanted and topic.name in SCALED:
         found.append(Group("scaling", "file", _scaling(options)))
+    if "decode" in wanted and topic.name in DECODED:
+        both: list[tuple[str, Contender]] = [("engine", c.engine_decode), ("librdkafka", c.librdkafka_consume)]
+        found.append(Group("decode", "file", _turns(options, both, [])))
+    if "formats" in wanted and topic.name in FORMATS:
+        found += _formats(options)
     return found
 
 
@@ -141,6 +152,29 @@ def _spark(options: Options) -> list[Group]:
         Group("backup", "file", _turns(options, [], [("spark", c.spark_backup)])),
         Group("restore", "file", _turns(options, [], [("spark", c.spark_restore)]), before=archive),
     ]
+
+
+def _formats(options: Options) -> list[Group]:
+    """Backups in each format, then restores and conversions of these archives."""
+    backups: list[tuple[str, Contender]] = [
+        (f"backup, {label}", partial(c.engine_backup, **spec)) for label, spec in c.FORMATS.items()
+    ]
+    restores: list[tuple[str, Contender]] = [
+        (f"restore, {label}", partial(c.engine_restore, label=label)) for label in c.FORMATS
+    ]
+    conversions: list[tuple[str, Contender]] = [
+        (f"convert, {source} to {target}", partial(c.engine_convert, source=source, target=target))
+        for source, target in CONVERSIONS
+    ]
+    return [
+        Group("formats", "file", _turns(options, [], backups)),
+        Group("formats", "file", _turns(options, [], restores + conversions), before=_format_archives),
+    ]
+
+
+def _format_archives(stage: Stage) -> None:
+    for label, spec in c.FORMATS.items():
+        c.engine_backup(stage, keep=True, label=label, **spec)
 
 
 def _scaling(options: Options) -> tuple[Turn, ...]:

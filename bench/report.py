@@ -3,6 +3,8 @@
     python -m bench.report [RESULTS.json ...]   writes the tables of docs/benchmarks.json into the marked sections of
                                                 docs/benchmarks.md; files that are given are published there before,
                                                 several runs of one machine as one
+    python -m bench.report --formats RESULTS.json ...   the same with docs/benchmarks-formats.json, for the tables of
+                                                decoding and of formats
 
 A marked section lies between `<!-- bench:NAME -->` and `<!-- /bench -->`; what is between is replaced.
 """
@@ -21,6 +23,7 @@ from bench.results import Results, Row
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED = DOCS / "benchmarks.json"
+PUBLISHED_FORMATS = DOCS / "benchmarks-formats.json"  # of another machine than the others
 PAGE = DOCS / "benchmarks.md"
 PLOT = DOCS / "benchmarks-memory.svg"
 
@@ -97,7 +100,6 @@ def moved(found: Results, section: str, title: str) -> Table | None:
         floor = found.find(section, row.topic, "floor")
         other = found.find(section, row.topic, peer, row.where)
         where = "" if row.where == "file" else f", {row.where.upper()}"
-        peak = row.median("peak")
         lines.append(
             (
                 row.topic,
@@ -107,7 +109,7 @@ def moved(found: Results, section: str, title: str) -> Table | None:
                 seconds(row, "start"),
                 seconds(row, "cpu"),
                 seconds(row, "broker_cpu"),
-                "" if peak is None else f"{(peak - found.bare) / 1e6:,.0f}",
+                _above_bare(found, row),
                 f"{row.mb_per_second:,.0f}",
                 f"{row.records_per_second:,.0f}",
                 megabytes(row.median("archive")),
@@ -116,6 +118,59 @@ def moved(found: Results, section: str, title: str) -> Table | None:
             )
         )
     return Table(title, head, tuple(lines))
+
+
+def decode_table(found: Results) -> Table | None:
+    """Records taken apart and dropped, beside librdkafka."""
+    lines = []
+    for row in found.section("decode"):
+        other = found.find("decode", row.topic, "librdkafka")
+        lines.append(
+            (
+                row.topic,
+                row.who,
+                seconds(row, "work"),
+                seconds(row, "cpu"),
+                seconds(row, "broker_cpu"),
+                _above_bare(found, row),
+                f"{row.mb_per_second:,.0f}",
+                f"{row.records_per_second:,.0f}",
+                ratio(row.records_per_second, other.records_per_second if other else None),
+            )
+        )
+    head = ("topic", "who", "work s", "CPU s", "broker CPU s", "peak MB", "MB/s", "records/s", "× librdkafka")
+    return Table("Records taken apart", head, tuple(lines)) if lines else None
+
+
+def format_table(found: Results) -> Table | None:
+    """Backups, restores and conversions by format, beside the same of format Kafka."""
+    lines = []
+    for row in found.section("formats"):
+        verb, _, _ = row.who.partition(", ")
+        other = found.find("formats", row.topic, f"{verb}, Kafka")
+        lines.append(
+            (
+                row.topic,
+                row.who,
+                seconds(row, "work"),
+                seconds(row, "wall"),
+                seconds(row, "cpu"),
+                _above_bare(found, row),
+                f"{row.mb_per_second:,.0f}",
+                f"{row.records_per_second:,.0f}",
+                megabytes(row.median("archive")),
+                ratio(row.records_per_second, other.records_per_second if other else None),
+            )
+        )
+    head = (
+        "topic", "who", "work s", "whole process s", "CPU s", "peak MB", "MB/s", "records/s", "archive MB", "× Kafka",
+    )  # fmt: skip
+    return Table("The formats", head, tuple(lines)) if lines else None
+
+
+def _above_bare(found: Results, row: Row) -> str:
+    peak = row.median("peak")
+    return "" if peak is None else f"{(peak - found.bare) / 1e6:,.0f}"
 
 
 def figures(found: Results) -> Table | None:
@@ -132,6 +187,8 @@ def figures(found: Results) -> Table | None:
             if spark and other:
                 reached = ratio(other.median("wall") or 0, spark.median("wall"))
                 lines.append(("2: backup, whole Spark run, times the peer's", topic, "> 1 from 2 GB", reached))
+    for topic in found.topics:
+        _compare(lines, found, "decode", topic, "librdkafka", "records taken apart, records/s of librdkafka", 4)
     for row in found.facts.get("memory", ()):
         lines.append((f"4: {row['what']} of {row['gb']} GB, MB above the interpreter", "memory", "≤ 268",
                       f"{(row['peak'] - found.bare) / 1e6:.0f}"))  # fmt: skip
@@ -246,11 +303,16 @@ _TABLES: dict[str, Callable[[Results], Table | None]] = {
     "restore": lambda found: moved(found, "restore", "Restore"),
     "scaling": lambda found: moved(found, "scaling", "One and two cores"),
     "cores": cores,
+    "decode": decode_table,
+    "formats": format_table,
     "parts": parts_table,
     "memory": memory_table,
     "scale": scale_table,
     "requests": request_table,
 }
+
+
+_FORMAT_TABLES = ("decode", "formats")
 
 
 def tables(found: Results) -> dict[str, Table]:
@@ -293,11 +355,17 @@ def fill(page: str, parts: dict[str, str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Publish results and write them into the page."""
-    if arguments:
-        PUBLISHED.write_text(results.merge([results.read(Path(name)) for name in arguments]).to_json())
+    """Publish results and write them into the page. With `--formats` before them, those of decoding and of formats."""
+    only_formats = arguments[:1] == ["--formats"]
+    target, names = (PUBLISHED_FORMATS, arguments[1:]) if only_formats else (PUBLISHED, arguments)
+    if names:
+        target.write_text(results.merge([results.read(Path(name)) for name in names]).to_json())
     found = results.read(PUBLISHED)
     parts = {"machine": _machine(found), **{name: table.markdown() for name, table in tables(found).items()}}
+    if PUBLISHED_FORMATS.exists():
+        apart = results.read(PUBLISHED_FORMATS)
+        parts["machine-formats"] = _machine(apart)
+        parts |= {name: table.markdown() for name, table in tables(apart).items() if name in _FORMAT_TABLES}
     if "memory" in found.facts:
         PLOT.write_text(memory_plot(found))
     PAGE.write_text(fill(PAGE.read_text(), parts))

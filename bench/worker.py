@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import topics
 from bench.process import peak_memory
+
+if TYPE_CHECKING:
+    from bench.engine import Outcome
 
 
 def floor_backup(bootstrap: str, topic: str, ends: list[int], folder: str, **options: int) -> dict[str, Any]:
@@ -37,27 +40,44 @@ def engine(kind: str, spec: dict[str, Any], processes: int = 1, one_piece: bool 
     """A whole run of the engine, tasks in this process or in `processes`."""
     from bench.engine import run_in_process
 
-    def work() -> dict[str, Any]:
-        outcome = run_in_process(kind, spec, processes, one_piece=one_piece)
-        moved = [t for t in outcome.times if t.function in MOVERS]
-        return {
-            "records": outcome.records,
-            "bytes": outcome.bytes,
-            "run_wall": outcome.wall,
-            "work": sum(span for name, span in outcome.spans.items() if name in MOVERS),
-            "work_cpu": sum(t.cpu for t in moved),
-            "tasks": len(moved),
-            "executor": sum(t.wall for t in outcome.times),
-            "executor_cpu": sum(t.cpu for t in outcome.times),
-            "spans": dict(outcome.spans),
-            "times": [asdict(t) for t in outcome.times],
-        }
-
-    return _clocked(work)
+    return _clocked(lambda: _told(run_in_process(kind, spec, processes, one_piece=one_piece)))
 
 
-MOVERS = ("archive_pieces", "restore_partition", "restore_partitions")
+def _told(outcome: Outcome) -> dict[str, Any]:
+    moved = [t for t in outcome.times if t.function in MOVERS]
+    return {
+        "records": outcome.records,
+        "bytes": outcome.bytes,
+        "run_wall": outcome.wall,
+        "work": sum(span for name, span in outcome.spans.items() if name in MOVERS),
+        "work_cpu": sum(t.cpu for t in moved),
+        "tasks": len(moved),
+        "executor": sum(t.wall for t in outcome.times),
+        "executor_cpu": sum(t.cpu for t in outcome.times),
+        "spans": dict(outcome.spans),
+        "times": [asdict(t) for t in outcome.times],
+    }
+
+
+MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "convert_piece")
 """The tasks that move records; others check the archive first."""
+
+
+def decode(bootstrap: str, topic: str, ends: list[int]) -> dict[str, Any]:
+    """The engine takes every record of the topic apart."""
+    import logkeep_engine.backup.task
+    import logkeep_engine.kafka.connection
+    import logkeep_engine.log.codec  # noqa: F401 (what `engine.decode` imports)
+    from bench import engine
+
+    return _clocked(lambda: {"records": engine.decode(bootstrap, topic, ends)})
+
+
+def convert(source: str, target: str, format_name: str) -> dict[str, Any]:
+    """A whole conversion, tasks in this process."""
+    from bench.engine import convert_in_process
+
+    return _clocked(lambda: _told(convert_in_process(source, target, format_name)))
 
 
 def consume(bootstrap: str, topic: str, factor: int, visible: int) -> dict[str, Any]:
@@ -90,7 +110,7 @@ def _clocked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job for job in (floor_backup, floor_restore, engine, consume, produce, nothing)
+    job.__name__: job for job in (floor_backup, floor_restore, engine, decode, convert, consume, produce, nothing)
 }
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench import clients, floor, load, topics
-from bench.contenders import environment
-from bench.engine import SUFFIX, backup_spec, restore_spec, run_in_process
+from bench.contenders import FORMATS, environment
+from bench.engine import SUFFIX, backup_spec, convert_in_process, decode, restore_spec, run_in_process
 from bench.topics import Topic
 from bench.wire import Wire
 from bench.worker import MOVERS
@@ -68,6 +68,26 @@ def test_the_engine_runs_as_it_is_measured(
     assert restored.records == 1_000
     assert set(restored.spans) & set(MOVERS)
     load.delete(kafka.bootstrap, unique, unique + SUFFIX)
+
+
+@pytest.mark.parametrize("label", FORMATS)
+def test_formats_run_as_they_are_measured(kafka: KafkaBroker, unique: str, tmp_path: Path, label: str) -> None:
+    load.load(kafka.bootstrap, small("lz4-100", unique, 1_000))
+    storage = {"uri": (tmp_path / "archive").as_uri()}
+    backup = run_in_process("KafkaBackup", backup_spec(kafka.bootstrap, unique, storage, **FORMATS[label]))
+    restored = run_in_process("KafkaRestore", restore_spec(kafka.bootstrap, storage))
+    converted = convert_in_process(storage["uri"], (tmp_path / "other").as_uri(), "Records")
+    for run in (backup, restored, converted):
+        assert run.records == 1_000
+        assert set(run.spans) & set(MOVERS)
+    load.delete(kafka.bootstrap, unique, unique + SUFFIX)
+
+
+@pytest.mark.parametrize("name", ["lz4-100", "txn"])
+def test_every_record_is_taken_apart(kafka: KafkaBroker, unique: str, name: str) -> None:
+    loaded = load.load(kafka.bootstrap, small(name, unique, 3_000))
+    assert decode(kafka.bootstrap, unique, loaded.ends) == 3_000
+    load.delete(kafka.bootstrap, unique)
 
 
 def test_a_run_that_fails_is_no_figure(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -31,6 +31,21 @@ def test_engine_and_floor_are_pinned_apart_from_the_broker() -> None:
     assert plan.BROKER_CORE != plan.ENGINE_CORE
 
 
+def test_every_format_is_backed_up_restored_and_converted() -> None:
+    backups, others = plan.groups(named(["lz4-100"])[0], options("formats"))
+    formats = ["Kafka", "Records", "Avro", "Avro-zstandard"]
+    assert [turn.who for turn in backups.turns] == [f"backup, {name}" for name in formats]
+    assert [turn.who for turn in others.turns][:4] == [f"restore, {name}" for name in formats]
+    assert {turn.who for turn in others.turns[4:]} == {f"convert, {a} to {b}" for a, b in plan.CONVERSIONS}
+    assert others.before is not None
+    assert plan.groups(named(["txn"])[0], options("formats")) == []
+
+
+def test_records_are_taken_apart_beside_librdkafka() -> None:
+    (group,) = plan.groups(named(["lz4-100"])[0], options("decode"))
+    assert [turn.who for turn in group.turns] == ["engine", "librdkafka"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -59,9 +59,31 @@ def test_runs_of_one_machine_become_one() -> None:
         results.merge([first, replace(second, machine={"processor": "other"})])
 
 
+def published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"PUBLISHED": "b.json", "PUBLISHED_FORMATS": "f.json", "PAGE": "b.md", "PLOT": "b.svg"}
+    for name, file in files.items():
+        monkeypatch.setattr(report, name, folder / file)
+
+
+def test_formats_may_be_published_from_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published(tmp_path, monkeypatch)
+    marks = ["machine", "figures", "machine-formats", "decode"]
+    report.PAGE.write_text("".join(f"<!-- bench:{mark} -->\n<!-- /bench -->\n" for mark in marks))
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    first.write_text(measured(row("pinned", "engine", 1.0), row("pinned", "floor", 1.0)).to_json())
+    apart = measured(row("decode", "engine", 1.0), row("decode", "librdkafka", 8.0))
+    second.write_text(replace(apart, machine={**apart.machine, "processor": "other"}).to_json())
+    assert report.main([str(first)]) == 0
+    assert report.main(["--formats", str(second)]) == 0
+    page = report.PAGE.read_text()
+    assert ": p, 2 cores" in page
+    assert ": other, 2 cores" in page
+    assert "MB/s of the floor" in page
+    assert "| 8.00 |" in page
+
+
 def test_publishing_fills_the_page_and_draws_the_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, file in (("PUBLISHED", "b.json"), ("PAGE", "b.md"), ("PLOT", "b.svg")):
-        monkeypatch.setattr(report, name, tmp_path / file)
+    published(tmp_path, monkeypatch)
     report.PAGE.write_text("<!-- bench:machine -->\n<!-- /bench -->\n<!-- bench:backup -->\n<!-- /bench -->\n")
     memory = [{"what": "backup", "gb": 1, "peak": 50_000_000, "work": 1.0, "tasks": 1}]
     stored = tmp_path / "run.json"
@@ -159,3 +181,24 @@ def test_tables_go_to_a_pipe_as_text(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_samples_compare_by_value() -> None:
     assert replace(sample(1.0)) == sample(1.0)
+
+
+def test_formats_are_put_beside_the_native_one() -> None:
+    rows = [row("formats", who, work) for who, work in [("backup, Kafka", 1.0), ("backup, Avro", 4.0)]]
+    table = report.tables(measured(*rows, row("formats", "convert, Kafka to Avro", 2.0)))["formats"]
+    assert [(line[1], line[2], line[-1]) for line in table.rows] == [
+        ("backup, Kafka", "1.00", "1.00"),
+        ("backup, Avro", "4.00", "0.25"),
+        ("convert, Kafka to Avro", "2.00", ""),
+    ]
+
+
+def test_decoding_is_put_beside_librdkafka_and_among_the_figures() -> None:
+    found = measured(row("decode", "engine", 1.0), row("decode", "librdkafka", 5.0))
+    assert [(line[1], line[-1]) for line in report.tables(found)["decode"].rows] == [
+        ("engine", "5.00"),
+        ("librdkafka", "1.00"),
+    ]
+    assert report.tables(found)["figures"].rows == (
+        ("records taken apart, records/s of librdkafka", "zstd-1k", "≥ 4", "5.00"),
+    )
