@@ -218,6 +218,13 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
     from logkeep_engine.log.batch import walk_checked
     from logkeep_engine.log.codec import decode_records
 
+    def take(data: memoryview, end: int) -> int:
+        return sum(
+            len(decode_records(data[position : position + header.size], header))
+            for position, header in walk_checked(data, end)
+            if not header.is_control
+        )
+
     seen = 0
     cluster = Cluster.model_validate({"bootstrapServers": [bootstrap]})
     async with RawClient(connection_from(cluster)) as client:
@@ -225,9 +232,8 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
         async def partition(number: int, end: int) -> None:
             nonlocal seen
             async for fetched in client.stream(topic, number, 0, end, max_bytes=FETCH_BYTES // len(ends)):
-                for position, header in walk_checked(fetched.data, end):
-                    if not header.is_control:
-                        seen += len(decode_records(fetched.data[position : position + header.size], header))
+                taken = await asyncio.to_thread(take, fetched.data, end)
+                seen += taken
                 fetched.release()
 
         await asyncio.gather(*(partition(number, end) for number, end in enumerate(ends) if end))

@@ -15,8 +15,10 @@ Source of facts: aiokafka `record/_crecords/default_records.pyx` and `cutil.pyx`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
+import cramjam
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from logkeep_engine.collector import paused
@@ -38,6 +40,14 @@ _INT32_MAX = 2**31 - 1
 _PADDING = bytes(16)
 """More than the longest number (10 bytes) and the one byte that a cut header can send the parser past the end."""
 
+_SCRATCH_BYTES = 1 << 20
+_SCRATCH_MAX = 8 << 20
+_INTO: dict[int, Callable[[memoryview, memoryview], int]] = {
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+"""Decompressors that stop at the end of the room they are given."""
+
 _MANY = 500
 """Records of a batch from which on the collector rests: it would walk them all, several times, while they are made."""
 
@@ -57,16 +67,51 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> Sequence
         return _decode_legacy(view, header)
     if header.record_count == 0 or header.size > len(view):
         return _decode_plain(view, header)
-    packed = records.unpack(view[: header.size], header)
-    if header.record_count > len(packed):
-        return _decode_plain(view, header)
-    head = bytearray(view[:HEADER_SIZE])
-    head[_CODEC_AT] &= ~_CODEC
-    padded = b"".join((head, packed, _PADDING))
     try:
-        return _parse(memoryview(padded)[: -len(_PADDING)], header.record_count)
+        plain = _decompressed(view[: header.size], header)
+        if header.record_count > len(plain) - HEADER_SIZE:
+            return _decode_plain(view, header)
+        return _parse(plain, header.record_count)
     except Exception:  # whatever it was, the plain decoder knows what the bytes mean, or why they mean nothing
         return _decode_plain(view, header)
+
+
+class _Scratch(threading.local):
+    """Memory of one thread that batches are decompressed into, one after another: fresh pages would cost as much as the
+    decompression. The parser copies what it takes."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(_SCRATCH_BYTES)
+
+
+_scratch = _Scratch()
+
+
+def _decompressed(batch: memoryview, header: BatchHeader) -> memoryview:
+    """The batch as if it had never been compressed, with _PADDING behind the view; good until the next call."""
+    into = _INTO.get(header.attributes & _CODEC)
+    packed = batch[HEADER_SIZE:]
+    if into is not None:
+        buffer = _scratch.buffer
+        room = memoryview(buffer)[HEADER_SIZE : -len(_PADDING)]
+        try:
+            end = HEADER_SIZE + into(packed, room)
+        except cramjam.DecompressionError:
+            pass  # there is too little room, or it is damaged
+        else:
+            buffer[:HEADER_SIZE] = _plain_head(batch)
+            buffer[end : end + len(_PADDING)] = _PADDING
+            return memoryview(buffer)[:end]
+    whole = b"".join((_plain_head(batch), records.unpack(batch, header), _PADDING))
+    if into is not None and len(_scratch.buffer) < len(whole) <= _SCRATCH_MAX:
+        _scratch.buffer = bytearray(len(whole))
+    return memoryview(whole)[: -len(_PADDING)]
+
+
+def _plain_head(batch: memoryview) -> bytearray:
+    head = bytearray(batch[:HEADER_SIZE])
+    head[_CODEC_AT] &= ~_CODEC
+    return head
 
 
 def _parse(plain: memoryview, record_count: int) -> list[LogRecord]:

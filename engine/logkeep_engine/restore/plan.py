@@ -83,6 +83,13 @@ def select_topics(state: ArchiveState, topics: RestoreTopics) -> Selection:
     notes = [warnings[topic.name] for topic in chosen if topic.name in warnings]
     for topic in chosen:
         target = _rename(topic.name, topics.rename)
+        if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
+            # An archive of format Avro has __consumer_offsets without being asked for it.
+            notes.append(
+                f"topic {topic.name} was left out: it is Kafka's own; to restore it under another name, include it by "
+                "a pattern that begins with an underscore"
+            )
+            continue
         if target in INTERNAL_TOPICS:
             notes.append(
                 f"topic {topic.name} was left out: Kafka writes {target} itself and refuses produce requests to it; "
@@ -94,6 +101,11 @@ def select_topics(state: ArchiveState, topics: RestoreTopics) -> Selection:
         raise NoTopicMatches(_nothing_matches(sorted(newest), topics, notes), hint=_nothing_matches_hint(newest))
     _refuse_collisions(choices)
     return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+
+
+def _is_meant(name: str, topics: RestoreTopics) -> bool:
+    """Whether a pattern speaks of names like Kafka's own, not of any name."""
+    return any(re.fullmatch(pattern, name) and pattern.lstrip("^(\\").startswith("_") for pattern in topics.include)
 
 
 def _newest_incarnations(topics: Iterable[TopicEntry]) -> tuple[dict[str, TopicEntry], dict[str, str]]:

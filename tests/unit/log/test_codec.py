@@ -3,6 +3,7 @@
 import random
 import struct
 from collections.abc import Callable, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -211,3 +212,30 @@ def outcome(decode: Callable[[bytes], Sized], data: bytearray) -> int | None:
         return len(decode(bytes(data)))
     except CorruptBatch as problem:
         return None if "The batch at offset" in problem.message else -1
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_batches_larger_than_the_memory_they_are_decompressed_into_are_read_as_well(codec: Codec) -> None:
+    sizes = [10, 3 << 20, 20, 2 << 20, 9 << 20, 30]
+    batches = [
+        encode_records([PlainRecord(0, NOON, 0, b"key", b"v" * size, [])], codec=codec, base_offset=0) for size in sizes
+    ]
+    found = [decode_records(batch) for batch in batches]
+    assert [len(records[0].value or b"") for records in found] == sizes
+    assert {records[0].key for records in found} == {b"key"}
+
+
+def test_threads_that_decode_at_once_do_not_share_memory() -> None:
+    batches = [
+        encode_records(
+            [PlainRecord(at, NOON, 0, None, b"%d" % number * 50, []) for at in range(200)],
+            codec=Codec.LZ4,
+            base_offset=0,
+        )
+        for number in range(8)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda number: decode_records(batches[number % 8]), range(400)))
+    assert [{record.value for record in records} for records in found] == [
+        {b"%d" % (number % 8) * 50} for number in range(400)
+    ]

@@ -170,6 +170,12 @@ class TestSelection:
         renamed = select_topics(state, wanted(["__.*"], rename=[("__(.*)", r"old-\1")]))
         assert [choice.target for choice in renamed.choices] == ["old-consumer_offsets"]
 
+    def test_kafkas_own_topics_are_not_renamed_with_all_others(self) -> None:
+        state = state_of(topic("__consumer_offsets", 1), topic("_schemas", 2), topic("orders", 3))
+        selection = select_topics(state, wanted(rename=[("(.*)", r"restored.\1")]))
+        assert [choice.target for choice in selection.choices] == ["restored._schemas", "restored.orders"]
+        assert "include it by a pattern that begins with an underscore" in selection.warnings[0]
+
 
 class TestExistingTopics:
     CHOICE = Choice(topic("orders"), "copy")
