@@ -152,7 +152,8 @@ class RecordSink:
         stem = names.records_stem(topic, partition, base_offset)
         data = self._object(stem + names.RECORDS)
         index = self._object(stem + names.RECORDS_INDEX)
-        return records_format.RecordsEncoder(data.write, index.write_hashed, self._limit)
+        # A piece gives every record once: what the encoder would remember of each is not needed.
+        return records_format.RecordsEncoder(data.write, index.write_hashed, self._limit, idempotent=False)
 
     def _object(self, path: str) -> _Object:
         item = _Object(self._storage, path)

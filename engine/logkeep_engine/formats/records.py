@@ -82,16 +82,26 @@ class RecordsEncoder:
     that takes the file over `limit_bytes` is the last one taken, so a segment always gets at least one.
 
     Writing is idempotent: a record whose offset is in the segment already changes nothing, if it is the same record.
-    For this the encoder keeps 16 bytes a record. Raises `CorruptSegment` if another record has that offset, or if the
-    offset lies between two that are there.
+    For this the encoder keeps 16 bytes a record; without `idempotent` it keeps none, and takes rising offsets only.
+    Raises `CorruptSegment` if another record has that offset, or if the offset lies between two that are there.
     """
 
-    def __init__(self, data: Callable[[bytes], object], index: Callable[[bytes], object], limit_bytes: int) -> None:
+    def __init__(
+        self,
+        data: Callable[[bytes], object],
+        index: Callable[[bytes], object],
+        limit_bytes: int,
+        *,
+        idempotent: bool = True,
+    ) -> None:
         self._data = data
         self._index = index
         self._limit = limit_bytes
         self._hash = hashlib.sha256(MAGIC)
         self._position = len(MAGIC)
+        self._idempotent = idempotent
+        self._first = self._last = -1
+        self._count = 0
         self._offsets = array("q")
         self._fingerprints = array("q")
         self._min_timestamp: int | None = None
@@ -110,7 +120,7 @@ class RecordsEncoder:
     @property
     def full(self) -> bool:
         """The threshold is passed: no more records are taken."""
-        return bool(self._offsets) and self._position > self._limit
+        return self._count > 0 and self._position > self._limit
 
     def append(self, records: Sequence[LogRecord], start: int = 0) -> int:
         """Take records from index `start` on, up to and including the one that fills the segment; returns how many."""
@@ -125,9 +135,9 @@ class RecordsEncoder:
 
     def finish(self) -> SegmentFacts:
         """What the segment holds. At least one record was taken; the bytes are handed on already."""
-        if not self._offsets:
+        if not self._count:
             raise ValueError("a segment needs at least one record")
-        first, last, count = self._offsets[0], self._offsets[-1], len(self._offsets)
+        first, last, count = self._first, self._last, self._count
         return SegmentFacts(
             base_offset=first,
             next_offset=last + 1,
@@ -146,7 +156,7 @@ class RecordsEncoder:
     def _append_rising(self, records: Sequence[LogRecord], start: int) -> int:
         """Take records as long as their offsets rise and the segment is not full."""
         shapes = self._shapes
-        last = self._offsets[-1] if self._offsets else -1
+        last = self._last
         position, limit = self._position, self._limit
         packed: list[bytes] = []
         offsets: list[int] = []
@@ -197,8 +207,12 @@ class RecordsEncoder:
         self._data(data)
         self._index(entries)
         self._position = position
-        self._offsets.extend(offsets)
-        self._fingerprints.extend(map(hash, packed))
+        self._first = self._first if self._count else offsets[0]
+        self._last = last
+        self._count += len(offsets)
+        if self._idempotent:
+            self._offsets.extend(offsets)
+            self._fingerprints.extend(map(hash, packed))
         self._largest = largest
         self._append_time = self._append_time or append_time
         if timestamps:
@@ -216,11 +230,15 @@ class RecordsEncoder:
         return pack
 
     def _expect_same(self, record: LogRecord) -> None:
+        if not self._idempotent:
+            raise CorruptSegment(
+                f"The record at offset {record.offset} comes after offset {self._last}: offsets must rise."
+            )
         at = bisect_left(self._offsets, record.offset)
         if self._offsets[at] != record.offset:
             raise CorruptSegment(
-                f"The record at offset {record.offset} comes after offset {self._offsets[-1]}, and the segment has "
-                "none of that offset: offsets must rise."
+                f"The record at offset {record.offset} comes after offset {self._last}, and the segment has none of "
+                "that offset: offsets must rise."
             )
         if self._fingerprints[at] != hash(pack_record(record)):
             raise CorruptSegment(f"The segment has another record at offset {record.offset} already.")

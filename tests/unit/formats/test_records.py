@@ -413,3 +413,13 @@ def test_record_larger_than_many_blocks_is_read() -> None:
 
 def test_what_is_lost_belongs_to_batches() -> None:
     assert sorted(LOSSES) == ["batch bounds", "compression", "producer ids and sequences", "transactions"]
+
+
+def test_an_encoder_that_remembers_nothing_writes_the_same_and_takes_rising_offsets_only() -> None:
+    data, index = bytearray(), bytearray()
+    encoder = RecordsEncoder(data.extend, index.extend, 2**40, idempotent=False)
+    records = [PlainRecord(at, NOON, 0, b"k", b"v", ()) for at in (3, 5, 9)]
+    assert encoder.append(records[:2]) + encoder.append(records[2:]) == 3
+    with pytest.raises(CorruptSegment, match="The record at offset 9 comes after offset 9: offsets must rise"):
+        encoder.append(records[2:])
+    assert (bytes(data), bytes(index), encoder.finish()) == encoded(records)
