@@ -459,6 +459,15 @@ class Writer:
         self.close()
         return self.state.commit
 
+    def give_up(self, error: BaseException, message: str) -> None:
+        """End the run as failed for `error`, if that can be noted; a fenced run has no business there any more."""
+        if isinstance(error, ArchiveFenced):
+            return
+        try:
+            self.end(Outcome.FAILED, message)
+        except (LogkeepError, ValueError) as problem:
+            log.warning("the end of the run could not be noted in the archive: %s", problem)
+
     def remove(self, segments: Iterable[RemovedSegment]) -> int:
         """Take segments out of the archive, in one commit, and return its number.
 

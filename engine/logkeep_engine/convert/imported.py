@@ -31,7 +31,6 @@ from logkeep_engine.convert.run import ConvertResult, Prepare
 from logkeep_engine.convert.source import NO_CLUSTER, Source
 from logkeep_engine.errors import (
     ArchiveDamaged,
-    ArchiveFenced,
     ArchiveMismatch,
     ArchiveMissing,
     FolderRefused,
@@ -190,12 +189,8 @@ class _Adoption:
 
     def give_up(self, error: BaseException, message: str) -> None:
         """Note in the archive that the run failed."""
-        if self._writer is None or isinstance(error, ArchiveFenced):
-            return
-        try:
-            self._writer.end(Outcome.FAILED, message)
-        except (LogkeepError, ValueError) as problem:
-            log.warning("the end of the run could not be noted in the archive: %s", problem)
+        if self._writer is not None:
+            self._writer.give_up(error, message)
 
     def close(self) -> None:
         if self._writer is not None:

@@ -390,13 +390,9 @@ class _Run:
         return replace(result, warnings=(*self.losses.warnings(), *notes)[:MAX_LIST])
 
     def give_up(self, error: BaseException, message: str) -> None:
-        """Note in the archive that the run failed; a fenced run has no business there any more."""
-        if self._writer is None or isinstance(error, ArchiveFenced):
-            return
-        try:
-            self._writer.end(Outcome.FAILED, message)
-        except LogkeepError as problem:
-            log.warning("the end of the run could not be noted in the archive: %s", problem)
+        """Note in the archive that the run failed."""
+        if self._writer is not None:
+            self._writer.give_up(error, message)
 
     def close(self) -> None:
         if self._writer is not None:
