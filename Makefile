@@ -29,8 +29,9 @@ format:
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
+# With ARGS it is one pytest; without, every test, in two lanes side by side.
 test: setup lint
-	$(python) -m pytest $(ARGS)
+	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes)
 
 test-unit:
 	$(python) -m pytest tests/unit $(ARGS)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lanes import LANES
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,3 +24,10 @@ def test_lock_holds_every_declared_dependency() -> None:
     declared = {name.lower() for name in [*project["dependencies"], *(d for extra in extras.values() for d in extra)]}
     locked = set(re.findall(r"^(\S+==\S+)", (ROOT / "requirements.lock").read_text().lower(), re.MULTILINE))
     assert declared <= locked
+
+
+def test_every_folder_of_tests_is_in_a_lane() -> None:
+    """`make test` runs what `tests.lanes` names: a folder that is in none would never run."""
+    folders = {f"tests/{path.relative_to(ROOT / 'tests').parts[0]}" for path in (ROOT / "tests").rglob("test_*.py")}
+    in_lanes = [folder for lane in LANES for folder in lane]
+    assert sorted(in_lanes) == sorted(folders)
