@@ -50,7 +50,7 @@ class Days:
 
     def __init__(self, broker: KafkaBroker, topic: str, storage: dict[str, Any], **spec: Any) -> None:
         self.broker, self.topic, self.storage = broker, topic, storage
-        topics = {"include": [topic], "exclude": ["__.*"]}
+        topics = {"include": [topic], "exclude": ["_.*"]}
         self.spec = {**backup_spec(broker, Path("/"), topic), "topics": topics, "storage": storage, **spec}
         self.records = 0
         self.warnings: tuple[str, ...] = ()
