@@ -81,7 +81,9 @@ def run_script(script: str, environ: Mapping[str, str]) -> subprocess.CompletedP
     )
 
 
-def test_a_worker_finds_the_engine_imported(spark_context: SparkContext) -> None:
+def test_a_worker_finds_the_engine_imported(spark_context: SparkContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another environment gets a worker of its own: those of other tests may have imported more.
+    monkeypatch.setitem(spark_context.environment, "LOGKEEP_TEST", "a worker of its own")
     # Nothing of this function's own makes the worker import the engine.
     found = spark_context.parallelize([0], 1).map(lambda _: sorted(__import__("sys").modules)).collect()[0]
     assert {"logkeep_engine.backup.task", "logkeep_engine.restore.task", "logkeep_engine.spark.runner"} <= set(found)
