@@ -13,7 +13,7 @@ import re
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -227,16 +227,19 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
     seen = 0
     cluster = Cluster.model_validate({"bootstrapServers": [bootstrap]})
-    async with RawClient(connection_from(cluster)) as client:
+    loop = asyncio.get_running_loop()
+    # One thread takes apart while this one receives: more would only wait for each other.
+    with ThreadPoolExecutor(1) as decoder:
+        async with RawClient(connection_from(cluster)) as client:
 
-        async def partition(number: int, end: int) -> None:
-            nonlocal seen
-            async for fetched in client.stream(topic, number, 0, end, max_bytes=FETCH_BYTES // len(ends)):
-                taken = await asyncio.to_thread(take, fetched.data, end)
-                seen += taken
-                fetched.release()
+            async def partition(number: int, end: int) -> None:
+                nonlocal seen
+                async for fetched in client.stream(topic, number, 0, end, max_bytes=FETCH_BYTES // len(ends)):
+                    taken = await loop.run_in_executor(decoder, take, fetched.data, end)
+                    seen += taken
+                    fetched.release()
 
-        await asyncio.gather(*(partition(number, end) for number, end in enumerate(ends) if end))
+            await asyncio.gather(*(partition(number, end) for number, end in enumerate(ends) if end))
     return seen
 
 
