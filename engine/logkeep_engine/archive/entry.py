@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
 from logkeep_engine.archive import names
+from logkeep_engine.contract.spec import FormatName
 
 if TYPE_CHECKING:
     from logkeep_engine.log.segment import SegmentSummary
@@ -24,6 +25,10 @@ class Layout(IntEnum):
     RECORDS = 1
     AVRO = 2
     RECORDS_AT_ROOT = 3
+
+
+LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
+"""How the segments of an archive of each format lie where Logkeep writes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats import records_names
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import LogRecord, SegmentEncoder, SegmentFacts
+from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import find_position, pack_entries, read_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
@@ -320,7 +321,7 @@ def read_records(
 def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
     """The faults of the objects of a Records or Avro segment; [] if it is whole. Bounded memory."""
     faults: list[Fault] = []
-    facts = _Facts()
+    facts = CountedRecords()
     index = hashlib.sha256(records_names.MAGIC)
     reading = _Reading(storage, topic, entry, lambda fault, _: faults.append(fault))
     for records, positions in reading.parts(0, DEFAULT_BLOCK):
@@ -329,7 +330,7 @@ def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> 
             index.update(pack_entries([record.offset for record in records], positions))
     if not faults:
         path = entry.stem(topic) + entry.log_suffix
-        faults.extend(_fault(storage, topic, entry, path, what) for what in facts.differences(entry))
+        faults.extend(_fault(storage, topic, entry, path, what) for what in _differences(facts, entry))
     if entry.layout is not Layout.AVRO:
         path = entry.stem(topic) + names.RECORDS_INDEX
         what = _wrong_index(storage, path, entry, None if faults else index.hexdigest())
@@ -440,58 +441,27 @@ class _Reading:
         self._on_fault(fault, lost if lost is not None and lost[0] < lost[1] else None)
 
 
-class _Facts:
-    """What the records of a segment say of themselves, to be held against its entry."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._first = self._last = -1
-        self._lowest: int | None = None
-        self._highest = -1
-        self._append_time = False
-        self._largest = 0
-
-    def note(self, records: Sequence[LogRecord]) -> None:
-        if not self._count:
-            self._first = records[0].offset
-        self._last = records[-1].offset
-        self._count += len(records)
-        times = [record.timestamp for record in records if record.timestamp is not None and record.timestamp != -1]
-        if times:
-            lowest = min(times)
-            self._lowest = lowest if self._lowest is None else min(lowest, self._lowest)
-            self._highest = max(self._highest, *times)
-        self._append_time = self._append_time or any(record.timestamp_type == 1 for record in records)
-        self._largest = max(self._largest, *map(_content, records))
-
-    def differences(self, entry: SegmentEntry) -> Iterator[str]:
-        # A segment of the Records format may be named by an offset before its first record.
-        named = entry.base_offset if entry.layout is not Layout.AVRO else self._first
-        first = min(self._first, named)
-        facts = {
-            "base_offset": first,
-            "next_offset": self._last + 1,
-            "records": self._count,
-            "min_base_timestamp": -1 if self._lowest is None else self._lowest,
-            "max_timestamp": self._highest,
-            "gaps": self._last - first + 1 != self._count,
-        }
-        for name, found in facts.items():
-            expected = getattr(entry, name)
-            if found != expected:
-                yield f"{name} is {found}, the catalog says {expected}"
-        # A strict Avro object does not say which times are append times.
-        if self._append_time and not entry.append_time:
-            yield "append_time is True, the catalog says False"
-        if self._largest > entry.max_batch_bytes:
-            yield f"a record has {self._largest} bytes, the catalog says at most {entry.max_batch_bytes}"
-
-
-def _content(record: LogRecord) -> int:
-    size = len(record.key or b"") + len(record.value or b"")
-    if record.headers:
-        size += sum(len(name) + len(value or b"") for name, value in record.headers)
-    return size
+def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
+    # A segment of the Records format may be named by an offset before its first record.
+    named = entry.base_offset if entry.layout is not Layout.AVRO else found.first
+    first = min(found.first, named)
+    facts = {
+        "base_offset": first,
+        "next_offset": found.last + 1,
+        "records": found.count,
+        "min_base_timestamp": found.min_timestamp,
+        "max_timestamp": found.max_timestamp,
+        "gaps": found.last - first + 1 != found.count,
+    }
+    for name, value in facts.items():
+        expected = getattr(entry, name)
+        if value != expected:
+            yield f"{name} is {value}, the catalog says {expected}"
+    # A strict Avro object does not say which times are append times.
+    if found.append_time and not entry.append_time:
+        yield "append_time is True, the catalog says False"
+    if found.largest > entry.max_batch_bytes:
+        yield f"a record has {found.largest} bytes, the catalog says at most {entry.max_batch_bytes}"
 
 
 def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: str | None) -> str:

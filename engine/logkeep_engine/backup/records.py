@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from operator import attrgetter, le
 
-from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.entry import LAYOUTS
 from logkeep_engine.archive.model import ArchiveState, Outcome
 from logkeep_engine.archive.record_files import (
     positions_by_partition,
@@ -23,14 +23,11 @@ from logkeep_engine.archive.record_files import (
 from logkeep_engine.archive.record_segments import RecordSink, open_sink
 from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
-from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.batch import BatchHeader, walk_checked
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.storage import Storage
-
-LAYOUTS = {FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
 
 _offset = attrgetter("offset")
 

@@ -15,12 +15,11 @@ from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import IndexState, check_index, pack_entries
 from logkeep_engine.formats.records_names import MAGIC
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
-
-_APPEND_TIME = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def _first(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 
 def _check_records(storage: Storage, found: FoundSegment) -> Checked:
-    count = _Counted()
+    count = CountedRecords(header_bytes=HEADER_BYTES)
     held = _Held()
     index = bytearray(MAGIC)
     damage = ""
@@ -93,7 +92,7 @@ def _check_records(storage: Storage, found: FoundSegment) -> Checked:
 def _check_avro(storage: Storage, found: FoundSegment) -> Checked:
     from logkeep_engine.formats.avro import read_object
 
-    count = _Counted()
+    count = CountedRecords(header_bytes=HEADER_BYTES)
     digest, size, blocks = hashlib.sha256(), 0, 0
 
     def passing(source: Iterator[bytes]) -> Iterator[bytes]:
@@ -154,59 +153,6 @@ class _Held:
         if not self._hashed:
             self._digest.update(MAGIC)
         return self._digest.hexdigest()
-
-
-class _Counted:
-    """The facts of a segment, from its records."""
-
-    def __init__(self) -> None:
-        self._records = 0
-        self._first = self._last = -1
-        self._lowest: int | None = None
-        self._highest = -1
-        self._append_time = False
-        self._largest = 0
-
-    def note(self, records: Sequence[LogRecord]) -> None:
-        if not records:
-            return
-        if not self._records:
-            self._first = records[0].offset
-        self._last = records[-1].offset
-        self._records += len(records)
-        times = [record.timestamp for record in records if record.timestamp is not None and record.timestamp != -1]
-        if times:
-            lowest, highest = min(times), max(times)
-            self._lowest = lowest if self._lowest is None else min(self._lowest, lowest)
-            self._highest = max(self._highest, highest)
-        self._append_time = self._append_time or any(record.timestamp_type == _APPEND_TIME for record in records)
-        largest = max(map(_content, records))
-        self._largest = max(self._largest, largest)
-
-    def facts(self, *, size: int, sha256: str, blocks: int, index_bytes: int) -> SegmentFacts | None:
-        if not self._records:
-            return None
-        return SegmentFacts(
-            base_offset=self._first,
-            next_offset=self._last + 1,
-            records=self._records,
-            blocks=blocks,
-            bytes=size,
-            index_bytes=index_bytes,
-            min_timestamp=-1 if self._lowest is None else self._lowest,
-            max_timestamp=self._highest,
-            sha256=sha256,
-            gaps=self._last - self._first + 1 != self._records,
-            append_time=self._append_time,
-            largest_record=self._largest,
-        )
-
-
-def _content(record: LogRecord) -> int:
-    size = len(record.key or b"") + len(record.value or b"")
-    if record.headers:
-        size += sum(HEADER_BYTES + len(name) + len(value or b"") for name, value in record.headers)
-    return size
 
 
 HEADER_BYTES = 10

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.log_writer import LogWriter, log_writer
 from logkeep_engine.archive.record_segments import RecordSink, open_sink
 from logkeep_engine.archive.segments import read_segment, read_transactions
@@ -26,8 +26,6 @@ from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
-
-LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
 
 BATCH_BYTES = 512 << 10
 """Keys, values and headers of a batch that is made from records: well below what every broker takes (1 MB)."""
