@@ -216,13 +216,14 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
     from logkeep_engine.kafka.client import RawClient
     from logkeep_engine.kafka.connection import connection_from
     from logkeep_engine.log.batch import walk_checked
-    from logkeep_engine.log.codec import decode_records
+    from logkeep_engine.log.codec import decode_slices
 
     def take(data: memoryview, end: int) -> int:
         return sum(
-            len(decode_records(data[position : position + header.size], header))
+            len(records)
             for position, header in walk_checked(data, end)
             if not header.is_control
+            for records in decode_slices(data[position : position + header.size], header)
         )
 
     seen = 0

@@ -10,8 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
-from operator import attrgetter, le
 
 from logkeep_engine.archive.entry import LAYOUTS
 from logkeep_engine.archive.model import ArchiveState, Outcome
@@ -23,13 +21,10 @@ from logkeep_engine.archive.record_files import (
 from logkeep_engine.archive.record_segments import RecordSink, open_sink
 from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
-from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.batch import BatchHeader, walk_checked
-from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.codec import check_offsets, decode_records
 from logkeep_engine.storage import Storage
-
-_offset = attrgetter("offset")
 
 
 class RecordReader(PieceWriter):
@@ -55,7 +50,7 @@ class RecordReader(PieceWriter):
             if gone or header.is_control:
                 return
         records = decode_records(data[position : position + header.size], header)
-        _check_offsets(records, header)
+        check_offsets(records, header)
         if header.base_offset < self.at:
             records = [record for record in records if record.offset >= self.at]
         if records:
@@ -159,16 +154,3 @@ def write_record_files(storage: Storage, state: ArchiveState, plan: BackupPlan) 
     moved = {key for key in archived if before.get(key) != after.get(key)}
     write_partition_indexes(storage, state, sorted(changed))
     write_consumer_offsets(storage, state, sorted(changed | moved), plan.groups)
-
-
-def _check_offsets(records: Sequence[LogRecord], header: BatchHeader) -> None:
-    """Raises CorruptBatch for records that do not lie in their batch one after another."""
-    offsets = list(map(_offset, records))
-    if not offsets:
-        return
-    rising = not any(map(le, islice(offsets, 1, None), offsets))
-    if not rising or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
-        raise CorruptBatch(
-            f"The batch at offset {header.base_offset} is damaged: its records do not have rising offsets from "
-            f"{header.base_offset} to {header.last_offset}."
-        )

@@ -7,8 +7,6 @@ transactions, and everything that belongs to batches. Every byte is checked on t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from operator import attrgetter, le
 from typing import cast
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
@@ -19,13 +17,10 @@ from logkeep_engine.convert.source import ForeignSegment, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.filter import AbortedRanges
 from logkeep_engine.storage import Storage
-
-_offset = attrgetter("offset")
 
 _CODEC = 0x07
 _TRANSACTIONAL = 0x10
@@ -65,27 +60,14 @@ def _of_batches(
             ):
                 continue
             try:
-                records = decode_records(data[position : position + header.size], header)
+                last: int | None = None
+                for records in decode_slices(data[position : position + header.size], header):
+                    last = check_offsets(records, header, last)
+                    yield records
             except CorruptBatch as error:
                 raise _damaged(
                     storage, topic, entry.partition, _path(topic, entry), header.base_offset, error
                 ) from error
-            if records:
-                _check_offsets(storage, topic, entry, records, header)
-                yield records
-
-
-def _check_offsets(
-    storage: Storage, topic: str, entry: SegmentEntry, records: Sequence[LogRecord], header: BatchHeader
-) -> None:
-    """Raises ArchiveDamaged for records that do not lie in their batch one after another."""
-    offsets = list(map(_offset, records))
-    falling = any(map(le, islice(offsets, 1, None), offsets))
-    if falling or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
-        error = CorruptBatch(
-            f"its records do not have rising offsets from {header.base_offset} to {header.last_offset}"
-        )
-        raise _damaged(storage, topic, entry.partition, _path(topic, entry), header.base_offset, error)
 
 
 def count_batches(run: Run, count: LossCount) -> None:

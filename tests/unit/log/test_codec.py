@@ -2,9 +2,10 @@
 
 import random
 import struct
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Generator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain, zip_longest
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import records
 from logkeep_engine.log.batch import HEADER_SIZE, Codec, check_crc, parse_header, walk
-from logkeep_engine.log.codec import decode_records, encode_records
+from logkeep_engine.log.codec import check_offsets, decode_records, decode_slices, encode_records
+from logkeep_engine.log.compression import compress
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.records import Record
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -114,6 +116,8 @@ def test_every_format_codec_and_timestamp_type_of_kafka_is_read(name: str) -> No
     log = bytes.fromhex(GOLDEN[name])
     magic, _, stamped = name.split("-")
     found = [record for pos, header in walk(log) for record in decode_records(log[pos : pos + header.size])]
+    slices = [part for pos, header in walk(log) for part in decode_slices(log[pos : pos + header.size])]
+    assert seen([*chain.from_iterable(slices)]) == seen(found)
     fixed = {"magic0-create": (-1, None), "magic1-append": (NOON + 9000, 1), "magic2-append": (NOON + 9000, 1)}
     time, kind = fixed.get(f"{magic}-{stamped}", (None, 0))
     expected = as_seen(GOLDEN_RECORDS, kind)
@@ -128,6 +132,7 @@ def test_markers_are_the_records_of_a_control_batch() -> None:
 def test_batch_emptied_by_compaction_has_no_records() -> None:
     emptied = batch(20)[:8] + struct.pack(">i", 49) + batch(20)[12:HEADER_SIZE]
     assert list(decode_records(with_header(emptied, last_offset_delta=6, record_count=0))) == []
+    assert list(decode_slices(with_header(emptied, last_offset_delta=6, record_count=0))) == []
 
 
 @pytest.mark.parametrize("offsets", [[], [5, 5], [6, 5], [4], [5, 5 + 2**31]])
@@ -239,3 +244,82 @@ def test_threads_that_decode_at_once_do_not_share_memory() -> None:
     assert [{record.value for record in records} for records in found] == [
         {b"%d" % (number % 8) * 50} for number in range(400)
     ]
+
+
+def many(count: int, codec: Codec, *odd: int, mark: bytes = b"") -> bytes:
+    """A batch of records with values of their own; those at `odd` have a header key that is not UTF-8."""
+    return records.encode(
+        [
+            Record(100 + at, NOON, None, mark + b"%d" % at, ((b"\xff", None),) if at in odd else ())
+            for at in range(count)
+        ],
+        codec=codec,
+        base_offset=100,
+    )
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 256, 1000])
+@pytest.mark.parametrize("odd", [(), (0,), (128,), (300, 999)])
+def test_slices_are_the_records_in_short_lists(codec: Codec, count: int, odd: tuple[int, ...]) -> None:
+    made = many(count, codec, *odd)
+    slices = list(decode_slices(made))
+    assert all(slices)
+    assert seen([*chain.from_iterable(slices)]) == seen(decode_records(made))
+    assert odd or max(map(len, slices)) <= 128
+
+
+def test_slices_of_two_batches_in_turn_do_not_share_memory() -> None:
+    one, two = (many(1000, Codec.LZ4, mark=mark) for mark in (b"one", b"two"))
+    pairs = list(zip_longest(decode_slices(one), decode_slices(two)))
+    assert seen([*chain.from_iterable(mine for mine, _ in pairs)]) == seen(decode_records(one))
+    assert seen([*chain.from_iterable(other for _, other in pairs)]) == seen(decode_records(two))
+
+
+def test_slices_that_nobody_wants_any_more_give_their_memory_back() -> None:
+    made = many(1000, Codec.ZSTD)
+    for _ in range(3):
+        slices = decode_slices(made)
+        assert len(next(slices)) == 128
+        assert isinstance(slices, Generator)
+        slices.close()
+    assert sum(map(len, decode_slices(made))) == 1000
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_damage_behind_the_first_slice_is_refused_as_that_of_the_whole(codec: Codec) -> None:
+    plain = many(1000, Codec.NONE)
+    body = bytearray(plain[HEADER_SIZE:])
+    body[len(body) // 2] ^= 0x40
+    head = plain[:8] + struct.pack(">i", 49) + plain[12:HEADER_SIZE]
+    damaged = rewrapped(head, bytes(body), codec)
+    with pytest.raises(CorruptBatch) as whole:
+        decode_records(damaged)
+    taken: list[LogRecord] = []
+    with pytest.raises(CorruptBatch) as sliced:
+        taken.extend(chain.from_iterable(decode_slices(damaged)))
+    assert sliced.value.message == whole.value.message
+    assert 0 < len(taken) < 1000
+    assert seen(taken) == seen(decode_records(plain))[: len(taken)]
+
+
+def rewrapped(head: bytes, body: bytes, codec: Codec) -> bytearray:
+    packed = compress(codec, body)
+    made = bytearray(head[:8] + struct.pack(">i", 49 + len(packed)) + head[12:] + packed)
+    made[22] = codec
+    return made
+
+
+def test_offsets_that_do_not_rise_within_their_batch_are_refused() -> None:
+    made = many(3, Codec.NONE)
+    header = parse_header(made)
+    found = decode_records(made)
+    assert check_offsets(found, header) == 102
+    assert check_offsets(found[1:], header, 100) == 102
+    assert check_offsets([], header) == 99
+    for wrong, before in ((found[::-1], None), ([found[0], found[0]], None), (found, 100)):
+        with pytest.raises(CorruptBatch, match="do not have rising offsets from 100 to 102"):
+            check_offsets(wrong, header, before)
+    for shifted in (header._replace(base_offset=101), header._replace(last_offset_delta=1)):
+        with pytest.raises(CorruptBatch, match="do not have rising offsets"):
+            check_offsets(found, shifted)
