@@ -15,11 +15,21 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_storage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
-from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec
+from tests.kafka.raw import plain
+from tests.kafka.restores import (
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    offset_map,
+    restore_spec,
+    topic_settings,
+)
 
 DAY = 86_400_000
 NOW = int(time.time() * 1000)
@@ -175,7 +185,7 @@ def test_both_limits_hold_and_everything_may_go(days: MakeDays) -> None:
     assert made.retain("both", maxAge="30d", maxBytes="1Mi").startswith("retention removed 2 segments, ")
     assert made.bases == [200, 300]
     assert made.retain("all", maxAge="1h").startswith("retention removed 2 segments, ")
-    assert (made.bases, made.state.next_offset(*made.state.partitions()[0])) == ([], 400)
+    assert (made.bases, made.state.settled(*made.state.partitions()[0])) == ([], [(0, 400)])
     made.check()
     shown = subprocess.run(
         [sys.executable, "-m", "logkeep_engine.cli", "inspect", made.storage["uri"]],
@@ -200,6 +210,38 @@ def test_compacted_topics_are_left_alone(kafka: KafkaBroker, unique: str, tmp_pa
     assert made.retain(maxAge="30d").startswith("retention removed 1 segment, ")
     state = made.state
     assert [state.topics[topic_id].name for topic_id, _ in state.segments] == [compacted.topic]
+
+
+@pytest.fixture
+def compacting() -> Iterator[KafkaBroker]:
+    """A broker that compacts topics that do not say otherwise."""
+    with KafkaBroker(overrides={"log.cleanup.policy": "compact"}) as broker:
+        yield broker
+
+
+def test_topics_compacted_by_the_default_of_the_brokers_are_left_alone_also_when_they_are_gone(
+    compacting: KafkaBroker, tmp_path: Path
+) -> None:
+    storage = {"uri": tmp_path.as_uri()}
+    made = {name: Days(compacting, name, storage) for name in ("compacted", "gone", "deleting", "both")}
+    with ControlPlane(plain(compacting.bootstrap)) as control:
+        control.alter_topic_configs("deleting", {"cleanup.policy": "delete"})
+        control.alter_topic_configs("both", {"cleanup.policy": "compact,delete"})
+        for days in made.values():
+            produce(compacting.bootstrap, days.topic, [Record(b"k", b"v", NOW - 40 * DAY, [], 0)])
+        spec = {**made["compacted"].spec, "topics": {"include": [".*"], "exclude": ["_.*"]}}
+        back_up(spec, "first")
+        control.delete_topics(["gone"])
+
+    retaining = back_up({**spec, "retention": {"maxAge": "30d"}}, "second")
+
+    assert retaining.message.startswith("retention removed 2 segments, ")
+    state = made["compacted"].state
+    assert {state.topics[topic_id].name for topic_id, _ in state.segments} == {"compacted", "gone"}
+    target = restore_spec(compacting, tmp_path)
+    result = bring_back({**target, "topics": {**target["topics"], "include": ["gone"]}})
+    assert (result.outcome, len(committed(compacting, "gone-copy"))) == ("Succeeded", 1), result
+    assert topic_settings(compacting, "gone-copy") == {**NO_RETENTION, "cleanup.policy": "compact"}
 
 
 @pytest.mark.parametrize(("deletion", "format_name"), [(1, "Kafka"), (2, "Kafka"), (2, "Records"), (1, "Avro")])

@@ -2,7 +2,12 @@
 
 By age a segment goes when its newest record is older than the limit; each by its own record, so in a partition whose
 records are not in the order of their times one may go before another that precedes it. By size the oldest go, by the
-time of their newest record, whatever topic they are of, until the rest is not larger than the limit.
+time of their newest record, or of the end of the run that archived it if that was earlier, whatever topic they are of,
+until the rest is not larger than the limit.
+
+What follows a segment with transactions in its partition goes after it, whatever the times: a transaction's records may
+lie in one segment and its marker in a later one, and records without their marker are taken for committed (or, where
+transactions are followed from batch to batch, for undecided).
 
 Never removed: what no commit names yet (it is in no state), and segments of topics that are compacted only
 (`cleanup.policy=compact`), where the oldest record may be the last of its key, as Kafka keeps them too. A segment
@@ -12,10 +17,13 @@ whose records have no time is as old as the end of the run that archived it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from logkeep_engine.archive.model import ArchiveState, RemovedSegment, SegmentEntry, TopicEntry
+
+_NO_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +44,57 @@ class Expired:
 
 
 def expired(state: ArchiveState, limits: RetentionLimits, now: int) -> list[Expired]:
-    """What is to be removed at `now` (ms since the epoch), oldest first."""
+    """What is to be removed at `now` (ms since the epoch), the too old first, then the too much, each oldest first.
+
+    A removal that ends early, after any of them, leaves no transaction without its marker either.
+    """
     if limits.max_age is None and limits.max_bytes is None:
         return []
-    # Tuples, not entries: there may be a million.
-    oldest_first = sorted(_removable(state, now))
-    left = sum(size for *_, size in oldest_first)
-    found = []
-    for time, topic_id, partition, base, size in oldest_first:
-        too_old = limits.max_age is not None and time < now - limits.max_age
-        too_much = limits.max_bytes is not None and left > limits.max_bytes
-        if not too_old and not too_much:
-            break
-        found.append(Expired(RemovedSegment(topic_id, partition, base), size))
-        left -= size
-    return found
+    gone: list[_Removable] = []
+    left = sorted(_removable(state, now))
+    if limits.max_age is not None:
+        too_old = bisect_left(left, (now - limits.max_age,))
+        gone, left = left[:too_old], left[too_old:]
+    if limits.max_bytes is not None:
+        gone += _too_much(left, limits.max_bytes)
+    return [Expired(RemovedSegment(item.topic_id, item.partition, item.base_offset), item.bytes) for item in gone]
 
 
-def _removable(state: ArchiveState, now: int) -> Iterator[tuple[int, str, int, int, int]]:
-    """(time, topic id, partition, base offset, bytes) of each segment."""
-    archived = _ArchivedTimes(state, now)
+class _Removable(NamedTuple):
+    """A tuple, not an entry: there may be a million. In the order in which they go that are too old: by `time`, those
+    of one partition by offset. `size_time` counts instead for those that are too much."""
+
+    time: int
+    topic_id: str
+    partition: int
+    base_offset: int
+    bytes: int
+    size_time: int
+
+
+def _too_much(segments: Iterable[_Removable], max_bytes: int) -> Iterator[_Removable]:
+    oldest_first = sorted(segments, key=lambda item: (item.size_time, *item))
+    left = sum(item.bytes for item in oldest_first)
+    for item in oldest_first:
+        if left <= max_bytes:
+            return
+        left -= item.bytes
+        yield item
+
+
+def _removable(state: ArchiveState, now: int) -> Iterator[_Removable]:
+    archived_times = _ArchivedTimes(state, now)
     for (topic_id, partition), entries in state.segments.items():
         if compacted_only(state.topics[topic_id]):
             continue
+        held = held_by_size = _NO_TIME
         for entry in entries:
-            time = entry.max_timestamp if entry.max_timestamp >= 0 else archived.of(entry)
-            yield time, topic_id, partition, entry.base_offset, object_bytes(entry)
+            archived = archived_times.of(entry)
+            newest = archived if entry.max_timestamp < 0 else entry.max_timestamp
+            time, size_time = max(newest, held), max(min(newest, archived), held_by_size)
+            if entry.transactional:  # markers are, too
+                held, held_by_size = time, size_time
+            yield _Removable(time, topic_id, partition, entry.base_offset, object_bytes(entry), size_time)
 
 
 def compacted_only(topic: TopicEntry) -> bool:

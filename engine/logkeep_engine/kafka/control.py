@@ -248,7 +248,8 @@ class ControlPlane:
         return found
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What was set on each topic itself; defaults of the brokers are left out.
+        """What was set on each topic itself, and `cleanup.policy` also where the brokers' default compacts the topic.
+        Their other defaults are left out.
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """
@@ -265,7 +266,7 @@ class ControlPlane:
                 configs[resource.name] = {
                     name: entry.value
                     for name, entry in sorted(entries.items())
-                    if _source(entry) is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
+                    if entry.value is not None and (_is_own(entry) or _compacts(name, entry.value))
                 }
         return configs
 
@@ -654,8 +655,12 @@ def _topic_info(answer: Any) -> TopicInfo:
     return TopicInfo(str(answer.name), topic_id, partitions, replicas, bool(answer.is_internal))
 
 
-def _source(entry: ConfigEntry) -> ConfigSource:
-    return ConfigSource(entry.source)
+def _is_own(entry: ConfigEntry) -> bool:
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def _compacts(name: str, value: str) -> bool:
+    return name == "cleanup.policy" and "compact" in value
 
 
 def _group_offsets(group: str, positions: Iterable[Position]) -> list[GroupOffset]:

@@ -2,24 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from logkeep_engine.archive import names, removal, wire
 from logkeep_engine.archive.catalog import Archive, CheckpointPolicy
 from logkeep_engine.archive.inspect import describe
-from logkeep_engine.archive.model import Outcome, RemovedSegment
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt, RemovedSegment, SegmentEntry
 from logkeep_engine.archive.removal import Removed, finish_removal, remove_expired
-from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.archive.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.segments import Fault
 from logkeep_engine.archive.verify import _verify_catalog, verify
 from logkeep_engine.errors import ArchiveFenced, LogkeepError
+from logkeep_engine.log.batch import Codec
+from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.snapshot import choose, load_at
+from logkeep_engine.spark.source import LogkeepSource
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
+from tests.unit.log.batches import NOON, batch, marker
 
 ID = ORDERS.topic_id
+HOUR = 3_600_000
+AN_HOUR = RetentionLimits(max_age=HOUR)
+PRODUCER = 7
 GOLDEN = Path(__file__).parents[2] / "formats" / "archive-v1-removed"
 
 
@@ -58,7 +67,7 @@ def test_a_segment_that_is_too_old_goes_with_all_of_its_objects_and_the_rest_is_
     assert objects(storage) == there - set(sizes)
     state = archive.load()
     assert [item.base_offset for item in state.segments[ID, 0]] == [20, 40]
-    assert (state.removed, dict(state.unpurged), state.next_offset(ID, 0)) == ({(ID, 0): [(0, 20)]}, {}, 60)
+    assert (state.removed, dict(state.unpurged), state.settled(ID, 0)) == ({(ID, 0): [(0, 20)]}, {}, [(0, 60)])
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 40)
 
@@ -124,6 +133,84 @@ def test_many_segments_go_a_commit_and_a_deletion_at_a_time(storage: Storage, mo
         assert writer.state.commit == commit + 4
     assert objects(storage) == set()
     assert archive.load().removed == {(ID, 0): [(0, 60)]}
+
+
+def in_transaction(base: int, *times: int) -> bytes:
+    """A batch of producer 7's transaction; its records have these times after NOON."""
+    records = [Record(base + at, NOON + time, None, b"v") for at, time in enumerate(times)]
+    return encode(records, codec=Codec.NONE, base_offset=base, producer_id=PRODUCER, transactional=True)
+
+
+def archived(storage: Storage, run_id: str, outcome: Outcome, start: int, *segments: SegmentEntry) -> None:
+    """A run that archives these segments and the offsets from `start` to the end of the last."""
+    with begin(storage, run_id) as writer:
+        coverage = Coverage(ID, 0, start, segments[-1].next_offset)
+        writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), segments)])
+        writer.end(outcome)
+
+
+def read_offsets(storage: Storage) -> list[int]:
+    """Of all records that the Spark reader finds."""
+    reader = LogkeepSource({"path": storage.uri}).reader(StructType([StructField("offset", LongType())]))
+    batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
+    return [row["offset"] for batch in batches for row in batch.to_pylist()]
+
+
+def remove_at(storage: Storage, hours: int, limits: RetentionLimits = AN_HOUR) -> int:
+    """How many segments a run removes that ends so long after NOON."""
+    with begin(storage, f"removes-after-{hours}") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        return remove_expired(writer, limits, NOON + hours * HOUR).segments
+
+
+@pytest.mark.parametrize("by_size", [False, True])
+def test_aborted_records_are_never_left_without_their_marker(storage: Storage, by_size: bool) -> None:
+    records = write_segment(storage, [in_transaction(0, 0, 10 * HOUR)])
+    between = write_segment(storage, [batch(2, 1)])
+    aborted = [AbortedTxn(PRODUCER, 0, 3, 0)]
+    markers = write_segment(storage, [marker(3, PRODUCER, commit=False), batch(4, 2)], aborted=aborted)
+    archived(storage, "run-1", Outcome.SUCCEEDED, 0, records, between, markers)
+    assert read_offsets(storage) == [2, 4, 5]
+    removed = remove_at(storage, 5, RetentionLimits(max_bytes=object_bytes(markers)) if by_size else AN_HOUR)
+    assert (removed, read_offsets(storage)) == ((2, [4, 5]) if by_size else (0, [2, 4, 5]))
+    remove_at(storage, 12)
+    assert read_offsets(storage) == []
+
+
+def test_aborted_records_of_many_segments_are_never_left_without_their_marker(storage: Storage) -> None:
+    newest = (1, 30, 2, 20)
+    parts = [write_segment(storage, [in_transaction(base, at * HOUR)]) for base, at in enumerate(newest)]
+    ends = write_segment(storage, [marker(4, PRODUCER, commit=False)], aborted=[AbortedTxn(PRODUCER, 0, 4, 0)])
+    archived(storage, "run-1", Outcome.SUCCEEDED, 0, *parts, ends)
+    for hours, removed in ((2, 0), (3, 1), (25, 0), (32, 4)):
+        assert (remove_at(storage, hours), read_offsets(storage)) == (removed, [])
+
+
+def test_a_removal_that_ends_early_leaves_no_aborted_record_without_its_marker(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "SEGMENTS_AT_ONCE", 1)
+    records = write_segment(storage, [in_transaction(0, 2 * HOUR)])
+    markers = write_segment(storage, [marker(1, PRODUCER, commit=False)], aborted=[AbortedTxn(PRODUCER, 0, 1, 0)])
+    archived(storage, "run-1", Outcome.SUCCEEDED, 0, records, markers)
+    with begin(storage, "killed") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        monkeypatch.setattr(writer, "purged", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            remove_expired(writer, AN_HOUR, NOON + 5 * HOUR)
+    assert [item.base_offset for item in Archive.open(storage).load().segments[ID, 0]] == [1]
+    assert read_offsets(storage) == []
+    assert remove_at(storage, 5) == 1
+
+
+def test_committed_records_stay_readable_where_transactions_are_followed_from_batch_to_batch(storage: Storage) -> None:
+    # The first run has failed inside the transaction: if nothing of the second is left, nobody knows how it ended.
+    archived(storage, "run-1", Outcome.FAILED, 0, write_segment(storage, [in_transaction(0, 10 * HOUR)]))
+    between = write_segment(storage, [batch(1, 1)], epoch=2)
+    markers = write_segment(storage, [marker(2, PRODUCER, commit=True), batch(3, 1)], epoch=2)
+    archived(storage, "run-2", Outcome.SUCCEEDED, 1, between, markers)
+    assert remove_at(storage, 5) == 0
+    assert read_offsets(storage) == [0, 1, 3]
 
 
 def test_what_was_removed_is_not_archived_again(storage: Storage) -> None:

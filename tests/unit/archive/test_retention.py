@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -66,12 +67,58 @@ def test_a_time_in_the_future_keeps_a_segment() -> None:
     assert gone(holding(at(0, NOW * 1000)), age=1) == []
 
 
+def transactional(entry: SegmentEntry) -> SegmentEntry:
+    return replace(entry, transactional=True)
+
+
+def test_what_follows_a_segment_with_transactions_in_its_partition_goes_after_it() -> None:
+    marker, plain = transactional(at(10, 5)), at(20, 6)
+    others = [at(0, 7, topic_id=AUDIT.topic_id), at(0, 5, topic_id=STATE.topic_id)]
+    assert gone(holding(transactional(at(0, NOW)), marker, plain, *others), age=100) == [("audit", 0)]
+    assert gone(holding(transactional(at(0, 8)), marker, plain, *others), age=100) == [
+        ("audit", 0),
+        *(("orders", base) for base in (0, 10, 20)),
+    ]
+    assert gone(holding(at(0, NOW), marker, plain, *others), age=100) == [("orders", 10), ("orders", 20), ("audit", 0)]
+
+
+def test_by_size_too_what_follows_a_segment_with_transactions_goes_after_it() -> None:
+    state = holding(transactional(at(0, 50)), transactional(at(10, 20)), at(20, 30), at(0, 40, topic_id=AUDIT.topic_id))
+    assert gone(state, size=399) == [("audit", 0)]
+    assert gone(state, size=299) == [("audit", 0), ("orders", 0)]
+    assert gone(state, size=199) == [("audit", 0), ("orders", 0), ("orders", 10)]
+
+
+@pytest.mark.parametrize("limits", [{"age": NOW - 2}, {"size": 200}, {"age": NOW - 1, "size": 100}])
+def test_wherever_a_removal_ends_what_follows_transactions_is_kept_with_them(limits: dict[str, int]) -> None:
+    for times in product((-1, 0, 1, 2, NOW * 1000), repeat=3):
+        for flags in product((False, True), repeat=3):
+            entries = [replace(at(base * 10, times[base]), transactional=flags[base]) for base in range(3)]
+            bases = [base // 10 for _, base in gone(holding(*entries), **limits)]
+            for at_once, base in enumerate(bases):
+                before = {earlier for earlier in range(base) if flags[earlier]}
+                assert before <= set(bases[:at_once]), (times, flags, bases)
+
+
 def test_by_size_the_oldest_go_whatever_topic_they_are_of() -> None:
     state = holding(at(0, 30), at(10, 50), at(0, 20, topic_id=AUDIT.topic_id), at(10, 40, topic_id=AUDIT.topic_id))
     assert gone(state, size=400) == []
     assert gone(state, size=399) == [("audit", 0)]
     assert gone(state, size=200) == [("audit", 0), ("orders", 0)]
     assert gone(state, size=199) == [("audit", 0), ("orders", 0), ("audit", 10)]
+
+
+def test_by_size_a_segment_is_as_old_as_the_run_that_archived_it_whatever_its_records_say() -> None:
+    ahead = [at(base, NOW * 1000, topic_id=AUDIT.topic_id, epoch=1 + base // 10) for base in (0, 10, 20)]
+    state = holding(at(0, NOW - 1, epoch=3), *ahead)
+    state.runs = {
+        f"run-{epoch}": RunEntry(f"run-{epoch}", epoch, "KafkaBackup", 0, NOW - 900 + 300 * epoch, Outcome.SUCCEEDED)
+        for epoch in (1, 2, 3)
+    }
+    assert gone(state, size=300) == [("audit", 0)]
+    assert gone(state, size=100) == [("audit", 0), ("audit", 10), ("orders", 0)]
+    assert gone(state, size=100, age=1) == [("audit", 0), ("audit", 10), ("orders", 0)]
+    assert gone(state, age=1) == []
 
 
 def test_both_limits_hold() -> None:
@@ -135,7 +182,7 @@ def test_removed_offsets_stay_settled_and_are_remembered() -> None:
     remove(state, 0, 10)
     assert [item.base_offset for item in state.segments[ID, 0]] == [20]
     assert (state.coverage[ID, 0], state.removed[ID, 0]) == ([(0, 30)], [(0, 20)])
-    assert (state.next_offset(ID, 0), state.uncovered(ID, 0, 0, 40)) == (30, [(30, 40)])
+    assert (state.settled(ID, 0), state.uncovered(ID, 0, 0, 40)) == ([(0, 30)], [(30, 40)])
     assert [item.base_offset for item in state.unpurged[ID, 0]] == [0, 10]
     remove(state, 20)
     assert (dict(state.segments), state.removed[ID, 0]) == ({}, [(0, 30)])
