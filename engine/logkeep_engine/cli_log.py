@@ -34,6 +34,7 @@ from logkeep_engine.cli_common import (
     say,
     stdout,
     table,
+    visible,
 )
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from logkeep_engine.toolbox.indexes import Index
     from logkeep_engine.toolbox.offsets import StateRecord
     from logkeep_engine.toolbox.source import Segment, Source
+    from logkeep_engine.toolbox.timestamps import Place, Times
+    from logkeep_engine.toolbox.transactions import Aborted
 
 EXIT_CODES = (
     "Exit codes: 0 done, nothing found; 1 something is damaged, wrong, different, or would be changed; 2 refused: the "
@@ -169,7 +172,7 @@ def dump(
         shown = _Rows(Output.JSON if as_json else output)
         for where in sources:
             source = _open(where, topic, partition, endpoint, region)
-            for row in _dump(source, options, indexes=indexes):
+            for row in _dump(source, options, shown, indexes=indexes):
                 shown.add(row)
         shown.end()
         if shown.undecodable:
@@ -178,7 +181,7 @@ def dump(
             raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _dump(source: Source, options: Options, *, indexes: bool) -> Iterator[Row]:
+def _dump(source: Source, options: Options, shown: _Rows, *, indexes: bool) -> Iterator[Row]:
     from logkeep_engine.archive import names
     from logkeep_engine.toolbox.dump import Row as DumpRow
     from logkeep_engine.toolbox.dump import RowKind, dump_file, dump_segment, file_row
@@ -190,8 +193,8 @@ def _dump(source: Source, options: Options, *, indexes: bool) -> Iterator[Row]:
         yield DumpRow(RowKind.FILE, {"file": display(source.storage, named)})
         yield from dump_file(source.storage, named, base)
         return
-    for segments in source.partitions().values():
-        aborted = _aborted(segments)
+    for segments in source.partitions(checkpoints=True).values():
+        aborted = _aborted(segments, shown)
         for segment in segments:
             yield file_row(segment)
             yield from dump_segment(segment, options, aborted)
@@ -203,20 +206,21 @@ def _dump(source: Source, options: Options, *, indexes: bool) -> Iterator[Row]:
                     yield from dump_file(source.storage, path, segment.base_offset)
 
 
-def _aborted(segments: Sequence[Segment]) -> Any:
+def _aborted(segments: Sequence[Segment], shown: _Rows) -> Aborted | None:
     from logkeep_engine.errors import CorruptIndex
-    from logkeep_engine.toolbox.dump import Aborted
+    from logkeep_engine.toolbox.transactions import Aborted
 
     try:
         return Aborted(segments)
     except CorruptIndex as error:
-        say(f"warning: aborted transactions are not marked: {error.message}")
+        shown.damages += 1
+        say(f"fault: aborted transactions are not marked: {error.message}")
         return None
 
 
 def _base_offset(path: str) -> int:
     digits = path.rpartition("/")[2].partition(".")[0]
-    return int(digits) if digits.isdigit() else 0
+    return int(digits) if digits.isdecimal() else 0
 
 
 class _Rows:
@@ -238,10 +242,11 @@ class _Rows:
         if self._json:
             print(row.to_json())
         elif self._console is None:
-            print(row.text())
+            print(_printable(row.text()))
         elif row.kind in (RowKind.FILE, RowKind.DAMAGE):
             self.end()
-            self._console.print(row.text(), style="bold" if row.kind is RowKind.FILE else "red", highlight=False)
+            lines = "\n".join(map(visible, _printable(row.text()).split("\n")))
+            self._console.print(lines, style="bold" if row.kind is RowKind.FILE else "red")
         else:
             if self._gathered and (len(self._gathered) == ROWS or self._gathered[0].kind is not row.kind):
                 self.end()
@@ -258,6 +263,11 @@ class _Rows:
             shown.add_row(*(row.get(name, "") for name in columns))
         self._console.print(shown)
         self._gathered = []
+
+
+def _printable(text: str) -> str:
+    """Bytes that are no text (of a header key, say) as \\udcff: printing them raw is an error, or garbage."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -291,7 +301,7 @@ def _cell(name: str, value: Any) -> str:
         return "-"
     if name in ("timestamp", "lastTimestamp") and isinstance(value, int):
         return moment(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 # ---- indexes
@@ -312,12 +322,22 @@ def index_check(
     were found.
     """
     with errors(debug):
-        found = list(_survey(sources, topic, partition, endpoint, region, None))
-        if as_json or output is Output.JSON:
-            print_json([_index_json(index) for index in found])
+        in_json = as_json or output is Output.JSON
+        documents: list[dict[str, Any]] = []
+        count = faulty = 0
+        for index in _survey(sources, topic, partition, endpoint, region, None):
+            count += 1
+            faulty += bool(index.faults)
+            if in_json:
+                documents.append(_index_json(index))
+            else:
+                for fault in index.faults:
+                    print(f"{index.name}: {fault}", flush=True)
+        if in_json:
+            print_json(documents)
         else:
-            _print_indexes(found)
-        if any(index.faults for index in found):
+            print(f"{count} indexes, {faulty} with faults")
+        if faulty:
             raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -401,14 +421,6 @@ def _index_json(index: Index) -> dict[str, Any]:
     }
 
 
-def _print_indexes(found: Sequence[Index]) -> None:
-    faulty = [index for index in found if index.faults]
-    for index in faulty:
-        for fault in index.faults:
-            print(f"{index.name}: {fault}")
-    print(f"{len(found)} indexes, {len(faulty)} with faults")
-
-
 # ---- recovery
 
 
@@ -428,11 +440,7 @@ def recover_log(
         from logkeep_engine.toolbox.recover import carry_out, plan_recovery
 
         plans = list(plan_recovery(_open(source, None, None, None, None)))
-        kept = {
-            plan.segment.name: [str(path) for path in carry_out(plan, interval_bytes=interval_bytes)]
-            for plan in plans
-            if yes
-        }
+        kept = carry_out(plans, interval_bytes=interval_bytes) if yes else {}
         documents = [
             {
                 "segment": plan.segment.name,
@@ -442,7 +450,7 @@ def recover_log(
                 "nextOffset": plan.next_offset,
                 "dropped": plan.dropped,
                 "reason": plan.reason,
-                "kept": kept.get(plan.segment.name, []),
+                "kept": [str(path) for path in kept.get(plan.segment.name, ())],
             }
             for plan in plans
         ]
@@ -459,6 +467,10 @@ def _print_plan(plan: Mapping[str, Any], whole: bool, done: bool) -> None:
     name = plan["segment"]
     if whole:
         print(f"{name}: whole, {plan['validBytes']} bytes, next offset {plan['nextOffset']}")
+        return
+    if not plan["cutBytes"] and not plan["dropped"]:
+        made = "its indexes were made" if done else "its indexes would be made"
+        print(f"{name}: whole, {plan['validBytes']} bytes, next offset {plan['nextOffset']}; {made}: {plan['reason']}")
         return
     kept = f"; kept: {', '.join(plan['kept'])}" if done else ""
     size = f"{plan['cutBytes']} bytes ({human_bytes(plan['cutBytes'])})"
@@ -527,9 +539,10 @@ def _history_line(entry: Any) -> str:
     record: StateRecord = entry.record
     value = "<DELETE>" if record.value is None else json.dumps(record.value, ensure_ascii=False)
     when = moment(entry.timestamp) if entry.timestamp is not None else "-"
-    aborted = " aborted" if entry.aborted else ""
+    fate = " aborted" if entry.aborted else " undecided" if entry.undecided else ""
     key = json.dumps(record.key, ensure_ascii=False)
-    return f"{entry.topic}-{entry.partition} offset: {entry.offset} {when}{aborted} {record.kind} {key} {value}"
+    line = f"{entry.topic}-{entry.partition} offset: {entry.offset} {when}{fate} {record.kind} {key} {value}"
+    return visible(line) if sys.stdout.isatty() else line
 
 
 def _print_state(records: Sequence[StateRecord]) -> None:
@@ -596,47 +609,68 @@ def show_timestamps(
     with errors(debug):
         from logkeep_engine.toolbox.timestamps import Bucket, places, timestamps
 
-        opened = _open(source, topic, partition, endpoint, region)
+        opened = _in_place(_open(source, topic, partition, endpoint, region))
         in_json = as_json or output is Output.JSON
         if at is not None:
             found = list(places(opened, parse_time(at)))
             if in_json:
                 print_json([place.to_json() for place in found])
-                return
-            shown = table("topic", "partition", "offset", "time", "first", "last", "verdict")
-            for place in found:
-                when = [_time(item) for item in (place.timestamp, place.first, place.last)]
-                offset = "-" if place.offset is None else str(place.offset)
-                shown.add_row(place.topic or "-", str(place.partition), offset, *when, place.verdict)
-            stdout().print(shown)
+            else:
+                _print_places(found)
+            _end_with([damage for place in found for damage in place.damage])
             return
         read = list(timestamps(opened, bucket=Bucket(bucket), per_segment=segments))
         if in_json:
             print_json([times.to_json() for times in read])
         else:
             _print_times(read, segments=segments)
-        for times in read:
-            for damage in times.damage:
-                say(f"fault: {damage}")
-        if any(times.damage for times in read):
-            raise typer.Exit(int(ExitCode.FAILED))
+        _end_with([damage for times in read for damage in times.damage])
 
 
-def _print_times(read: Sequence[Any], *, segments: bool) -> None:
+def _end_with(damages: Sequence[str]) -> None:
+    for damage in damages:
+        say(f"fault: {damage}")
+    if damages:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _print_places(found: Sequence[Place]) -> None:
+    where = _columns_of_logs(found)
+    shown = table(*where, "offset", "time", "first", "last", "verdict")
+    for place in found:
+        when = [_time(item) for item in (place.timestamp, place.first, place.last)]
+        offset = "-" if place.offset is None else str(place.offset)
+        shown.add_row(*_log(place, where), offset, *when, place.verdict)
+    stdout().print(shown)
+
+
+def _columns_of_logs(found: Sequence[Times | Place]) -> Sequence[str]:
+    """How a log is named: by its folder too, where a partition lies in several."""
+    logs = {(item.topic, item.topic_id, item.partition, item.folder) for item in found}
+    alone = len({log[:3] for log in logs}) == len(logs)
+    return ("topic", "partition") if alone else ("folder", "topic", "partition")
+
+
+def _log(item: Times | Place, columns: Sequence[str]) -> list[str]:
+    return [str(getattr(item, column)) or "-" for column in columns]
+
+
+def _print_times(read: Sequence[Times], *, segments: bool) -> None:
+    where = _columns_of_logs(read)
     columns = ("records", "offsets", "first", "last", "types", "without time", "out of order", "in the future")
-    shown = table(*(("segment",) if segments else ("topic", "partition")), *columns)
+    shown = table(*(("segment",) if segments else where), *columns)
     for times in read:
-        place = (times.segment,) if segments else (times.topic or "-", str(times.partition))
+        place = (times.segment,) if segments else _log(times, where)
         offsets = "-" if times.first_offset is None else f"{times.first_offset} to {times.last_offset}"
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(times.types.items())) or "-"
         counts = map(str, (times.without, times.out_of_order, times.future))
         shown.add_row(*place, str(times.records), offsets, _time(times.first), _time(times.last), kinds, *counts)
     stdout().print(shown)
     if any(times.buckets for times in read):
-        shown = table("topic", "partition", "from", "offset")
+        shown = table(*where, "from", "offset")
         for times in read:
             for start, offset in sorted(times.buckets.items()):
-                shown.add_row(times.topic or "-", str(times.partition), moment(start), str(offset))
+                shown.add_row(*_log(times, where), moment(start), str(offset))
         stdout().print(shown)
 
 
@@ -677,11 +711,11 @@ def diff(
         if (b is None) == (bootstrap_server is None):
             raise SpecError("one of B and --bootstrap-server must be given", hint="A is compared with exactly one.")
         renames = _renames(rename)
-        left = ArchiveSide(_open(a, topic, partition, endpoint, region))
+        left = ArchiveSide(_in_place(_open(a, topic, partition, endpoint, region)))
         right: Side
         if b is not None:
             wanted = [renames.get(name, name) for name in topic] if topic else None
-            right = ArchiveSide(_open(b, wanted, partition, endpoint, region))
+            right = ArchiveSide(_in_place(_open(b, wanted, partition, endpoint, region)))
         else:
             names = sorted({renames.get(name, name) for name, _ in left.partitions()})
             connection = _connection(bootstrap_server or "", security_protocol, sasl_mechanism)
@@ -758,6 +792,13 @@ def _open(
     return open_source(where, selection, endpoint=endpoint, region=region)
 
 
+def _in_place(source: Source) -> Source:
+    """Without folders that a broker has put aside, which is said."""
+    for folder in source.moved_folders:
+        say(f"warning: {folder} is left out: the broker has put it aside")
+    return source.in_place()
+
+
 def _offsets(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
@@ -787,7 +828,7 @@ def _times(text: str | None) -> tuple[int | None, int | None]:
 def parse_time(text: str) -> int:
     """ms since the epoch of a time in ISO 8601 (UTC unless it says otherwise), or of ms as they are."""
     text = text.strip()
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     try:
         found = datetime.fromisoformat(text)

@@ -18,11 +18,13 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.toolbox.dump import Aborted, Options, RowKind, dump_file, dump_segment
+from logkeep_engine.toolbox.dump import Options, RowKind, dump_file, dump_segment
 from logkeep_engine.toolbox.indexes import State, survey
 from logkeep_engine.toolbox.offsets import StateTopic
+from logkeep_engine.toolbox.recover import plan_recovery
 from logkeep_engine.toolbox.source import Segment, Source, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
+from logkeep_engine.toolbox.transactions import Aborted
 from tests.cluster.kafka import KafkaBroker
 from tests.data import nycflights
 from tests.kafka.backing_up import Backups, Topics, folder_spec
@@ -226,6 +228,33 @@ def test_indexes_of_a_stopped_broker_have_no_fault_and_are_ours(folders: Path) -
     assert len(found) >= 12
     assert [(index.name, index.faults) for index in found if index.faults] == []
     assert {index.state for index in found} == {State.GOOD}
+
+
+def test_the_data_folder_of_a_stopped_broker_is_whole(folders: Path) -> None:
+    assert_whole(folders)
+
+
+def test_the_data_folder_of_a_killed_broker_is_whole() -> None:
+    """With the log of its controller beside the snapshots of that."""
+    with KafkaBroker(overrides={"metadata.log.max.snapshot.interval.ms": "1000"}) as broker:
+        writer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(100):
+            writer.produce("some", b"%d" % number)
+        writer.flush()
+        metadata = broker.data_dir / "__cluster_metadata-0"
+        for _ in range(300):
+            if list(metadata.glob("*.checkpoint")):
+                break
+            time.sleep(0.1)
+        broker.kill()
+        assert any(segment.is_checkpoint for segment in open_source(str(metadata)).segments)
+        assert_whole(broker.data_dir)
+
+
+def assert_whole(data: Path) -> None:
+    source = open_source(str(data))
+    assert [(index.name, index.faults) for index in survey(source) if index.faults] == []
+    assert [(plan.segment.name, plan.reason) for plan in plan_recovery(source) if not plan.whole] == []
 
 
 def test_indexes_of_an_archive_have_no_fault(archive: Path) -> None:

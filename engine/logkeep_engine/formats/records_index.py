@@ -105,6 +105,13 @@ def find_position(index: SegmentIndex, offset: int) -> int | None:
     return index.entry(number)[1] if number < len(index) else None
 
 
+def position_before(index: SegmentIndex, offset: int) -> int | None:
+    """As `find_position`, but of the entry before, if there is one: an entry whose offset was altered hides the record
+    it stands for behind the entry before it. For readers that look at the records themselves."""
+    number = bisect_left(range(len(index)), offset, key=lambda at: index.numbers[3 * at])
+    return index.entry(max(0, number - 1))[1] if number < len(index) else None
+
+
 def check_index(data: bytes | None, expected: bytes) -> IndexCheck:
     """Compare an index (None: there is none) with the one made from the segment, which is right."""
     whole = len(expected) // ENTRY_BYTES

@@ -1,12 +1,17 @@
 """A log that was cut off while it was written: find where it ends, cut the rest, make its indexes again.
 
-The log ends with the last batch that is whole, whose CRC holds and whose offsets rise. What follows a damaged batch
-is cut too, as a broker does it: after a crash nothing behind the damage was ever acknowledged as durable.
+The log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie where the segment can hold
+them. What follows a damaged batch is cut too, as a broker does it: after a crash nothing behind the damage was ever
+acknowledged as durable.
+
+Source of facts: apache/kafka `LogSegment.java` (recover, ensureOffsetInRange), `LogLoader.java` (a segment without its
+offset index is recovered).
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +19,14 @@ from typing import BinaryIO
 
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
 from logkeep_engine.log.batch import BatchHeader, check_crc, walk
-from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES, AbortedTxn, IndexBuilder, pack_txn_entry, read_txn_index
+from logkeep_engine.log.segment import (
+    INDEX_INTERVAL_BYTES,
+    MAX_RELATIVE_OFFSET,
+    AbortedTxn,
+    IndexBuilder,
+    pack_txn_entry,
+    read_txn_index,
+)
 from logkeep_engine.log.transactions import TransactionTracker
 
 _BLOCK = 8 * 1024 * 1024
@@ -38,10 +50,28 @@ the call only.
 """
 
 
-def scan(file: BinaryIO, *, base_offset: int = 0, on_batch: OnBatch | None = None) -> Recovery:
+def misplaced(header: BatchHeader, next_offset: int, base_offset: int, end_offset: int | None = None) -> str:
+    """Why a batch cannot follow offset `next_offset` - 1 in the segment of `base_offset`, "" if it can.
+
+    No CRC covers a batch's base offset, so this is all that shows a flipped bit of it. `end_offset` is the base offset
+    of the next segment, None if that is not known.
+    """
+    if header.base_offset < next_offset:
+        return f"The batch at offset {header.base_offset} is behind offset {next_offset - 1}"
+    if header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+        return f"The batch at offset {header.base_offset} is too far above the segment's base offset {base_offset}"
+    if end_offset is not None and header.next_offset > end_offset:
+        return f"The batch at offset {header.base_offset} reaches into the next segment, which begins at {end_offset}"
+    return ""
+
+
+def scan(
+    file: BinaryIO, *, base_offset: int = 0, end_offset: int | None = None, on_batch: OnBatch | None = None
+) -> Recovery:
     """Read a log from its start and say how far it is valid; nothing is changed.
 
-    `file` is seekable and opened for reading; `base_offset` is the segment's. Memory: 8 MiB, or the largest batch.
+    `file` is seekable and opened for reading; `base_offset` is the segment's, `end_offset` the next one's (None: not
+    known). Memory: 8 MiB, or the largest batch.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -64,18 +94,16 @@ def scan(file: BinaryIO, *, base_offset: int = 0, on_batch: OnBatch | None = Non
             with memoryview(held) as view:
                 for at, header in walk(view):
                     check_crc(view, at, header)
-                    if header.base_offset < next_offset:
-                        raise CorruptBatch(
-                            f"The batch at offset {header.base_offset} is behind offset {next_offset - 1}."
-                        )
+                    if problem := misplaced(header, next_offset, base_offset, end_offset):
+                        raise CorruptBatch(f"{problem}.")
                     if on_batch is not None:
                         on_batch(view, at, position, header)
                     consumed = at + header.size
                     position += header.size
                     next_offset = header.next_offset
                     batches += 1
-        except CorruptBatch as problem:
-            return ended(problem.message)
+        except CorruptBatch as error:
+            return ended(error.message)
         if not consumed and len(held) == rest:
             return ended(f"The batch after offset {next_offset - 1} is cut short: only {rest} bytes are left.")
         held = held[consumed:]
@@ -83,21 +111,30 @@ def scan(file: BinaryIO, *, base_offset: int = 0, on_batch: OnBatch | None = Non
 
 
 def recover(
-    path: Path, *, index_interval_bytes: int = INDEX_INTERVAL_BYTES, open_transactions: Mapping[int, int] | None = None
+    path: Path,
+    *,
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+    open_transactions: Mapping[int, int] | None = None,
+    end_offset: int | None = None,
 ) -> Recovery:
     """Cut the `.log` at `path` after its last valid batch and write its indexes beside it; all durable on return.
 
     The file is named by its base offset, as a broker names it. `open_transactions` is what was open at its start
     (producer id to first offset); without it, an entry of the old `.txnindex` is kept if its abort marker is in the
-    log, and a transaction of which neither is known has its first batch in this segment as its start. A crash in
-    between leaves a valid log, and running again finishes.
+    log, and a transaction of which neither is known has its first batch in this segment as its start. `end_offset` is
+    the base offset of the next segment, None if that is not known.
+
+    The old offset and time index go before the log is cut, and the new ones come last: after a crash in between they
+    are missing, so that a broker makes them itself, and running again finishes.
     """
     base_offset = int(path.name.split(".")[0])
     stem = str(path).removesuffix(".log")
+    index, timeindex, txnindex = (Path(stem + suffix) for suffix in (".index", ".timeindex", ".txnindex"))
+    owners = {file: owner_of(file, path) for file in (index, timeindex, txnindex)}
     tracker = TransactionTracker(open_transactions)
     indexes = IndexBuilder(base_offset, index_interval_bytes)
-    aborted = {} if open_transactions is not None else _old_aborted(Path(f"{stem}.txnindex"))
-    txnindex = bytearray()
+    aborted = {} if open_transactions is not None else _old_aborted(txnindex)
+    entries = bytearray()
 
     def on_batch(buf: memoryview, at: int, position: int, header: BatchHeader) -> None:
         txn = tracker.observe(buf, at, header)
@@ -105,22 +142,68 @@ def recover(
         if header.is_control:
             txn = aborted.get((header.producer_id, header.last_offset), txn)
             if txn is not None:
-                txnindex.extend(pack_txn_entry(txn))
+                entries.extend(pack_txn_entry(txn))
 
     with path.open("r+b") as log:
-        found = scan(log, base_offset=base_offset, on_batch=on_batch)
+        found = scan(log, base_offset=base_offset, end_offset=end_offset, on_batch=on_batch)
+        index.unlink(missing_ok=True)
+        timeindex.unlink(missing_ok=True)
+        sync_folder(path.parent)
         if found.cut_bytes:
-            log.truncate(found.valid_bytes)
+            os.ftruncate(log.fileno(), found.valid_bytes)
         os.fsync(log.fileno())
-    made = indexes.finish()
-    _write(Path(f"{stem}.index"), made.index)
-    _write(Path(f"{stem}.timeindex"), made.timeindex)
-    if txnindex:
-        _write(Path(f"{stem}.txnindex"), bytes(txnindex))
+    if entries:
+        replace_file(txnindex, bytes(entries), owners[txnindex])
     else:
-        Path(f"{stem}.txnindex").unlink(missing_ok=True)
-    _sync_folder(path.parent)
+        txnindex.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    made = indexes.finish()
+    replace_file(timeindex, made.timeindex, owners[timeindex])
+    replace_file(index, made.index, owners[index])
+    sync_folder(path.parent)
     return found
+
+
+def owner_of(path: Path, otherwise: Path) -> os.stat_result:
+    """For `replace_file`: whose the file is, or, if it is not there, whose the other one is."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return otherwise.stat()
+
+
+def replace_file(path: Path, content: bytes, owner: os.stat_result) -> None:
+    """Write a file anew, whole; it is durable once the folder is synced too.
+
+    It gets the mode and, since a broker of another user must be able to open it, the owner in `owner`.
+    """
+    fresh = path.with_name(f"{path.name}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            give(file, owner)
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def give(file: BinaryIO, owner: os.stat_result) -> None:
+    """Set mode and, as root, owner of an open file."""
+    if os.geteuid() == 0:
+        os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    os.fchmod(file.fileno(), stat.S_IMODE(owner.st_mode))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make durable which names a folder has."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _old_aborted(path: Path) -> dict[tuple[int, int], AbortedTxn]:
@@ -129,20 +212,3 @@ def _old_aborted(path: Path) -> dict[tuple[int, int], AbortedTxn]:
     except (FileNotFoundError, CorruptIndex):
         return {}
     return {(txn.producer_id, txn.last_offset): txn for txn in entries}
-
-
-def _write(path: Path, content: bytes) -> None:
-    fresh = path.with_name(f"{path.name}.tmp")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -24,6 +24,12 @@ from logkeep_engine.log.compression import Codec
 INDEX_INTERVAL_BYTES = 4096
 """Kafka's default `index.interval.bytes`."""
 
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""How far an offset may lie above its segment's base offset: indexes hold 31 bits of it."""
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
 _OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's base, position in the log
 _TIME_ENTRY = struct.Struct(">qi")  # timestamp, relative offset
 _TXN_ENTRY = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
@@ -48,7 +54,7 @@ class OffsetEntry(NamedTuple):
 
 class TimeEntry(NamedTuple):
     """No record up to `offset` is later than `timestamp` (ms); the batch that ends with `offset` has a record of that
-    time.
+    time. Some older brokers name that record, which may be any of the batch.
     """
 
     timestamp: int
@@ -338,6 +344,14 @@ def read_txn_index(data: bytes) -> list[AbortedTxn]:
             raise CorruptIndex(f"An entry of a transaction index has version {version}; only {_TXN_VERSION} is known.")
         entries.append(AbortedTxn(producer_id, first, last, stable))
     return entries
+
+
+def without_preallocated(data: bytes, entry_bytes: int) -> bytes:
+    """The entries of an offset or time index that a broker had open: behind them it has reserved zeros."""
+    if len(data) % entry_bytes:
+        return data
+    written = len(data.rstrip(b"\0")) + entry_bytes - 1
+    return data[: written - written % entry_bytes]
 
 
 def pack_txn_entry(txn: AbortedTxn) -> bytes:

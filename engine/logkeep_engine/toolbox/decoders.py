@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -52,9 +53,19 @@ def text(value: Any) -> str:
 
 def _json(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(data, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise Undecodable("not JSON that can be shown: too many values inside one another") from None
     except ValueError as error:
         raise Undecodable(f"not JSON: {error}") from error
+
+
+def _finite(text: str) -> float:
+    """Python's parser also takes NaN and Infinity, and makes Infinity of 1e999."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of it")
+    return number
 
 
 _DECODERS: dict[DecoderName, Decoder] = {
@@ -82,12 +93,12 @@ def _avro(path: Path | None, confluent: bool) -> Decoder:
             raise Undecodable("it does not begin with 0x00 and the id of a schema")
         stream = io.BytesIO(data[_WIRE_HEADER:] if confluent else data)
         try:
-            found = fastavro.schemaless_reader(stream, schema, None)
+            found = _plain(fastavro.schemaless_reader(stream, schema, None))
         except Exception as error:  # whatever bytes of another schema lead to
             raise Undecodable(f"not of this Avro schema: {type(error).__name__} {error}".rstrip()) from error
         if stream.read(1):
             raise Undecodable(f"not of this Avro schema: bytes are left over after {stream.tell() - 1}")
-        return _plain(found)
+        return found
 
     return decode
 
@@ -102,4 +113,6 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return str(value) if isinstance(value, (Decimal, UUID)) else value

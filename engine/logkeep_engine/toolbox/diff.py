@@ -4,10 +4,12 @@
     for difference in comparison: print(difference)
     comparison.counts
 
-Compared is what a consumer sees with `read_committed`: neither control records nor records of aborted transactions.
-Key, value, headers and timestamp must be equal; offsets only if asked for, since a restore may give others. Without
-offsets the two sides are walked in step, and where they part, the next records that are equal again are looked for
-among a window of records. Memory: a few blocks a side and the window, whatever the size of the partitions.
+Compared is what a consumer sees with `read_committed`: neither control records nor records of aborted transactions, and
+of a log nothing from the first transaction on that nothing has decided; of an archive only such transactions are left
+out, as a restore leaves them out. A partition that only one side has counts if it has such a record. Key, value,
+headers and timestamp must be equal; offsets only if asked for, since a restore may give others. Without offsets the two
+sides are walked in step, and where they part, the next records that are equal again are looked for among a window of
+records. Memory: a few blocks a side and the window, whatever the size of the partitions.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptIndex, CorruptSegment
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptIndex, CorruptSegment, Refused
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.records import ControlType, control_type
-from logkeep_engine.toolbox.dump import Aborted
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.source import Segment, Source
+from logkeep_engine.toolbox.source import Segment, Source, display
+from logkeep_engine.toolbox.transactions import outcomes
 
 if TYPE_CHECKING:
     from logkeep_engine.kafka.client import RawClient
@@ -123,13 +125,21 @@ class ArchiveSide:
     """An archive, or log folders. Of a topic that was deleted and made again, its last incarnation."""
 
     def __init__(self, source: Source) -> None:
+        self._state = source.state
         self._partitions: dict[Partition, list[Segment]] = {}
         order = {topic_id: number for number, topic_id in enumerate(source.state.topics if source.state else ())}
         found = source.partitions()
-        for topic, topic_id, partition in sorted(found, key=lambda key: order.get(key[1], -1)):
-            last = max((key[1] for key in found if key[0] == topic), key=lambda item: order.get(item, -1))
-            if topic_id == last:
-                self._partitions[topic, partition] = found[topic, topic_id, partition]
+        for log in sorted(found, key=lambda key: order.get(key.topic_id, -1)):
+            last = max((key.topic_id for key in found if key.topic == log.topic), key=lambda item: order.get(item, -1))
+            if log.topic_id != last:
+                continue
+            if other := self._partitions.get((log.topic, log.partition)):
+                folders = " and ".join(display(source.storage, folder) for folder in (other[0].folder, log.folder))
+                raise Refused(
+                    f"partition {log.partition} of topic {log.topic} lies in {folders}.",
+                    hint="Name a folder that has each partition once, such as the data folder of one broker.",
+                )
+            self._partitions[log.topic, log.partition] = found[log]
 
     def partitions(self) -> Sequence[Partition]:
         return sorted(self._partitions)
@@ -138,11 +148,15 @@ class ArchiveSide:
         """Raises ArchiveDamaged where they cannot be read."""
         segments = self._partitions[topic, partition]
         try:
-            aborted = Aborted(segments)
+            ended = outcomes(segments, self._state)
             for segment in segments:
                 for where, records in segment.placed():
-                    if not (isinstance(where, Batch) and where.header in aborted):
-                        yield from records
+                    if isinstance(where, Batch):
+                        if where.header.base_offset >= ended.stable:
+                            return
+                        if where.header in ended.aborted or where.header in ended.undecided:
+                            continue
+                    yield from records
         except (CorruptBatch, CorruptSegment, CorruptIndex) as error:
             raise ArchiveDamaged(
                 f"topic {topic} partition {partition}: {error.message}", hint="`logkeep verify` names all damage."
@@ -280,11 +294,13 @@ class Comparison(Iterator[Difference]):
         for name, number in sorted({*renamed, *there}):
             topic = renamed.get((name, number), name)
             if (name, number) not in there:
-                self.counts.partitions_only_a += 1
-                yield Difference(Kind.ONLY_A, topic, number, None, None)
+                if next(a.records(topic, number), None) is not None:
+                    self.counts.partitions_only_a += 1
+                    yield Difference(Kind.ONLY_A, topic, number, None, None)
             elif (name, number) not in renamed:
-                self.counts.partitions_only_b += 1
-                yield Difference(Kind.ONLY_B, name, number, None, None)
+                if next(b.records(name, number), None) is not None:
+                    self.counts.partitions_only_b += 1
+                    yield Difference(Kind.ONLY_B, name, number, None, None)
             else:
                 self.counts.partitions += 1
                 one, other = a.records(topic, number), b.records(name, number)

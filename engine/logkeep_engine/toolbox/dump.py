@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +23,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.errors import CorruptBatch, CorruptIndex, CorruptSegment, Refused, UndecodableRecord
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records import RecordBlock
+from logkeep_engine.formats.records_groups import read_consumer_offsets
 from logkeep_engine.formats.records_index import read_index
 from logkeep_engine.formats.records_names import FileKind, parse_name, read_partition_index
 from logkeep_engine.log.batch import BatchHeader
@@ -35,6 +35,7 @@ from logkeep_engine.toolbox.decoders import Decoder, DecoderName, Undecodable, d
 from logkeep_engine.toolbox.decoders import text as decoded_text
 from logkeep_engine.toolbox.scan import Batch, Damage
 from logkeep_engine.toolbox.source import LEADER_EPOCHS, SNAPSHOT, Segment, display
+from logkeep_engine.toolbox.transactions import Aborted
 
 _NO_TIMESTAMP = -1
 _NO_SEQUENCE = -1
@@ -83,7 +84,13 @@ class Row:
         return _TEXTS[self.kind](self.fields)
 
     def to_json(self) -> str:
-        return json.dumps({"type": self.kind.value, **self.fields}, ensure_ascii=False)
+        document = {"type": self.kind.value, **self.fields}
+        line = json.dumps(document, ensure_ascii=False)
+        try:
+            line.encode()
+        except UnicodeEncodeError:  # half a character, such as a header key has that is not UTF-8
+            return json.dumps(document)
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +133,6 @@ class Options:
         if self.key is None:
             return True
         return record.key is not None and self.key.search(record.key.decode("utf-8", "replace")) is not None
-
-
-class Aborted:
-    """The aborted transactions of a partition, by producer."""
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        """From the transaction indexes of all its segments. Raises CorruptIndex."""
-        self._spans: dict[int, list[tuple[int, int]]] = {}
-        for segment in segments:
-            if not segment.has_batches:
-                continue
-            for item in segment.aborted():
-                self._spans.setdefault(item.producer_id, []).append((item.first_offset, item.last_offset))
-        for spans in self._spans.values():
-            spans.sort()
-
-    def __contains__(self, header: BatchHeader) -> bool:
-        """Was this batch written in a transaction that was aborted?"""
-        if not header.is_transactional or header.is_control or header.producer_id not in self._spans:
-            return False
-        spans = self._spans[header.producer_id]
-        at = bisect_right(spans, (header.base_offset, 2**63)) - 1
-        return at >= 0 and spans[at][0] <= header.base_offset <= spans[at][1]
 
 
 def dump_segment(segment: Segment, options: Options, aborted: Aborted | None = None) -> Iterator[Row]:
@@ -430,12 +414,8 @@ def _file_rows(name: str, data: bytes, base_offset: int) -> Iterator[Row]:
 
 
 def _group_positions(data: bytes) -> Iterator[Row]:
-    try:
-        found = json.loads(data)
-        rows = [Row(RowKind.GROUP_POSITION, {"group": str(group), "offset": int(found[group])}) for group in found]
-    except (ValueError, TypeError) as error:
-        raise CorruptIndex(f"it is not a JSON object of groups and offsets: {error}") from error
-    yield from rows
+    for group, offset in read_consumer_offsets(data).items():
+        yield Row(RowKind.GROUP_POSITION, {"group": group, "offset": offset})
 
 
 def _leader_epochs(data: bytes) -> Iterator[Row]:

@@ -24,8 +24,11 @@ from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import build_index, check_index
 from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, partition_index_name
 from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.log.recovery import misplaced, owner_of, replace_file, sync_folder
 from logkeep_engine.log.segment import (
     INDEX_INTERVAL_BYTES,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
     AbortedTxn,
     IndexBuilder,
     OffsetEntry,
@@ -34,15 +37,16 @@ from logkeep_engine.log.segment import (
     read_offset_index,
     read_time_index,
     read_txn_index,
+    without_preallocated,
 )
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.source import Segment, Source, display
+from logkeep_engine.toolbox.source import Segment, Source, display, local_path, os_errors
 
 BACKUP = ".bak"
 MAX_FAULTS = 10
-_ENTRY_BYTES = {names.INDEX: 8, names.TIMEINDEX: 12}
+_ENTRY_BYTES = {names.INDEX: OFFSET_ENTRY_BYTES, names.TIMEINDEX: TIME_ENTRY_BYTES}
 
 
 class State(StrEnum):
@@ -70,6 +74,8 @@ class Index:
     found: bytes | None = field(repr=False)
     made: bytes | None = field(repr=False)
     committed: bool
+    log: str = field(repr=False)
+    """The path of the log, or the records, that it is made from."""
 
     @property
     def name(self) -> str:
@@ -97,6 +103,11 @@ def survey(source: Source, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> Ite
             f"{display(source.storage, source.single)}: its log is not there.",
             hint="An index is made from the log beside it.",
         )
+    if source.single and source.segments[0].is_checkpoint:
+        raise Refused(
+            f"{display(source.storage, source.single)}: a snapshot of the metadata log has no indexes.",
+            hint="Name a .log, or its folder.",
+        )
     for segments in source.partitions().values():
         logs = [segment for segment in segments if segment.has_batches]
         if logs:
@@ -115,12 +126,24 @@ def rewrite(index: Index) -> str:
     kept = ""
     if index.found is not None and not index.committed:
         kept = index.path + BACKUP
-        index.storage.put(kept, index.found)
+        _write(index, kept, index.found)
     if index.made or not index.may_be_absent:
-        index.storage.put(index.path, index.made)
+        _write(index, index.path, index.made)
     else:
         index.storage.delete([index.path])
     return display(index.storage, kept) if kept else ""
+
+
+def _write(index: Index, path: str, content: bytes) -> None:
+    """Whole and durable. In a log folder a broker of another user must be able to open it, as it could before."""
+    file, log = local_path(index.storage, path), local_path(index.storage, index.log)
+    old = local_path(index.storage, index.path)
+    if index.committed or file is None or log is None or old is None:
+        index.storage.put(path, content)
+        return
+    with os_errors(display(index.storage, path)):
+        replace_file(file, content, owner_of(old, log))
+        sync_folder(file.parent)
 
 
 # ---- Kafka's layout
@@ -133,22 +156,33 @@ class _Log:
     index: bytes = b""
     timeindex: bytes = b""
     aborted: list[AbortedTxn] = field(default_factory=list)
-    ends: set[tuple[int, int]] = field(default_factory=set)
-    """(producer id, last offset) where an entry of the transaction index may end."""
+    ends: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(producer id, last offset) where an entry of the transaction index may end, to the offset of the producer's
+    marker before that, -1 if there is none.
+    """
     unended: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Producer id to (first offset, last offset here) of transactions without a marker in this log."""
     damage: str = ""
     next_offset: int = 0
 
 
+class _Producers:
+    """What is known of the producers of a partition, while its segments go by."""
+
+    def __init__(self) -> None:
+        self.tracker = TransactionTracker()
+        self.last_marker: dict[int, int] = {}
+
+
 def _of_logs(source: Source, segments: Sequence[Segment], interval_bytes: int) -> Iterator[Index]:
     """Logs of one partition, in order: transactions may span them."""
-    tracker = TransactionTracker()
+    producers = _Producers()
     passes: list[tuple[Segment, _Log, list[Index]]] = []
-    for segment in segments:
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
         found = {suffix: segment.beside(suffix) for suffix in (names.INDEX, names.TIMEINDEX, names.TXNINDEX)}
         check = _Check(segment, found)
-        log = _pass(segment, tracker, check, interval_bytes)
+        end_offset = following.base_offset if following is not None else None
+        log = _pass(segment, end_offset, producers, check, interval_bytes)
         indexes = [
             _judge(source, segment, names.INDEX, found[names.INDEX], log.index, check.faults[names.INDEX], log.damage),
             _judge(
@@ -173,7 +207,7 @@ def _of_logs(source: Source, segments: Sequence[Segment], interval_bytes: int) -
             yield _archived_transactions(source, segment, log, outcomes)
 
 
-def _pass(segment: Segment, tracker: TransactionTracker, check: _Check, interval_bytes: int) -> _Log:
+def _pass(segment: Segment, end_offset: int | None, producers: _Producers, check: _Check, interval_bytes: int) -> _Log:
     log = _Log(next_offset=segment.base_offset)
     builder = IndexBuilder(segment.base_offset, interval_bytes)
     for item in segment.scan():
@@ -182,11 +216,14 @@ def _pass(segment: Segment, tracker: TransactionTracker, check: _Check, interval
             log.damage = f"{what} at position {item.position} of the log"
             break
         header = item.header
+        if problem := misplaced(header, log.next_offset, segment.base_offset, end_offset):
+            log.damage = f"{problem} at position {item.position} of the log"
+            break
         builder.extend([(item.position, header)])
         check.note(item)
         log.next_offset = header.next_offset
         if header.is_control or header.is_transactional:
-            _note_transaction(log, tracker, item)
+            _note_transaction(log, producers, item)
     made = builder.finish()
     log.index, log.timeindex = made.index, made.timeindex
     if not log.damage:
@@ -194,7 +231,8 @@ def _pass(segment: Segment, tracker: TransactionTracker, check: _Check, interval
     return log
 
 
-def _note_transaction(log: _Log, tracker: TransactionTracker, batch: Batch) -> None:
+def _note_transaction(log: _Log, producers: _Producers, batch: Batch) -> None:
+    tracker = producers.tracker
     header = batch.header
     if header.is_control:
         try:
@@ -205,9 +243,11 @@ def _note_transaction(log: _Log, tracker: TransactionTracker, batch: Batch) -> N
             return
         log.unended.pop(header.producer_id, None)
         if kind is ControlType.ABORT:
-            log.ends.add((header.producer_id, header.last_offset))
+            before = producers.last_marker.get(header.producer_id, -1)
+            log.ends[header.producer_id, header.last_offset] = before
             if aborted is not None:
                 log.aborted.append(aborted)
+        producers.last_marker[header.producer_id] = header.last_offset
         return
     tracker.observe(batch.data, 0, header)
     first = tracker.open_transactions[header.producer_id]
@@ -246,8 +286,8 @@ class _Check:
         while self._at_time < len(self._times) and self._times[self._at_time].offset <= header.last_offset:
             time = self._times[self._at_time]
             self._at_time += 1
-            if time.offset != header.last_offset:
-                self._add(names.TIMEINDEX, f"offset {time.offset} of timestamp {time.timestamp} is no batch's last")
+            if time.offset < header.base_offset:
+                self._add(names.TIMEINDEX, f"offset {time.offset} of timestamp {time.timestamp} is in no batch")
             elif time.timestamp != header.max_timestamp:
                 what = f"timestamp {time.timestamp} of offset {time.offset}, where a batch has {header.max_timestamp}"
                 self._add(names.TIMEINDEX, what)
@@ -283,14 +323,6 @@ class _Check:
             for which, name in enumerate(numbers):
                 if after[which] <= before[which]:
                     self._add(suffix, f"{name} {after[which]} follows {before[which]}; it must rise")
-
-
-def without_preallocated(data: bytes, entry_bytes: int) -> bytes:
-    """The entries of an index that a broker had open: behind them it has reserved zeros."""
-    if len(data) % entry_bytes:
-        return data
-    entries = len(data.rstrip(b"\0")) + entry_bytes - 1
-    return data[: entries - entries % entry_bytes]
 
 
 def _judge(
@@ -348,12 +380,13 @@ def _index(
         found,
         made,
         source.archive is not None,
+        segment.path,
     )
 
 
 def _transactions(source: Source, segment: Segment, log: _Log, found: bytes | None, first_offset: int) -> Index:
     """The transaction index of a broker's segment. What began before the first segment that is there stands in the
-    old index only.
+    old index only; so does what began with batches that compaction has taken.
     """
     faults: list[str] = []
     old: dict[tuple[int, int], AbortedTxn] = {}
@@ -373,7 +406,8 @@ def _transactions(source: Source, segment: Segment, log: _Log, found: bytes | No
             faults.append(f"a transaction of producer {item.producer_id} with {what}")
     made = {(item.producer_id, item.last_offset): item for item in log.aborted}
     for key, item in old.items():
-        if key not in made or 0 <= item.first_offset < first_offset:
+        compacted = key in made and log.ends[key] < item.first_offset < made[key].first_offset
+        if key not in made or compacted or 0 <= item.first_offset < first_offset:
             made[key] = item
     for key, item in made.items():
         if key not in old:

@@ -33,6 +33,7 @@ _LONGEST_VARINT = 5
 @dataclass(frozen=True, slots=True)
 class Field:
     """`type` is the name of a primitive ("?" behind it: nullable), or the fields of a struct; `array`: many of them.
+    `nullable`: the struct, or the array as a whole, may be null.
 
     With a `tag` it is among the tagged fields, and not in the document unless it was written.
     """
@@ -94,8 +95,10 @@ class _Reader:
         if not field.array:
             return self._value(field)
         count = self._length()
-        if count < 0:
+        if count < 0 and field.nullable:
             return None
+        if count < 0:
+            raise UndecodableRecord(f"{field.name} is null, which it cannot be")
         if count > len(self._data) - self._at:
             raise UndecodableRecord(f"{field.name} cannot have {count} elements in {len(self._data) - self._at} bytes")
         return [self._value(field) for _ in range(count)]
@@ -103,7 +106,7 @@ class _Reader:
     def _value(self, field: Field) -> Any:
         kind = field.type
         if not isinstance(kind, str):
-            if field.nullable and self._number("int8") < 0:
+            if field.nullable and not field.array and self._number("int8") < 0:
                 return None
             return self.struct(kind)
         if kind in _NUMBERS:
@@ -391,6 +394,7 @@ TRANSACTION_RECORDS: Mapping[int, Kind] = {
                     "transactionPartitions",
                     (Field("topic", "string"), Field("partitionIds", "int32", array=True)),
                     array=True,
+                    nullable=True,
                 ),
                 Field("transactionLastUpdateTimestampMs", "int64"),
                 Field("transactionStartTimestampMs", "int64"),

@@ -1,42 +1,53 @@
 """Cutting a log after its last valid batch, as a broker does when it starts after a crash.
 
-    for plan in plan_recovery(source): print(plan.segment.name, plan.cut_bytes, plan.reason)
-    carry_out(plan)
+    plans = list(plan_recovery(source))
+    for plan in plans: print(plan.segment.name, plan.cut_bytes, plan.reason)
+    carry_out(plans)
 
-A log ends with the last batch that is whole, whose CRC holds and whose offsets rise (`log.recovery`). Of a segment of
-the Records format goes what is no record (`formats.records_folder`): its torn end, and what its index jumps over, since
-the original tool goes on behind a torn record. What is behind the damage in a log goes too, later
-segments of the partition included: a broker drops them, since after a crash nothing there was ever acknowledged as
-durable. Everything that is cut away is kept under its name with `.orig` behind it.
+A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
+(`log.recovery`). Of a segment of the Records format goes what is no record (`formats.records_folder`): its torn end,
+and what its index jumps over, since the original tool goes on behind a torn record. What is behind the damage in a log
+goes too, later segments of the partition included: a broker drops them, since after a crash nothing there was ever
+acknowledged as durable. Everything that is cut away is kept under its name with `.orig` behind it, or `.orig.2` and so
+on if an earlier recovery has taken that name.
+
+A crash at any moment leaves what running again finishes. The damage that all else is known by is cut last, and its
+copy is durable before; then indexes that are missing say that there is still something to do.
 """
 
 from __future__ import annotations
 
+import filecmp
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import Layout
 from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_folder import recover_segment
+from logkeep_engine.formats.records_index import IndexState
+from logkeep_engine.formats.records_names import pack_partition_index, partition_index_name, segments_of
 from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.recovery import recover, scan
+from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_folder
 from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES
 from logkeep_engine.log.transactions import TransactionTracker
-from logkeep_engine.toolbox.source import SNAPSHOT, Segment, Source, display
+from logkeep_engine.toolbox.source import SNAPSHOT, Segment, Source, display, local_path, os_errors
 
 ORIGINAL = ".orig"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done to one segment. `cut_bytes` 0 and no `dropped`: it is whole.
+    """What would be done to one segment. `cut_bytes` 0, and neither `dropped` nor `unindexed`: it is whole.
 
     `at`: the position of the first byte that goes. `next_offset`: the one behind the last that stays. `dropped`: the
-    segment lies behind the damage of another one, and goes as a whole. `open_transactions`: what was open at its start.
+    segment lies behind the damage of another one, and goes as a whole. `unindexed`: nothing goes, but an index is
+    missing, or ends elsewhere than the records, so that they are made again. `open_transactions`: what was open at its
+    start. `end_offset`: the base offset of the next segment.
     """
 
     segment: Segment
@@ -46,11 +57,13 @@ class Plan:
     next_offset: int
     reason: str
     dropped: bool = False
+    unindexed: bool = False
+    end_offset: int | None = None
     open_transactions: dict[int, int] = field(default_factory=dict, repr=False)
 
     @property
     def whole(self) -> bool:
-        return not self.cut_bytes and not self.dropped
+        return not (self.cut_bytes or self.dropped or self.unindexed)
 
 
 def plan_recovery(source: Source) -> Iterator[Plan]:
@@ -61,43 +74,58 @@ def plan_recovery(source: Source) -> Iterator[Plan]:
     for segments in source.partitions().values():
         tracker = TransactionTracker()
         damaged: Segment | None = None
-        for segment in segments:
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if damaged is not None:
                 reason = f"it is behind the damage of {damaged.name}"
                 yield Plan(segment, 0, 0, segment.size, segment.base_offset, reason, dropped=True)
                 continue
-            plan = _plan_log(segment, tracker) if segment.has_batches else _plan_records(segment)
+            with os_errors(segment.name):
+                plan = _plan_log(segment, following, tracker) if segment.has_batches else _plan_records(segment)
             yield plan
             # Segments of the Records format grow one by one, but each was closed when the next was begun.
-            if not plan.whole and segment.has_batches:
+            if plan.cut_bytes and segment.has_batches:
                 damaged = segment
 
 
-def carry_out(plan: Plan, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> list[Path]:
-    """Cut the segment as planned and make its indexes again, all durable; returns what was kept of the original.
+def carry_out(plans: Sequence[Plan], *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> dict[str, list[Path]]:
+    """Do as planned, all durable; returns what was kept of the originals, by the segment's name.
 
-    The original is copied before anything is cut, so a crash leaves it; running again finishes.
+    Copies come first, so that a full disk is met while nothing has changed. Then the last segment does: until the
+    damage is cut, it tells which segments lie behind it. Raises StorageRefused.
     """
-    path = local_path(plan.segment)
-    if plan.whole:
-        return []
-    if plan.dropped:
-        return _set_aside(plan.segment)
-    kept = path.with_name(path.name + ORIGINAL)
-    if not kept.exists():
-        copy = kept.with_name(kept.name + ".tmp")
-        shutil.copy2(path, copy)
-        copy.replace(kept)
+    kept = {}
+    for plan in plans:
+        if plan.cut_bytes and not plan.dropped:
+            with os_errors(plan.segment.name):
+                kept[plan.segment.name] = [_copy(_path_of(plan.segment))]
+    for plan in reversed(plans):
+        with os_errors(plan.segment.name):
+            if plan.dropped:
+                kept[plan.segment.name] = _set_aside(plan.segment)
+            elif not plan.whole:
+                _mend(plan, interval_bytes)
+    return kept
+
+
+def _mend(plan: Plan, interval_bytes: int) -> None:
+    path = _path_of(plan.segment)
     if plan.segment.has_batches:
-        recover(path, index_interval_bytes=interval_bytes, open_transactions=plan.open_transactions or None)
+        recover(
+            path,
+            index_interval_bytes=interval_bytes,
+            open_transactions=plan.open_transactions or None,
+            end_offset=plan.end_offset,
+        )
     else:
         _cut_records(plan, path)
-    return [kept]
 
 
-def local_path(segment: Segment) -> Path:
+def _path_of(segment: Segment) -> Path:
     """The file of the log or the records."""
-    return Path(unquote(urlsplit(segment.storage.uri).path), segment.path)
+    path = local_path(segment.storage, segment.path)
+    if path is None:
+        raise Refused(f"{segment.name}: only files can be cut.", hint="Copy the log to this machine.")
+    return path
 
 
 def _check(source: Source) -> None:
@@ -107,37 +135,44 @@ def _check(source: Source) -> None:
             hint="To restore what is whole, set onDamagedArchive: Skip in the KafkaRestore; indexes are put back by "
             "`logkeep log index rebuild`.",
         )
-    if source.single and not any(segment.path == source.single for segment in source.segments):
+    named = [segment for segment in source.segments if segment.path == source.single]
+    if source.single and (not named or named[0].is_checkpoint):
         raise Refused(f"{display(source.storage, source.single)} is no log.", hint="Name the .log, or its folder.")
     for segment in source.segments:
-        if urlsplit(segment.storage.uri).scheme != "file":
-            raise Refused(f"{segment.name}: only files can be cut.", hint="Copy the log to this machine.")
+        _path_of(segment)
         if segment.layout is Layout.AVRO or segment.suffix == names.LOG_ZST:
             raise Refused(f"{segment.name}: a file of this format is whole or not there, it is never cut.")
 
 
-def _plan_log(segment: Segment, tracker: TransactionTracker) -> Plan:
+def _plan_log(segment: Segment, following: Segment | None, tracker: TransactionTracker) -> Plan:
+    path = _path_of(segment)
+    end_offset = following.base_offset if following is not None else None
     opened = dict(tracker.open_transactions)
 
     def note(buf: memoryview, at: int, _position: int, header: BatchHeader) -> None:
         if header.is_control or header.is_transactional:
             tracker.observe(buf, at, header)
 
-    with local_path(segment).open("rb") as file:
-        found = scan(file, base_offset=segment.base_offset, on_batch=note)
+    with path.open("rb") as file:
+        found = scan(file, base_offset=segment.base_offset, end_offset=end_offset, on_batch=note)
+    stem = str(path).removesuffix(segment.suffix)
+    missing = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if not Path(stem + suffix).exists()]
+    unindexed = bool(missing and not found.cut_bytes)
     return Plan(
         segment,
         found.valid_bytes,
         found.valid_bytes,
         found.cut_bytes,
         found.next_offset,
-        found.reason.rstrip("."),
+        f"there is no {' and no '.join(missing)}" if unindexed else found.reason.rstrip("."),
+        unindexed=unindexed,
+        end_offset=end_offset,
         open_transactions=opened,
     )
 
 
 def _plan_records(segment: Segment) -> Plan:
-    path = local_path(segment)
+    path = _path_of(segment)
     try:
         found = recover_segment(path, _index_of(path), dry_run=True)
     except CorruptSegment as error:
@@ -145,17 +180,28 @@ def _plan_records(segment: Segment) -> Plan:
     if not found.records:
         return Plan(segment, 0, 0, segment.size, segment.base_offset, "it has no whole record")
     at = found.cuts[0].start if found.cuts else found.size
-    reason = "; ".join(cut.reason.rstrip(".") for cut in found.cuts)
-    return Plan(segment, at, found.valid_bytes, found.size - found.valid_bytes, found.next_offset, reason)
+    cut_bytes = found.size - found.valid_bytes
+    unindexed = not cut_bytes and found.index.state is not IndexState.GOOD
+    reason = found.index.what.rstrip(".") if unindexed else "; ".join(cut.reason.rstrip(".") for cut in found.cuts)
+    return Plan(segment, at, found.valid_bytes, cut_bytes, found.next_offset, reason, unindexed=unindexed)
 
 
 def _cut_records(plan: Plan, path: Path) -> None:
-    """A segment that has no whole record is taken away: a file with its first byte only would be one of no use."""
+    """A segment that has no whole record is taken away: a file with its first byte only would be one of no use. It goes
+    last of what knows it.
+    """
     if plan.valid_bytes:
         recover_segment(path, _index_of(path))
         return
-    path.unlink()
+    index = path.with_name(partition_index_name(plan.segment.partition))
+    if index.exists():
+        there = segments_of(os.listdir(path.parent))[plan.segment.partition]
+        left = [name for name in there if name.records != path.name]
+        replace_file(index, pack_partition_index(left), index.stat())
     _index_of(path).unlink(missing_ok=True)
+    sync_folder(path.parent)
+    path.unlink()
+    sync_folder(path.parent)
 
 
 def _index_of(path: Path) -> Path:
@@ -163,11 +209,41 @@ def _index_of(path: Path) -> Path:
 
 
 def _set_aside(segment: Segment) -> list[Path]:
-    path = local_path(segment)
+    """The log goes last: without it nobody would look for the others again."""
+    path = _path_of(segment)
     stem = str(path).removesuffix(segment.suffix)
     kept = []
-    for suffix in (segment.suffix, names.INDEX, names.TIMEINDEX, names.TXNINDEX, SNAPSHOT):
+    for suffix in (SNAPSHOT, names.TXNINDEX, names.TIMEINDEX, names.INDEX, segment.suffix):
         file = Path(stem + suffix)
         if file.exists():
-            kept.append(file.replace(file.with_name(file.name + ORIGINAL)))
+            kept.append(file.replace(_free_name(file)))
+    sync_folder(path.parent)
+    return kept[::-1]
+
+
+def _copy(path: Path) -> Path:
+    """A copy beside the file, durable on return."""
+    kept = _free_name(path)
+    fresh = path.with_name(f"{path.name}{ORIGINAL}.tmp")
+    copy = kept if kept.exists() else fresh
+    try:
+        if copy is fresh:
+            shutil.copy2(path, fresh)
+        with copy.open("r+b") as file:
+            give(file, path.stat())
+            os.fsync(file.fileno())
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+    copy.replace(kept)
+    sync_folder(path.parent)
     return kept
+
+
+def _free_name(path: Path) -> Path:
+    """A name for what is kept of a file: one that is free, or that has the same bytes already."""
+    for number in count(1):
+        kept = path.with_name(path.name + ORIGINAL + (f".{number}" if number > 1 else ""))
+        if not kept.exists() or filecmp.cmp(path, kept, shallow=False):
+            return kept
+    raise AssertionError

@@ -19,6 +19,8 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, check_crc, parse_header
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.recovery import misplaced
+from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
 
 MAX_BATCH_BYTES = 128 << 20
 """A length above this is taken for damage, unless it is known that the log has such batches."""
@@ -35,7 +37,7 @@ _INT32_MAX = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A whole batch at `position` of the log. `intact`: its CRC holds. `problem` says what is wrong with it: its CRC,
-    or its offset, which must rise; "" if nothing is.
+    or its offset, which must rise and be one that the segment can hold; "" if nothing is.
     """
 
     position: int
@@ -65,17 +67,17 @@ def scan(
     base_offset: int = 0,
     max_batch_bytes: int = MAX_BATCH_BYTES,
 ) -> Iterator[Batch | Damage]:
-    """The batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset`: none is
-    below it.
+    """The batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset` is the
+    segment's.
     """
     window = _Window(blocks, start, size)
     expected = base_offset
     while True:
         while not window.ended:
-            item = _next(window, expected, max_batch_bytes)
+            item = _next(window, expected, base_offset, max_batch_bytes)
             if item is None:
                 break
-            if isinstance(item, Batch) and item.intact:
+            if isinstance(item, Batch) and item.intact and item.header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
                 expected = item.header.next_offset  # also behind one that fell: it is said once
             yield item
         hole = window.pass_hole()
@@ -150,18 +152,18 @@ class _Window:
         return hole
 
 
-def _next(window: _Window, expected: int, max_batch_bytes: int) -> Batch | Damage | None:
+def _next(window: _Window, expected: int, base_offset: int, max_batch_bytes: int) -> Batch | Damage | None:
     if not window.fill(1):
         window.ended = True
         return None
-    found = _batch(window, expected, max_batch_bytes)
+    found = _batch(window, expected, base_offset, max_batch_bytes)
     if isinstance(found, Batch):
         window.drop(found.header.size)
         return found
     return _pass_damage(window, expected, max_batch_bytes, found)
 
 
-def _batch(window: _Window, expected: int, max_batch_bytes: int) -> Batch | str:
+def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: int) -> Batch | str:
     """The batch at the window's position, or why there is none."""
     left = window.left
     if not window.fill(_PREFIX.size):
@@ -190,8 +192,8 @@ def _batch(window: _Window, expected: int, max_batch_bytes: int) -> Batch | str:
     if problem and not _followed(window, header):
         return problem
     intact = not problem
-    if intact and header.base_offset < expected:
-        problem = f"the batch at offset {header.base_offset} is behind offset {expected - 1}"
+    if intact:
+        problem = misplaced(header, expected, segment_base)
     return Batch(window.position, header, data, intact, problem)
 
 

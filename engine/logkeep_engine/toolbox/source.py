@@ -11,13 +11,15 @@ of a partition's folder (`orders-0`), of a topic's folder in the Records or Avro
 
 from __future__ import annotations
 
+import errno
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.archive import names
@@ -34,15 +36,24 @@ from logkeep_engine.errors import (
     CorruptSegment,
     ObjectMissing,
     Refused,
+    StorageRefused,
 )
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records import RecordBlock, read_blocks
-from logkeep_engine.formats.records_index import find_position, read_index
+from logkeep_engine.formats.records_index import position_before, read_index
 from logkeep_engine.formats.records_names import FileKind, parse_name
 from logkeep_engine.log.batch import Buffer
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.seekable import SeekTable, decompress_frame, table_bytes
-from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
+from logkeep_engine.log.segment import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    AbortedTxn,
+    find_offset,
+    find_time,
+    read_txn_index,
+    without_preallocated,
+)
 from logkeep_engine.storage import ObjectInfo, Storage, open_uri
 from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, Damage, scan
 
@@ -105,8 +116,25 @@ class Segment:
         return display(self.storage, self.path)
 
     @property
+    def folder(self) -> str:
+        """Where it lies in `storage`, for the same partition may lie there twice: of two brokers, or moved away. "" in
+        an archive, whose catalog says what belongs together.
+        """
+        return "" if self.entry is not None else self.path.rpartition("/")[0]
+
+    @property
+    def moved(self) -> bool:
+        """Its folder, below what the user named, is one that a broker has put aside (-delete, -future, -stray)."""
+        return bool(_MOVED_FOLDER.fullmatch(self.folder.rpartition("/")[2]))
+
+    @property
     def has_batches(self) -> bool:
         return self.layout is Layout.KAFKA
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """It is a snapshot of a metadata log: batches, but no segment of the log beside it, and without indexes."""
+        return self.suffix == CHECKPOINT
 
     def beside(self, suffix: str) -> bytes | None:
         """An index of the segment, None if it is not there."""
@@ -141,8 +169,8 @@ class Segment:
 
     def scan_from_time(self, timestamp: int) -> Iterator[Batch | Damage]:
         """As `scan`, from a batch before which no record has this time (ms) or a later one."""
-        data = self.beside(names.TIMEINDEX)
-        if not data or len(data) % 12:
+        data = without_preallocated(self.beside(names.TIMEINDEX) or b"", TIME_ENTRY_BYTES)
+        if len(data) % TIME_ENTRY_BYTES:
             return self.scan()
         found = find_time(data, self.base_offset, timestamp)
         return self.scan() if found is None else self.scan_from(found.offset + 1)
@@ -160,8 +188,8 @@ class Segment:
 
     def _hint(self, offset: int) -> int:
         """Position of the last batch that the index knows at or below `offset`; 0 if it is not where the index says."""
-        data = self.beside(names.INDEX)
-        if not data or len(data) % 8:
+        data = without_preallocated(self.beside(names.INDEX) or b"", OFFSET_ENTRY_BYTES)
+        if len(data) % OFFSET_ENTRY_BYTES:
             return 0
         hint = find_offset(data, self.base_offset, offset)
         if hint is None or not 0 < hint.position < self.size:
@@ -254,13 +282,22 @@ class Segment:
             index = read_index(data)
         except CorruptIndex:
             return 0
-        return (find_position(index, start_offset) or 0) if index.end == self.size else 0
+        return (position_before(index, start_offset) or 0) if index.end == self.size else 0
+
+
+class LogKey(NamedTuple):
+    """Which segments are one log: those of a partition of a topic's incarnation, in one folder (see `Segment`)."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    folder: str
 
 
 @dataclass(frozen=True)
 class Source:
-    """What was found: segments by topic, incarnation, partition and offset; `single` if the user named one file, which
-    may also be an index or another file beside a log (`object_path`).
+    """What was found: segments by topic, incarnation, partition, folder and offset; `single` if the user named one
+    file, which may also be an index or another file beside a log (`object_path`).
 
     `archive` and `state` are those of the archive that it is, or lies in.
     """
@@ -271,12 +308,25 @@ class Source:
     state: ArchiveState | None = field(default=None, repr=False)
     single: str = ""
 
-    def partitions(self) -> dict[tuple[str, str, int], list[Segment]]:
-        """Segments by (topic, topic id, partition)."""
-        found: dict[tuple[str, str, int], list[Segment]] = {}
+    def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[Segment]]:
+        """The segments of each log, in order. Snapshots of a metadata log are none, unless they are asked for, or the
+        user named one.
+        """
+        found: dict[LogKey, list[Segment]] = {}
         for segment in self.segments:
-            found.setdefault((segment.topic, segment.topic_id, segment.partition), []).append(segment)
+            if checkpoints or not segment.is_checkpoint or segment.path == self.single:
+                key = LogKey(segment.topic, segment.topic_id, segment.partition, segment.folder)
+                found.setdefault(key, []).append(segment)
         return found
+
+    @property
+    def moved_folders(self) -> list[str]:
+        """Folders that the broker has put aside, as the user would name them."""
+        return sorted({display(segment.storage, segment.folder) for segment in self.segments if segment.moved})
+
+    def in_place(self) -> Source:
+        """Without them: what is in them is no longer, or not yet, the partition that their name says."""
+        return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
 
 def open_source(
@@ -284,18 +334,8 @@ def open_source(
 ) -> Source:
     """What lies at `where`. Raises Refused if there is nothing of a log, or not what `selection` names."""
     selection = selection or Selection()
-    uri = _uri(where)
-    root, inside = _archive_root(uri, endpoint, region)
-    if root is not None:
-        found = _in_archive(root, inside)
-    elif _is_file(uri, endpoint, region):
-        found = _one_file(uri, endpoint, region)
-    else:
-        storage = open_uri(uri, endpoint, region)
-        storage.check()
-        folder = unquote(urlsplit(uri).path).rstrip("/").rpartition("/")[2]
-        objects = [(segment, info) for info in storage.list() if (segment := _segment(storage, info, folder))]
-        found = Source(storage, _sorted([segment for segment, _ in objects]))
+    with os_errors(where):
+        found = _find(_uri(where), endpoint, region)
     if not found.segments and not found.single:
         raise Refused(
             f"{where}: there is no archive and no log.",
@@ -306,6 +346,34 @@ def open_source(
     if found.segments and not chosen:
         raise Refused(f"{where}: {_not_there(found, selection)}.", hint=_what_is_there(found))
     return Source(found.storage, chosen, found.archive, found.state, found.single)
+
+
+def local_path(storage: Storage, path: str) -> Path | None:
+    """The file that an object is; None: it lies in an object store."""
+    parts = urlsplit(storage.uri)
+    return Path(unquote(parts.path), path) if parts.scheme == "file" else None
+
+
+@contextmanager
+def os_errors(name: str) -> Iterator[None]:
+    """Turns an OSError of what is done to a file or folder into StorageRefused, with its name."""
+    try:
+        yield
+    except OSError as error:
+        hint = _OS_HINTS.get(error.errno or 0, "Check the path and the disk.")
+        raise StorageRefused(f"{name}: {error.strerror or type(error).__name__}.", hint=hint) from error
+
+
+_NOT_ALLOWED = "Run it as the user that the files belong to, or as root, on a file system that can be written to."
+_NO_SPACE = "Make room: what is cut is copied first, and nothing is cut that was not copied."
+_OS_HINTS = {
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.EROFS: _NOT_ALLOWED,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.ENAMETOOLONG: "Name an archive, or a broker's log folder.",
+}
 
 
 def display(storage: Storage, path: str) -> str:
@@ -320,6 +388,19 @@ def damage_of(batch: Batch, what: str) -> Damage:
 
 
 # ---- finding
+
+
+def _find(uri: str, endpoint: str | None, region: str | None) -> Source:
+    storage = open_uri(uri, endpoint, region)  # refuses what is no storage URI before a part of it is used
+    root, inside = _archive_root(uri, endpoint, region)
+    if root is not None:
+        return _in_archive(root, inside)
+    if _is_file(uri, endpoint, region):
+        return _one_file(uri, endpoint, region)
+    storage.check()
+    folder = unquote(urlsplit(uri).path).rstrip("/").rpartition("/")[2]
+    segments = (_segment(storage, info, folder) for info in storage.list())
+    return Source(storage, _sorted([segment for segment in segments if segment is not None]))
 
 
 def _uri(where: str) -> str:
@@ -474,7 +555,10 @@ def _log_folder(path: str, folder: str) -> tuple[str, int]:
 
 
 def _sorted(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    return tuple(sorted(segments, key=lambda item: (item.topic, item.topic_id, item.partition, item.base_offset)))
+    def place(segment: Segment) -> tuple[str, str, int, str, int]:
+        return segment.topic, segment.topic_id, segment.partition, segment.folder, segment.base_offset
+
+    return tuple(sorted(segments, key=place))
 
 
 def _not_there(found: Source, selection: Selection) -> str:

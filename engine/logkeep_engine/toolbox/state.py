@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.errors import Refused, UndecodableRecord
-from logkeep_engine.toolbox.dump import Aborted
 from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
 from logkeep_engine.toolbox.scan import Batch, Damage
-from logkeep_engine.toolbox.source import Selection, Source, open_source
+from logkeep_engine.toolbox.source import Selection, Source, display, open_source
+from logkeep_engine.toolbox.transactions import outcomes
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A record where it was found. `problem`: it could not be decoded, or read; then `record` is None.
 
-    `aborted`: it was written in a transaction that was aborted, and is not in force.
+    `aborted`: it was written in a transaction that was aborted; `undecided`: in one whose end is not there. Neither is
+    in force.
     """
 
     topic: StateTopic
@@ -31,6 +32,7 @@ class Entry:
     aborted: bool
     record: StateRecord | None
     problem: str = ""
+    undecided: bool = False
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -39,6 +41,7 @@ class Entry:
             "offset": self.offset,
             "timestamp": self.timestamp,
             "aborted": self.aborted,
+            "undecided": self.undecided,
         }
         return document | (self.record.to_json() if self.record is not None else {"problem": self.problem})
 
@@ -47,9 +50,9 @@ def open_state(
     where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
 ) -> list[tuple[StateTopic, Source]]:
     """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
-    of `chosen`. Raises Refused if there is none.
+    of `chosen`. Raises Refused if there is none, or a partition lies in two folders.
     """
-    whole = open_source(where, endpoint=endpoint, region=region)
+    whole = open_source(where, endpoint=endpoint, region=region).in_place()
     found = []
     for topic in StateTopic if chosen is None else (chosen,):
         selection = Selection(topics=(topic.value,))
@@ -65,23 +68,37 @@ def open_state(
             hint=f"There are: {', '.join(name or '(a log without a name)' for name in topics[:20]) or 'no others'}. "
             "A backup holds internal topics with spec.topics.internal: true; --as says what a log without a name is.",
         )
+    for topic, source in found:
+        _check_once(topic, source)
     return found
+
+
+def _check_once(topic: StateTopic, source: Source) -> None:
+    """What is in force is what the last record says, and of two copies nobody knows which is the later one."""
+    folders: dict[int, str] = {}
+    for log in source.partitions():
+        other = folders.setdefault(log.partition, log.folder)
+        if log.topic and other != log.folder:
+            both = " and ".join(display(source.storage, folder) for folder in (other, log.folder))
+            raise Refused(f"partition {log.partition} of topic {topic} lies in {both}.", hint="Name one of them.")
 
 
 def history(source: Source, topic: StateTopic) -> Iterator[Entry]:
     """Every record of the topic, by partition and offset."""
-    for (_, _, partition), segments in source.partitions().items():
-        aborted = Aborted(segments)
+    for (_, _, partition, _), segments in source.partitions().items():
+        ended = outcomes(segments, source.state)
         for segment in segments:
             damages: list[Damage] = []
             for where, records in segment.placed(on_damage=damages.append):
-                dropped = isinstance(where, Batch) and where.header in aborted
+                aborted = isinstance(where, Batch) and where.header in ended.aborted
+                undecided = isinstance(where, Batch) and not aborted and where.header in ended.undecided
                 for record in records:
                     try:
                         decoded, problem = decode_state_record(topic, record.key, record.value), ""
                     except UndecodableRecord as error:
                         decoded, problem = None, error.message
-                    yield Entry(topic, partition, record.offset, record.timestamp, dropped, decoded, problem)
+                    place = (topic, partition, record.offset, record.timestamp)
+                    yield Entry(*place, aborted, decoded, problem, undecided)
                 while damages:
                     yield _damaged(topic, partition, damages.pop(0))
             for damage in damages:
@@ -95,7 +112,7 @@ def last_state(entries: Iterator[Entry], problems: list[Entry]) -> Iterator[Stat
         for entry in entries:
             if entry.record is None:
                 problems.append(entry)
-            elif not entry.aborted:
+            elif not entry.aborted and not entry.undecided:
                 yield entry.record
 
     yield from state_of(decoded())

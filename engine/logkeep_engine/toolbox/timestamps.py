@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate
 from operator import lt
 from typing import Any
 
+from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import LogRecord
-from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.codec import decode_slices
 from logkeep_engine.toolbox.scan import Batch, Damage
-from logkeep_engine.toolbox.source import Segment, Source
+from logkeep_engine.toolbox.source import OnDamage, Segment, Source, damage_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -37,7 +39,8 @@ class Bucket(StrEnum):
 
 @dataclass(slots=True)
 class Times:
-    """Of one segment, or of a whole partition (`segment` ""). Times are ms since the epoch, None if there is none.
+    """Of one segment, or of a whole partition (`segment` "") as it lies in `folder` ("" in an archive). Times are ms
+    since the epoch, None if there is none.
 
     `first` and `last`: the lowest and the highest time. `without`: records without a time. `out_of_order`: records
     whose time is below that of a record before them. `future`: records later than the clock of this machine.
@@ -60,6 +63,7 @@ class Times:
     types: dict[str, int] = field(default_factory=dict)
     buckets: dict[int, int] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
+    folder: str = ""
 
     def add(self, other: Times) -> None:
         """Take over what a later segment of the same partition has."""
@@ -81,6 +85,8 @@ class Times:
         document: dict[str, Any] = {"topic": self.topic, "topicId": self.topic_id, "partition": self.partition}
         if self.segment:
             document["segment"] = self.segment
+        if self.folder:
+            document["folder"] = self.folder
         return document | {
             "records": self.records,
             "firstOffset": self.first_offset,
@@ -100,7 +106,8 @@ class Times:
 class Place:
     """Where a moment (ms) lies in a partition. `offset`: the first record of that time or later, None if all are
     earlier; `timestamp` is that record's. `first` and `last` are the lowest and the highest time of the partition, the
-    lowest by what the headers of batches say.
+    lowest by what the headers of batches say. `damage`: places that could not be read on the way; the record may have
+    lain there.
     """
 
     topic: str
@@ -111,6 +118,8 @@ class Place:
     timestamp: int | None
     first: int | None
     last: int | None
+    damage: tuple[str, ...] = ()
+    folder: str = ""
 
     @property
     def verdict(self) -> str:
@@ -132,14 +141,15 @@ class Place:
             "firstTimestamp": self.first,
             "lastTimestamp": self.last,
             "verdict": self.verdict,
-        }
+            "damage": list(self.damage),
+        } | ({"folder": self.folder} if self.folder else {})
 
 
 def timestamps(source: Source, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
     """Of every partition, or of every segment; reads all records."""
     now = int(time.time() * 1000)
-    for (topic, topic_id, partition), segments in source.partitions().items():
-        whole = Times(topic, topic_id, partition)
+    for (topic, topic_id, partition, folder), segments in source.partitions().items():
+        whole = Times(topic, topic_id, partition, folder=folder)
         latest: int | None = None
         for segment in segments:
             found = _read(segment, bucket.milliseconds, now, latest)
@@ -154,14 +164,16 @@ def timestamps(source: Source, *, bucket: Bucket = Bucket.NONE, per_segment: boo
 
 def places(source: Source, moment: int) -> Iterator[Place]:
     """Where `moment` (ms) lies in every partition. Reads the segments from where their time index says."""
-    for (topic, topic_id, partition), segments in source.partitions().items():
+    for (topic, topic_id, partition, folder), segments in source.partitions().items():
         first = last = None
         found: LogRecord | None = None
+        damage: dict[str, None] = {}  # in order, each once: a segment may be read twice
         for segment in segments:
-            low, high = _bounds(segment)
+            damaged = partial(_note_damage, damage, segment)
+            low, high = _bounds(segment, damaged)
             first, last = _least(first, low), _most(last, high)
             if found is None and high is not None and high >= moment:
-                found = _first_at(segment, moment)
+                found = _first_at(segment, moment, damaged)
         yield Place(
             topic,
             topic_id,
@@ -171,18 +183,28 @@ def places(source: Source, moment: int) -> Iterator[Place]:
             found.timestamp if found is not None else None,
             first,
             last,
+            tuple(damage),
+            folder,
         )
 
 
 def _read(segment: Segment, bucket: int, now: int, latest: int | None) -> Times:
-    times = Times(segment.topic, segment.topic_id, segment.partition, segment.name)
+    times = Times(segment.topic, segment.topic_id, segment.partition, segment.name, folder=segment.folder)
 
     def damaged(damage: Damage) -> None:
-        times.damage.append(f"{segment.name} at position {damage.position}, offset {damage.offset}: {damage.what}")
+        times.damage.append(_damage(segment, damage))
 
     for records in segment.records(on_damage=damaged):
         latest = _note(times, records, bucket, now, latest)
     return times
+
+
+def _damage(segment: Segment, damage: Damage) -> str:
+    return f"{segment.name} at position {damage.position}, offset {damage.offset}: {damage.what}"
+
+
+def _note_damage(found: dict[str, None], segment: Segment, damage: Damage) -> None:
+    found[_damage(segment, damage)] = None
 
 
 def _note(times: Times, records: Sequence[LogRecord], bucket: int, now: int, latest: int | None) -> int | None:
@@ -221,29 +243,28 @@ def _fill_buckets(times: Times, found: Sequence[tuple[int, int]], bucket: int, *
 _TYPES = {None: "none", -2: "CreateTime", -1: "none", 0: "CreateTime", 1: "LogAppendTime"}
 
 
-def _bounds(segment: Segment) -> tuple[int | None, int | None]:
+def _bounds(segment: Segment, on_damage: OnDamage) -> tuple[int | None, int | None]:
     """The lowest and highest time of a segment's records, by the catalog or the headers where that is enough."""
     low = high = None
     if segment.entry is not None:
         entry = segment.entry
         return _time(entry.min_base_timestamp), _time(entry.max_timestamp)
     if segment.has_batches:
-        for item in segment.scan():
-            if isinstance(item, Batch) and not item.problem and not item.header.is_control:
-                header = item.header
-                sure = header.is_log_append_time or header.has_delete_horizon
-                low = _least(low, _time(header.max_timestamp if sure else header.base_timestamp))
-                high = _most(high, _time(header.max_timestamp))
+        for batch in _data(segment.scan(), on_damage):
+            header = batch.header
+            sure = header.is_log_append_time or header.has_delete_horizon
+            low = _least(low, _time(header.max_timestamp if sure else header.base_timestamp))
+            high = _most(high, _time(header.max_timestamp))
         return low, high
-    for records in segment.records(on_damage=lambda _: None):
+    for records in segment.records(on_damage=on_damage):
         for record in records:
             timestamp = _time(record.timestamp)
             low, high = _least(low, timestamp), _most(high, timestamp)
     return low, high
 
 
-def _first_at(segment: Segment, moment: int) -> LogRecord | None:
-    for records in _from_time(segment, moment):
+def _first_at(segment: Segment, moment: int, on_damage: OnDamage) -> LogRecord | None:
+    for records in _from_time(segment, moment, on_damage):
         for record in records:
             timestamp = _time(record.timestamp)
             if timestamp is not None and timestamp >= moment:
@@ -251,15 +272,27 @@ def _first_at(segment: Segment, moment: int) -> LogRecord | None:
     return None
 
 
-def _from_time(segment: Segment, moment: int) -> Iterator[Sequence[LogRecord]]:
+def _from_time(segment: Segment, moment: int, on_damage: OnDamage) -> Iterator[Sequence[LogRecord]]:
     if not segment.has_batches:
-        yield from segment.records(on_damage=lambda _: None)
+        yield from segment.records(on_damage=on_damage)
         return
-    for item in segment.scan_from_time(moment):
-        if not isinstance(item, Batch) or item.problem or item.header.is_control:
-            continue
-        if item.header.max_timestamp >= moment:
-            yield decode_records(item.data, item.header)
+    for batch in _data(segment.scan_from_time(moment), on_damage):
+        if batch.header.max_timestamp >= moment:
+            try:
+                yield from decode_slices(batch.data, batch.header)
+            except CorruptBatch as error:
+                on_damage(damage_of(batch, error.message.rstrip(".")))
+
+
+def _data(items: Iterable[Batch | Damage], on_damage: OnDamage) -> Iterator[Batch]:
+    """The good ones of these batches, without control batches."""
+    for item in items:
+        if isinstance(item, Damage):
+            on_damage(item)
+        elif item.problem:
+            on_damage(damage_of(item, item.problem))
+        elif not item.header.is_control:
+            yield item
 
 
 def _time(timestamp: int | None) -> int | None:

@@ -78,6 +78,27 @@ def test_offsets_that_do_not_rise_end_the_log(tmp_path: Path) -> None:
     assert scan(io.BytesIO(batch(19)), base_offset=20).valid_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("offset", "end_offset", "reason"),
+    [
+        (20 + 2**31 - 1, None, ""),
+        (20 + 2**31, None, f"The batch at offset {20 + 2**31} is too far above the segment's base offset 20."),
+        (30, 31, ""),
+        (30, 30, "The batch at offset 30 reaches into the next segment, which begins at 30."),
+    ],
+)
+def test_offsets_that_the_segment_cannot_hold_end_the_log(
+    tmp_path: Path, offset: int, end_offset: int | None, reason: str
+) -> None:
+    found = recover(segment(tmp_path, LOG[0] + batch(offset)), end_offset=end_offset, index_interval_bytes=0)
+    assert (found.reason, found.batches) == (reason, 1 if reason else 2)
+
+
+def test_a_batch_that_is_only_partly_below_the_next_segment_ends_the_log() -> None:
+    assert scan(io.BytesIO(batch(20, 3)), base_offset=20, end_offset=22).batches == 0
+    assert scan(io.BytesIO(batch(20, 3)), base_offset=20, end_offset=23).batches == 1
+
+
 def test_gaps_between_batches_are_no_damage() -> None:
     assert scan(io.BytesIO(batch(3) + batch(1000)), base_offset=0).next_offset == 1001
 
@@ -91,6 +112,24 @@ def test_zeros_of_a_preallocated_file_are_cut(tmp_path: Path) -> None:
     found = recover(path)
     assert (found.valid_bytes, found.cut_bytes) == (STARTS[-1], 500)
     assert_whole(path, 4, 4096)
+
+
+def test_a_crash_after_the_cut_leaves_no_index_of_what_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker makes an index that it misses, and trusts one that is there."""
+    path = segment(tmp_path, b"".join(LOG)[:-3], index=b"stale", timeindex=b"stale", txnindex=b"")
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recovery, "replace_file", fail)
+    with pytest.raises(KeyboardInterrupt):
+        recover(path, index_interval_bytes=100)
+    monkeypatch.undo()
+    assert path.stat().st_size == STARTS[3]
+    assert not path.with_suffix(".index").exists()
+    assert not path.with_suffix(".timeindex").exists()
+    recover(path, index_interval_bytes=100)
+    assert_whole(path, 3, 100)
 
 
 def test_running_again_changes_nothing(tmp_path: Path) -> None:

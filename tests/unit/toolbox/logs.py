@@ -1,6 +1,11 @@
 """Log folders for the tests of this folder, as a broker leaves them, and a command line that runs in this process."""
 
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,9 +13,10 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from logkeep_engine.cli import app
-from logkeep_engine.log.batch import walk
+from logkeep_engine.log.batch import HEADER_SIZE, walk
 from logkeep_engine.log.segment import build_indexes, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
+from tests.unit.log.batches import with_header
 
 
 def write_log(folder: Path, batches: Sequence[bytes], tracker: TransactionTracker | None = None) -> Path:
@@ -34,6 +40,16 @@ def write_log(folder: Path, batches: Sequence[bytes], tracker: TransactionTracke
 INTERVAL = 100
 
 
+def emptied(whole: bytes) -> bytes:
+    """What compaction leaves of the last batch of a producer: its header."""
+    ((_, header),) = walk(whole)
+    return with_header(
+        whole[:8] + struct.pack(">i", HEADER_SIZE - 12) + whole[12:HEADER_SIZE],
+        producer_id=header.producer_id,
+        record_count=0,
+    )
+
+
 def run(*arguments: object) -> Result:
     """`logkeep log …`; stdout and stderr are apart."""
     return CliRunner().invoke(app, ["log", *map(str, arguments)])
@@ -42,3 +58,31 @@ def run(*arguments: object) -> Result:
 def run_json(*arguments: object) -> Any:
     """The document it prints with -o json."""
     return json.loads(run(*arguments, "-o", "json").stdout)
+
+
+def command(*arguments: object) -> list[str]:
+    """`logkeep log …` as a process of its own."""
+    return [sys.executable, "-m", "logkeep_engine.cli", "log", *map(str, arguments)]
+
+
+def piped(*arguments: object, **environ: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a process that writes into pipes."""
+    done = subprocess.run(command(*arguments), capture_output=True, env={**os.environ, **environ}, check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def on_a_terminal(*arguments: object) -> tuple[int, str]:
+    """Exit code, and what a terminal of 200 columns gets."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
+    with subprocess.Popen(command(*arguments), stdout=theirs, stderr=subprocess.PIPE, env=environ) as running:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # what a terminal says when its last writer has gone
+            pass
+        code = running.wait(60)
+    os.close(ours)
+    return code, shown.decode()

@@ -1,10 +1,6 @@
 """`logkeep log dump`: what is asked for, however large the log, however damaged, in the form that is asked for."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,7 @@ from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import archive_of, chunk
 from tests.unit.log.batches import NOON, batch, marker, with_header
-from tests.unit.toolbox.logs import run, write_log
+from tests.unit.toolbox.logs import emptied, on_a_terminal, piped, run, write_log
 
 LOG = [
     batch(20, 2),
@@ -246,6 +242,93 @@ def test_what_cannot_be_decoded_is_shown_in_hex_and_counted(tmp_path: Path) -> N
     assert done.stderr == "warning: 3 keys or values could not be decoded and are shown in hex\n"
 
 
+@pytest.mark.parametrize("value", [b"NaN", b"[-Infinity]", b"1e999", b"[" * 200_000])
+def test_what_only_pythons_parser_takes_for_json_is_shown_in_hex(tmp_path: Path, value: bytes) -> None:
+    found = typed(tmp_path, value, "--value-decoder", "json")
+    assert found["payload"] == value.hex()
+    assert found["payloadProblem"].startswith("not JSON")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_json_that_is_nested_as_deep_as_it_can_be_read_can_be_printed(tmp_path: Path, form: list[str]) -> None:
+    log = [batch(i, value=b"[" * depth + b"]" * depth) for i, depth in enumerate(range(850, 1000))]
+    write_log(tmp_path / "t-0", log)
+    done = run("dump", tmp_path / "t-0", "--print-data", "--value-decoder", "json", *form)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.count("[[[[[") > 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_numbers_of_avro_that_json_has_not_are_text(tmp_path: Path, value: float) -> None:
+    import io
+
+    schema, out = tmp_path / "number.avsc", io.BytesIO()
+    schema.write_text('"double"')
+    fastavro.schemaless_writer(out, "double", value)
+    found = typed(tmp_path, out.getvalue(), "--value-decoder", "avro", "--avro-schema", schema)
+    assert found["payload"] == str(value)
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "shown", "in_json"),
+    [
+        (Record(0, NOON, b"k", b"v", ((b"\xff\xfe", b"x"),)), ["--deep"], "headerKeys: [\\udcff\\udcfe]", "\\udcff"),
+        (
+            Record(0, NOON, b"k", b'{"t":"\\ud83d"}'),
+            ["--print-data", "--value-decoder", "json"],
+            'payload: {"t":"\\ud83d"}',
+            "\\ud83d",
+        ),
+    ],
+)
+def test_what_is_no_text_is_escaped(
+    tmp_path: Path, record: Record, options: list[str], shown: str, in_json: str
+) -> None:
+    write_log(tmp_path / "t-0", [encode([record], codec=Codec.NONE, base_offset=0)])
+    strict = {"PYTHONIOENCODING": "utf-8:strict"}
+    code, text, problems = piped("dump", tmp_path / "t-0", *options, **strict)
+    assert (code, problems) == (0, "")
+    assert shown in text
+    code, lines, problems = piped("dump", tmp_path / "t-0", *options, "--json", **strict)
+    assert (code, problems) == (0, "")
+    assert in_json in lines
+    assert [json.loads(line)["type"] for line in lines.splitlines()] == ["file", "batch", "record"]
+
+
+def test_a_terminal_shows_control_characters_and_markup_as_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "[bold]here[/x]" / "t-0"
+    record = Record(0, NOON, b"[red]id[/red][/]", "\x1b]0;owned\x07\x9b2J\n".encode())
+    log = write_log(folder, [encode([record], codec=Codec.NONE, base_offset=0), batch(1)])
+    log.write_bytes(log.read_bytes()[:-1])
+    code, text = on_a_terminal("dump", folder, "--print-data")
+    assert code == 1
+    assert "[red]id[/red][/]" in text
+    assert r"\x1b]0;owned\x07\x9b2J\n" in text
+    assert "\x1b]0;owned" not in text
+    assert "[bold]here[/x]" in "".join(text.split("\r\n"))
+    assert "Found " in text
+
+
+def test_a_batch_that_compaction_has_emptied_is_shown_without_records(tmp_path: Path) -> None:
+    write_log(tmp_path / "t-0", [emptied(batch(0, 3, producer_id=4)), batch(5, 2)])
+    found = rows(tmp_path / "t-0", "--deep")
+    assert [(row["type"], row.get("count"), row.get("offset")) for row in found] == [
+        ("batch", 0, None),
+        ("batch", 2, None),
+        ("record", None, 5),
+        ("record", None, 6),
+    ]
+
+
+def test_a_transaction_index_that_is_damaged_is_a_fault(folder: Path) -> None:
+    index = next(folder.glob("*.txnindex"))
+    index.write_bytes(index.read_bytes()[:-1])
+    done = run("dump", folder)
+    assert done.exit_code == 1
+    assert done.stdout.count("baseOffset: ") == len(LOG)
+    assert done.stderr.startswith(f"fault: aborted transactions are not marked: {index}: The transaction index has 33")
+
+
 def test_headers_and_nulls_are_shown(tmp_path: Path) -> None:
     record = Record(0, NOON, None, None, ((b"a", b"1"), (b"a", None)))
     write_log(tmp_path / "t-0", [encode([record], codec=Codec.ZSTD, base_offset=0)])
@@ -276,6 +359,15 @@ def test_leader_epochs_are_shown(tmp_path: Path) -> None:
     assert [(row["epoch"], row["startOffset"]) for row in rows(path)] == [(0, 0), (3, 17)]
     path.write_text("0\n3\n0 0\n3 17\n")
     assert "it is not a checkpoint of leader epochs" in run("dump", path).stderr
+
+
+@pytest.mark.parametrize("content", ["[5]", '{"g": null}', '{"g": 1e999}', "5", "{"])
+def test_positions_of_groups_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "consumer_offsets_partition_000"
+    path.write_text(content)
+    done = run("dump", path)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"error: {path}: The c")
 
 
 RECORDS = [PlainRecord(5 + i, NOON + i, 0, b"k%d" % i, None if i == 2 else b"v", [("h", b"1")]) for i in range(4)]
@@ -371,20 +463,8 @@ def test_what_is_wrong_is_said(folder: Path, arguments: list[str], message: str)
 
 
 def test_a_terminal_gets_tables(folder: Path) -> None:
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "logkeep_engine.cli", "log", "dump", str(folder), "--deep"]
-    environ = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environ) as running:
-        os.close(theirs)
-        shown = b""
-        try:
-            while part := os.read(ours, 4096):
-                shown += part
-        except OSError:  # what a terminal says when its last writer has gone
-            pass
-        assert running.wait(60) == 0
-    os.close(ours)
-    text = shown.decode()
+    code, text = on_a_terminal("dump", folder, "--deep")
+    assert code == 0
     assert "baseOffset: 20" not in text
     assert "22 to 24" in text
     assert "transactional, aborted" in text

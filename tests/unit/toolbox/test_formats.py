@@ -91,4 +91,7 @@ def test_a_damaged_object_is_said(tmp_path: Path, name: FormatName) -> None:
     done = run("dump", folder)
     assert done.exit_code == 1
     assert f"of {path}, offset " in done.stdout
+    done = run("timestamps", folder, "--at", TIME + 39)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"fault: {path} at position -1, offset ")
     assert run("recover", folder, "--yes").exit_code == 2

@@ -1,5 +1,8 @@
 """`logkeep log index`: every fault of an index is found, and what is made again is what was there."""
 
+import errno
+import os
+import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +18,7 @@ from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import archive_of, chunk
-from tests.unit.log.batches import NOON, batch, marker
+from tests.unit.log.batches import NOON, batch, marker, positions
 from tests.unit.toolbox.logs import INTERVAL, run, run_json, write_log
 
 FIRST = [
@@ -77,7 +80,7 @@ WRONG: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "past the end": (".index", lambda data: data + struct.pack(">ii", 99, 10**6), "is past the end of the log"),
     "time not whole": (".timeindex", lambda data: data[:-5], " bytes, not a multiple of 12"),
     "wrong time": (".timeindex", lambda data: data[:7] + b"\x01" + data[8:], "where a batch has"),
-    "no batch's last": (".timeindex", lambda data: data[:11] + b"\x0b" + data[12:], "is no batch's last"),
+    "time of another batch": (".timeindex", lambda data: data[:11] + b"\x05" + data[12:], "where a batch has"),
     "time falls": (".timeindex", lambda data: data[12:] + data[:12], "; it must rise"),
     "time past the end": (
         ".timeindex",
@@ -97,8 +100,8 @@ WRONG: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     ),
     "transaction that begins elsewhere": (
         ".txnindex",
-        lambda _: pack_txn_entry(AbortedTxn(4, 5, 23, 24)),
-        "begins at offset 10, not at 5",
+        lambda _: pack_txn_entry(AbortedTxn(4, 12, 23, 24)),
+        "begins at offset 10, not at 12",
     ),
     "transaction that is missing": (".txnindex", lambda _: b"", "that is aborted at offset 23 is not in it"),
 }
@@ -150,6 +153,138 @@ def test_zeros_that_a_broker_has_reserved_are_no_fault(folder: Path) -> None:
                 file.write(bytes(size))
     assert faults(folder) == []
     assert run("index", "rebuild", folder, "--interval-bytes", INTERVAL).stdout == "nothing to do\n"
+
+
+def test_a_time_index_may_name_any_record_of_its_batch(tmp_path: Path) -> None:
+    """Some older brokers name the record that has the time."""
+    log = write_log(tmp_path / "orders-0", [batch(0, 5), batch(9, 5, timestamp=NOON - 9)])
+    path = log.with_suffix(".timeindex")
+    path.write_bytes(struct.pack(">qi", NOON + 4, 2))
+    assert run("index", "check", log).exit_code == 0
+    for timestamp, offset, fault in (
+        (NOON + 3, 2, f"timestamp {NOON + 3} of offset 2, where a batch has {NOON + 4}"),
+        (NOON + 4, 6, f"offset 6 of timestamp {NOON + 4} is in no batch"),
+        (NOON - 5, 10, f"timestamp {NOON - 5} of offset 10, before which there is {NOON + 4}"),
+    ):
+        path.write_bytes(struct.pack(">qi", timestamp, offset))
+        done = run("index", "check", log)
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (1, f"{path}: {fault}")
+
+
+def test_what_compaction_took_of_a_transaction_is_known_by_the_old_index(tmp_path: Path) -> None:
+    """The cleaner may keep the last batch of a producer only, and writes the old entry again."""
+    log = write_log(
+        tmp_path / "orders-0",
+        [batch(0, 5), batch(10, 3, producer_id=4, transactional=True), marker(13, 4, commit=False), batch(14, 2)],
+    )
+    path = log.with_suffix(".txnindex")
+    old = pack_txn_entry(AbortedTxn(4, 5, 13, 14))
+    path.write_bytes(old)
+    assert run("index", "check", log).exit_code == 0
+    log.with_suffix(".index").unlink()
+    assert run("index", "rebuild", log, "--yes").exit_code == 0
+    assert path.read_bytes() == old
+
+
+def test_a_transaction_does_not_begin_before_the_last_marker_of_its_producer(tmp_path: Path) -> None:
+    first = [batch(0, 7, producer_id=4, transactional=True), marker(7, 4, commit=True)]
+    second = [batch(10, 3, producer_id=4, transactional=True), marker(13, 4, commit=False), batch(14, 2)]
+    tracker = TransactionTracker()
+    write_log(tmp_path / "orders-0", first, tracker)
+    path = write_log(tmp_path / "orders-0", second, tracker).with_suffix(".txnindex")
+    right = path.read_bytes()
+    path.write_bytes(pack_txn_entry(AbortedTxn(4, 5, 13, 14)))
+    done = run("index", "check", tmp_path / "orders-0")
+    assert done.exit_code == 1
+    assert "producer 4 that is aborted at offset 13 begins at offset 10, not at 5" in done.stdout
+    assert rebuild(tmp_path / "orders-0") == 0
+    assert path.read_bytes() == right
+
+
+@pytest.mark.parametrize("bit", [1, 24, 40, 62])
+def test_an_offset_that_the_segment_cannot_hold_is_damage(folder: Path, bit: int) -> None:
+    """No CRC covers the base offset of a batch."""
+    log = folder / f"{STEM}.log"
+    data = bytearray(log.read_bytes())
+    at = positions(FIRST)[2]
+    (offset,) = struct.unpack_from(">q", data, at)
+    struct.pack_into(">q", data, at, offset + (1 << bit) + 20)
+    log.write_bytes(data)
+    found = faults(folder)
+    assert len(found) == 3
+    why = "is too far above the segment's base offset 0" if bit > 30 else "reaches into the next segment, which begins"
+    assert all(f"at position {at} of the log" in line and why in line for line in found)
+    assert run("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes").exit_code == 1
+
+
+def test_files_keep_their_owner_and_mode(folder: Path) -> None:
+    """A broker of another user must be able to open what root has written."""
+    path, missing = folder / f"{STEM}.index", folder / f"{STEM}.timeindex"
+    for file in folder.iterdir():
+        file.chmod(0o640)
+        if os.geteuid() == 0:
+            os.chown(file, 1000, 1001)
+    path.write_bytes(b"")
+    missing.unlink()
+    assert rebuild(folder) == 0
+    for file in (path, missing, folder / f"{STEM}.index.bak"):
+        found = file.stat()
+        assert stat.S_IMODE(found.st_mode) == 0o640
+        if os.geteuid() == 0:
+            assert (found.st_uid, found.st_gid) == (1000, 1001)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [(errno.EACCES, "as the user that the files belong to"), (errno.ENOSPC, "Make room")]
+)
+def test_an_index_that_cannot_be_written_is_refused_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
+    path = folder / f"{STEM}.index"
+    path.unlink()
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", fail)
+    done = run("index", "rebuild", folder, "--yes")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {path}: {os.strerror(number)}.\nhint: ")
+    assert message in done.stderr
+    assert not list(folder.glob("*.tmp"))
+
+
+# ---- the folders of a broker
+
+
+def metadata_log(data: Path) -> Path:
+    """The log of a KRaft controller, with a snapshot of it."""
+    folder = data / "__cluster_metadata-0"
+    write_log(folder, [batch(0, 5)])
+    snapshot = folder / f"{3:020}-{1:010}.checkpoint"
+    snapshot.write_bytes(batch(0) + batch(1))
+    return snapshot
+
+
+def test_a_snapshot_of_the_metadata_log_has_no_index(tmp_path: Path) -> None:
+    snapshot = metadata_log(tmp_path)
+    done = run("index", "check", tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "3 indexes, 0 with faults\n")
+    done = run("index", "check", snapshot)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {snapshot}: a snapshot of the metadata log has no indexes.")
+    assert "baseOffset: 1" in run("dump", snapshot).stdout
+    assert str(snapshot) in run("dump", tmp_path).stdout
+
+
+@pytest.mark.parametrize("end", ["delete", "future", "stray"])
+def test_folders_of_one_partition_are_checked_apart(folder: Path, end: str) -> None:
+    moved = folder.with_name(f"{folder.name}.{'ab' * 16}-{end}")
+    write_log(moved, [batch(0, 90), marker(90, 5, commit=False)])
+    assert run("index", "check", folder.parent).exit_code == 0
+    (moved / f"{STEM}.index").write_bytes(b"\xff" * 8)
+    done = run("index", "check", folder.parent)
+    assert {line.partition(": ")[0] for line in done.stdout.splitlines()[:-1]} == {f"{moved}/{STEM}.index"}
 
 
 def test_the_index_of_a_damaged_log_is_not_made(folder: Path) -> None:

@@ -18,6 +18,11 @@ def commit(offset: int) -> bytes:
     return b"\x00\x03" + offset.to_bytes(8) + (7).to_bytes(4) + b"\x00\x02hi" + (1000).to_bytes(8)
 
 
+def group_with(members: bytes) -> bytes:
+    """Version 1 of a group's metadata."""
+    return b"\x00\x01" + b"\x00\x08consumer" + bytes(4) + b"\xff\xff" * 2 + members
+
+
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda item: f"{item['kind']}-v{item['version']}")
 def test_every_version_is_read_as_kafka_reads_it(golden: dict[str, Any]) -> None:
     decode = decode_transaction_record if golden["kind"] == "TransactionLog" else decode_offset_record
@@ -74,6 +79,7 @@ def test_a_kind_that_is_not_known_is_kept_as_it_is() -> None:
         (COMMIT_KEY, b"\x00", "the value of a OffsetCommit record is cut short: 1 bytes"),
         (COMMIT_KEY, b"\x00\x09" + bytes(20), "version 9 is not known, only 0 to 4"),
         (COMMIT_KEY[:-1], commit(1), "it is cut short: 1 bytes are missing"),
+        (b"\x00\x02\x00\x01g", group_with(b"\xff" * 4), "GroupMetadata record: members is null, which it cannot be"),
     ],
 )
 def test_what_cannot_be_read_is_named(key: bytes | None, value: bytes, message: str) -> None:
@@ -85,8 +91,7 @@ def test_what_cannot_be_read_is_named(key: bytes | None, value: bytes, message: 
 def test_a_subscription_of_its_own_stays_as_it_is() -> None:
     """Members of other protocols put their own bytes there."""
     member = b"\x00\x01m\x00\x01c\x00\x01h" + bytes(8) + b"\x00\x00\x00\x02\xff\xff" + b"\x00\x00\x00\x01\xff"
-    value = b"\x00\x01" + b"\x00\x08consumer" + bytes(4) + b"\xff\xff" * 2 + b"\x00\x00\x00\x01" + member
-    found = decode_offset_record(b"\x00\x02\x00\x01g", value)
+    found = decode_offset_record(b"\x00\x02\x00\x01g", group_with(b"\x00\x00\x00\x01" + member))
     assert found.value is not None
     assert found.value["members"][0]["subscription"] == "//8="
     assert found.value["members"][0]["assignment"] == "/w=="

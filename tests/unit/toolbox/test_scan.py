@@ -92,9 +92,21 @@ def test_a_batch_that_falls_back_is_a_problem_once() -> None:
     assert [item.problem for item in found if isinstance(item, Batch)] == [
         "",
         "",
-        "the batch at offset 20 is behind offset 59",
+        "The batch at offset 20 is behind offset 59",
         "",
     ]
+
+
+def test_a_batch_too_far_above_the_base_offset_is_a_problem_and_what_follows_is_not() -> None:
+    far = batch(2**31, 2)
+    found = look(b"".join([LOG[0], far, LOG[1], LOG[2]]))
+    assert [item.problem for item in found if isinstance(item, Batch)] == [
+        "",
+        "The batch at offset 2147483648 is too far above the segment's base offset 0",
+        "",
+        "",
+    ]
+    assert offsets(look(batch(2**31 - 1))) == [2**31 - 1]
 
 
 def test_a_hole_is_said_and_what_is_behind_it_is_read() -> None:

@@ -1,6 +1,7 @@
 """`logkeep log offsets`: what the coordinators keep, as it is now and as it came to be."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,8 +108,47 @@ def test_a_log_without_a_name_is_what_is_said(data: Path, tmp_path: Path) -> Non
     copy.mkdir()
     (copy / log.name).write_bytes(log.read_bytes())
     assert run("offsets", copy / log.name).exit_code == 2
-    # Without the index beside it nobody knows what was aborted.
-    assert sorted(positions(run_json("offsets", copy / log.name, "--as", "offsets"))) == [(0, 11), (1, 99)]
+    # There is no index beside it that says what was aborted.
+    assert sorted(positions(run_json("offsets", copy / log.name, "--as", "offsets"))) == [(0, 11), (1, 20)]
+
+
+def test_copies_of_two_brokers_are_refused(data: Path, tmp_path: Path) -> None:
+    """One may be far behind the other."""
+    copies = tmp_path / "brokers"
+    for broker in "ab":
+        shutil.copytree(data / "__consumer_offsets-3", copies / broker / "__consumer_offsets-3")
+    done = run("offsets", copies)
+    assert done.exit_code == 2
+    both = f"{copies}/a/__consumer_offsets-3 and {copies}/b/__consumer_offsets-3"
+    assert done.stderr == f"error: partition 3 of topic __consumer_offsets lies in {both}.\nhint: Name one of them.\n"
+    assert len(positions(run_json("offsets", copies / "a"))) == 2
+
+
+def test_a_commit_in_a_transaction_that_nothing_has_decided_is_not_in_force(tmp_path: Path) -> None:
+    """One behind it, outside of transactions, is: that is what a coordinator goes by."""
+    folder = tmp_path / "__consumer_offsets-0"
+    pending = kept(1, (key("g", "t", 0), value(99)), producer_id=8)
+    write_log(folder, [kept(0, (key("g", "t", 0), value(10))), pending, kept(2, (key("g", "t", 1), value(20)))])
+    assert sorted(positions(run_json("offsets", folder))) == [(0, 10), (1, 20)]
+    lines = [json.loads(line) for line in run("offsets", folder, "--history", "--json").stdout.splitlines()]
+    assert [(line["aborted"], line["undecided"]) for line in lines] == [(False, i == 1) for i in range(3)]
+    assert " undecided OffsetCommit " in run("offsets", folder, "--history").stdout.splitlines()[1]
+    write_log(folder, [marker(3, 8, commit=True)])
+    assert sorted(positions(run_json("offsets", folder))) == [(0, 99), (1, 20)]
+
+
+def test_what_damage_may_have_decided_is_not_in_force(tmp_path: Path) -> None:
+    """Behind it the producer may be in another transaction already."""
+    folder = tmp_path / "__consumer_offsets-0"
+    first, second = (kept(offset, (key("g", "t", 0), value(offset)), producer_id=8) for offset in (0, 2))
+    path = write_log(folder, [first, marker(1, 8, commit=False), second, marker(3, 8, commit=True)])
+    path.with_suffix(".txnindex").unlink()
+    data = bytearray(path.read_bytes())
+    data[len(first) + 70] ^= 1
+    path.write_bytes(data)
+    done = run("offsets", folder, "--history", "--json")
+    assert done.exit_code == 1
+    assert [json.loads(line)["undecided"] for line in done.stdout.splitlines()] == [True, False]
 
 
 def test_a_source_without_them_is_refused(data: Path) -> None:

@@ -1,5 +1,6 @@
 """`logkeep log timestamps`: from when to when, in what order, and where a moment lies."""
 
+import json
 import time
 from pathlib import Path
 
@@ -46,6 +47,20 @@ def test_first_last_and_order_are_told(tmp_path: Path) -> None:
     ]
     segments = run_json("timestamps", tmp_path / "t-1", "--segments")
     assert [(item["firstOffset"], item["records"], item["outOfOrder"]) for item in segments] == [(0, 5, 1), (5, 2, 1)]
+
+
+def test_copies_of_two_brokers_are_told_apart(tmp_path: Path) -> None:
+    for broker in "ab":
+        log_of(tmp_path / broker / "t-1", NOON)
+    for options in ([], ["--at", NOON]):
+        lines = run("timestamps", tmp_path, *options).stdout.splitlines()
+        assert [line.split()[:3] for line in lines] == [
+            ["folder", "topic", "partition"],
+            ["a/t-1", "t", "1"],
+            ["b/t-1", "t", "1"],
+        ]
+        assert [item["folder"] for item in run_json("timestamps", tmp_path, *options)] == ["a/t-1", "b/t-1"]
+    assert run("timestamps", tmp_path / "a").stdout.startswith("topic ")
 
 
 def test_markers_are_no_records_and_append_times_are_told(tmp_path: Path) -> None:
@@ -99,6 +114,55 @@ def test_an_archive_answers_without_reading_its_logs(tmp_path: Path) -> None:
     first, second = run_json("timestamps", tmp_path, "--at", TIME + 120)
     assert (first["offset"], first["verdict"], first["firstTimestamp"]) == (120, "inside", TIME)
     assert (second["offset"], second["verdict"]) == (None, "after the last record")
+
+
+def spoil(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_moment_that_may_lie_in_damage_is_a_fault(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "t-0", [batch(i, timestamp=NOON + i) for i in range(4)])
+    spoil(path, 2 * len(batch(0)) - 1)
+    fault = f"{path} at position {len(batch(0))}, offset 1: The batch at offset 1 is damaged: its CRC is "
+    done = run("timestamps", tmp_path / "t-0", "--at", NOON + 1)
+    assert done.exit_code == 1
+    assert "inside" in done.stdout
+    assert done.stderr.startswith(f"fault: {fault}")
+    assert done.stderr.count("fault: ") == 1
+    (found,) = json.loads(run("timestamps", tmp_path / "t-0", "--at", NOON + 1, "--json").stdout)
+    assert (found["offset"], len(found["damage"])) == (2, 1)
+    assert found["damage"][0].startswith(fault)
+
+
+def test_a_batch_whose_records_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    """Its CRC holds: it was written so."""
+    torn = bytearray(batch(1, timestamp=NOON + 1))
+    torn[61] = 0x7F  # the length of its record
+    write_log(tmp_path / "t-0", [batch(0), with_header(bytes(torn)), batch(2, timestamp=NOON + 2)])
+    done = run("timestamps", tmp_path / "t-0", "--at", NOON + 1)
+    assert done.exit_code == 1
+    assert ", offset 1: The batch at offset 1 is damaged: a record of " in done.stderr
+    assert [line.split()[2] for line in done.stdout.splitlines()[1:]] == ["2"]
+
+
+def test_damage_of_an_archive_on_the_way_to_a_moment_is_a_fault(tmp_path: Path) -> None:
+    storage = open_uri(tmp_path.as_uri())
+    archive_of(storage, chunk(storage, 0, 100))
+    spoil(next(tmp_path.glob("topics/orders/*/partition=0/*.log")), 100)
+    assert run("timestamps", tmp_path, "--at", TIME + 120).exit_code == 0
+    done = run("timestamps", tmp_path, "--at", TIME + 5)
+    assert done.exit_code == 1
+    assert "offset 0: The batch at offset 0 is damaged" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["²", "noon", ""])
+def test_what_is_no_time_is_refused(tmp_path: Path, text: str) -> None:
+    log_of(tmp_path / "t-0", NOON)
+    done = run("timestamps", tmp_path / "t-0", "--at", text)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {text!r} is no time\n")
 
 
 def test_damage_is_a_fault(tmp_path: Path) -> None:
