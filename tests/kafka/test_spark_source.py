@@ -143,6 +143,8 @@ def test_filters_decide_what_is_read(
     segments = {
         (topic, number): backups.segments(topic, number) for topic, number in ((unique, 0), (unique, 1), (other, 0))
     }
+    assert read(spark, backups).rdd.getNumPartitions() == 1
+    assert 4 <= read(spark, backups, minPartitions="4").rdd.getNumPartitions() < 9
     frame = read(spark, backups, maxPartitionBytes="1")
     assert frame.rdd.getNumPartitions() == sum(map(len, segments.values())) >= 9
     last = segments[unique, 1][-1]
@@ -193,6 +195,34 @@ def test_times_of_the_options_are_places_in_the_log(
     assert sorted(row.offset for row in frame.collect()) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("format_name", ["Kafka", "Records"])
+@pytest.mark.parametrize(
+    ("option", "expected"), [("startingTimestamp", [2, 3, 4, 5, 6]), ("endingTimestamp", [])], ids=["start", "end"]
+)
+def test_a_time_stays_at_its_place_where_a_filter_on_the_offset_begins_behind_it(
+    option: str,
+    expected: list[int],
+    format_name: str,
+    spark: SparkSession,
+    backups: Backups,
+    topics: Topics,
+    unique: str,
+) -> None:
+    """The first record of second 50 or later has offset 1. Pushed down or not, the filter leaves the same rows."""
+    topics.create(unique, retention_ms="-1")
+    producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
+    for batch in ((0, 100), (10, 20), (10, 60), (30,)):
+        for second in batch:
+            producer.produce(unique, b"v", partition=0, timestamp=FIRST + second * 1000)
+        assert producer.flush(30) == 0
+    backups.run(unique, format=format_name)
+    told_nothing = spark.newSession()
+    assert told_nothing.conf.get(PUSHDOWN) == "false"
+    for session in (spark, told_nothing):
+        frame = read(session, backups, **{option: str(FIRST + 50_000)}).filter("offset >= 2")
+        assert sorted(row.offset for row in frame.collect()) == expected
+
+
 def test_a_schema_of_fewer_columns_is_honoured_and_of_other_types_refused(
     spark: SparkSession, backups: Backups, topics: Topics, unique: str
 ) -> None:
@@ -215,6 +245,7 @@ def test_what_cannot_be_read_is_refused_by_name(
     for options, complaint in (
         ({"topic": unique}, "Option topic: there is no such option"),
         ({"partitions": "x"}, "Option partitions: 'x' is no partition"),
+        ({"endpoint": "http://127.0.0.1:1"}, "Option endpoint: it has no effect on file:"),
         ({"topics": "no-such-topic"}, f"Option topics: the archive has no topic no-such-topic. It has {unique}"),
         ({"format": "Avro"}, "Option format: the archive at .* is of format Kafka, not Avro"),
     ):

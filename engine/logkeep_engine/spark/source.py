@@ -115,7 +115,8 @@ class LogkeepReader(DataSourceReader):
                 hint="Leave the option out to read an archive of any format.",
             )
         state = snapshot.choose(archive).state
-        groups = plan(state, self._options, self._wanted, partial(_aborted, storage, state))
+        aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
+        groups = plan(state, self._options, self._wanted, aborted, holds)
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
         return [Pieces(group) for group in groups] or [Pieces(())]
 
@@ -145,11 +146,18 @@ def _aborted(
     from logkeep_engine.restore.snapshot import may_end_inside_a_transaction
 
     if may_end_inside_a_transaction(state, entries):
-        return survey(storage, topic.name, entries, (), undecided=True).aborted or ()
+        kept = state.kept(topic.topic_id, entries[0].partition)
+        return survey(storage, topic.name, entries, kept, (), undecided=True).aborted or ()
     found = aborted_transactions(storage, topic.name, entries)
     return [
         AbortedTxn(producer_id, first, last, first) for producer_id, spans in found.items() for first, last in spans
     ]
+
+
+def _holds(storage: Storage, topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:
+    from logkeep_engine.spark.source_rows import first_since
+
+    return first_since(storage, topic.name, entry, time) is not None
 
 
 def _check_types(schema: StructType) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -65,6 +66,7 @@ _OPTIONS = (
     "format",
     "columns",
     "maxPartitionBytes",
+    "minPartitions",
 )
 _SPELLING = {name.lower(): name for name in _OPTIONS}
 _SECRETS = re.compile(r"secret|password|token|access.?key|credential", re.IGNORECASE)
@@ -95,6 +97,7 @@ class SourceOptions:
     format: FormatName | None = None
     columns: tuple[str, ...] = tuple(COLUMNS)
     max_partition_bytes: int = DEFAULT_PARTITION_BYTES
+    min_partitions: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -107,11 +110,11 @@ class SourceOptions:
             raise SpecError("Options topics and topicPattern: only one of them can be given.")
         parsed = cls(
             uri=uri,
-            endpoint=given.get("endpoint"),
-            region=given.get("region"),
+            endpoint=_of_s3("endpoint", given),
+            region=_of_s3("region", given),
             topics=_names("topics", given),
             topic_pattern=_pattern(given),
-            topic_id=given.get("topicId"),
+            topic_id=_filled("topicId", given),
             partitions=_ranges(given),
             starting_offset=_number("startingOffset", given),
             ending_offset=_number("endingOffset", given),
@@ -120,6 +123,7 @@ class SourceOptions:
             format=_format(given),
             columns=_columns(given),
             max_partition_bytes=_size(given),
+            min_partitions=_count(given),
         )
         _check_order("Offset", parsed.starting_offset, parsed.ending_offset)
         _check_order("Timestamp", parsed.starting_timestamp, parsed.ending_timestamp)
@@ -288,6 +292,24 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
+def _filled(option: str, given: Mapping[str, str]) -> str | None:
+    text = given.get(option)
+    if text is not None and not text.strip():
+        raise SpecError(f"Option {option}: it is empty.", hint="Leave it out, or give it a value.")
+    return text
+
+
+def _of_s3(option: str, given: Mapping[str, str]) -> str | None:
+    text = _filled(option, given)
+    uri = given["path"]
+    if text is not None and urlsplit(uri).scheme == "file":
+        raise SpecError(
+            f"Option {option}: it has no effect on {uri}, which is a folder.",
+            hint="Leave it out, or name an archive in S3: s3://bucket/prefix.",
+        )
+    return text
+
+
 def _names(option: str, given: Mapping[str, str]) -> tuple[str, ...] | None:
     if option not in given:
         return None
@@ -371,6 +393,15 @@ def _size(given: Mapping[str, str]) -> int:
     if size < 1:
         raise SpecError(f"Option maxPartitionBytes: {text!r} is no size.", hint='Write bytes, or "64Mi".')
     return size
+
+
+def _count(given: Mapping[str, str]) -> int | None:
+    text = given.get("minPartitions")
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,9}", text) or int(text) < 1:
+        raise SpecError(f"Option minPartitions: {text!r} is no number of partitions.", hint="Write a number from 1 on.")
+    return int(text)
 
 
 def _check_order(what: str, start: int | None, end: int | None) -> None:

@@ -1,7 +1,8 @@
 """Which parts of which segments a read of an archive needs, and how they are spread over Spark's partitions.
 
-Planned from the catalog alone: no object is listed, and of objects only the transaction indexes are read, of partitions
-with transactions. `plan` is pure but for the function it is handed for those.
+Planned from the catalog alone: no object is listed, and of objects only what the catalog cannot say is read: the
+transaction indexes of partitions with transactions, and for options of time whether a compacted segment holds such a
+record. `plan` is pure but for the functions it is handed for those.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
@@ -42,21 +44,27 @@ Aborted = Callable[[TopicEntry, Sequence[SegmentEntry]], Sequence[AbortedTxn]]
 """The aborted transactions that begin or end in these segments of one partition, all that it has from the first wanted
 one on."""
 
+Holds = Callable[[TopicEntry, SegmentEntry, int], bool]
+"""Whether a segment of batches has a record of this time (ms) or later."""
 
-def plan(state: ArchiveState, options: SourceOptions, wanted: Wanted, aborted: Aborted) -> list[list[Piece]]:
+
+def plan(
+    state: ArchiveState, options: SourceOptions, wanted: Wanted, aborted: Aborted, holds: Holds
+) -> list[list[Piece]]:
     """The pieces of each Spark partition, in the order of topics, partitions and offsets; [] if there is nothing.
 
     Raises NoTopicMatches if the archive has none of the topics that the options name.
     """
-    pieces = (
+    pieces = [
         piece
         for topic in select_topics(state, options)
         if wanted.topic(topic.name)
         for partition in range(topic.partitions)
         if _selected(partition, options) and wanted.partition(partition)
-        for piece in _pieces(state, topic, partition, options, wanted, aborted)
-    )
-    return list(_grouped(pieces, options.max_partition_bytes))
+        for piece in _pieces(state, topic, partition, options, wanted, aborted, holds)
+    ]
+    costs = [_cost(piece, options.max_partition_bytes) for piece in pieces]
+    return list(_grouped(zip(pieces, costs, strict=True), _limit(options, sum(costs))))
 
 
 def select_topics(state: ArchiveState, options: SourceOptions) -> list[TopicEntry]:
@@ -103,10 +111,16 @@ def _selected(partition: int, options: SourceOptions) -> bool:
 
 
 def _pieces(
-    state: ArchiveState, topic: TopicEntry, partition: int, options: SourceOptions, wanted: Wanted, aborted: Aborted
+    state: ArchiveState,
+    topic: TopicEntry,
+    partition: int,
+    options: SourceOptions,
+    wanted: Wanted,
+    aborted: Aborted,
+    holds: Holds,
 ) -> list[Piece]:
     entries = state.segments.get((topic.topic_id, partition), ())
-    chosen = list(_narrowed(topic.name, entries, options, wanted))
+    chosen = list(_narrowed(topic, entries, options, wanted, holds))
     if any(piece.entry.transactional for piece in chosen):
         first = chosen[0].entry.base_offset
         transactions = aborted(topic, [entry for entry in entries if entry.next_offset > first])
@@ -114,23 +128,35 @@ def _pieces(
     return chosen
 
 
-def _narrowed(topic: str, entries: Iterable[SegmentEntry], options: SourceOptions, wanted: Wanted) -> Iterator[Piece]:
+def _narrowed(
+    topic: TopicEntry, entries: Iterable[SegmentEntry], options: SourceOptions, wanted: Wanted, holds: Holds
+) -> Iterator[Piece]:
     start = max(wanted.start, options.starting_offset or 0)
     end = min(wanted.end, FARTHEST if options.ending_offset is None else options.ending_offset)
     first_time, end_time = options.starting_timestamp, options.ending_timestamp
     for entry in entries:
+        if entry.base_offset >= end:
+            return
         begins = ends = None
         if first_time is not None:
-            if entry.max_timestamp < first_time:
+            if not _reaches(topic, entry, first_time, holds):
                 continue
             begins, first_time = first_time, None  # everything behind it follows its first record of that time
-        if end_time is not None and entry.max_timestamp >= end_time:
+        if end_time is not None and _reaches(topic, entry, end_time, holds):
             ends = end_time
-        if entry.records and entry.base_offset < end and entry.next_offset > start and _may_match(entry, wanted):
+        if entry.records and entry.next_offset > start and _may_match(entry, wanted):
             low, high = max(start, entry.base_offset), min(end, entry.next_offset)
-            yield Piece(topic, entry, low, high, begins, ends, wanted.since)
+            yield Piece(topic.name, entry, low, high, begins, ends, wanted.since)
         if ends is not None:
             return
+
+
+def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) -> bool:
+    """A batch that compaction has emptied keeps its time, and leaves a gap: then the catalog's time may be of no
+    record."""
+    if entry.max_timestamp < time:
+        return False
+    return entry.layout is not Layout.KAFKA or not entry.gaps or holds(topic, entry, time)
 
 
 def _may_match(entry: SegmentEntry, wanted: Wanted) -> bool:
@@ -151,12 +177,22 @@ def _without(pieces: Sequence[Piece], transactions: Iterable[AbortedTxn]) -> Ite
         yield replace(piece, aborted=tuple(open_ones)) if open_ones else piece
 
 
-def _grouped(pieces: Iterable[Piece], limit: int) -> Iterator[list[Piece]]:
-    """Neighbours together, up to `limit` bytes; a segment is never split."""
+def _cost(piece: Piece, limit: int) -> int:
+    """In bytes, where a Spark partition has `limit`."""
+    return (piece.entry.stored_bytes or piece.entry.bytes) + min(OPEN_COST, limit // 32)
+
+
+def _limit(options: SourceOptions, total: int) -> int:
+    """Of the cost of a Spark partition, so that there are as many as are wanted."""
+    wanted = options.min_partitions or 1
+    return min(options.max_partition_bytes, max(1, ceil(total / wanted)))
+
+
+def _grouped(pieces: Iterable[tuple[Piece, int]], limit: int) -> Iterator[list[Piece]]:
+    """Neighbours together, up to `limit`; a segment is never split."""
     group: list[Piece] = []
     size = 0
-    for piece in pieces:
-        cost = (piece.entry.stored_bytes or piece.entry.bytes) + min(OPEN_COST, limit // 32)
+    for piece, cost in pieces:
         if group and size + cost > limit:
             yield group
             group, size = [], 0

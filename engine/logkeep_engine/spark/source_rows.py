@@ -1,6 +1,7 @@
 """Rows out of the pieces of an archive: records as the segments have them, columns as Arrow has them.
 
-Arrow arrays are made column by column, of at most `MAX_RECORDS` records and about `MAX_BYTES` of keys and values.
+Arrow arrays are made column by column, of about `MAX_RECORDS` records or `MAX_BYTES` of keys, values and headers,
+whatever is reached first. Records of one large batch are taken apart as they are needed, never all at once.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.model import Range
 from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.archive.segments import first_at_or_after, read_from, read_segment
+from logkeep_engine.archive.segments import Run, first_at_or_after, read_from, read_segment
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec
-from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.restore.filter import AbortedRanges
 from logkeep_engine.spark.source_plan import Piece
@@ -57,9 +59,10 @@ def read_piece(storage: Storage, piece: Piece) -> Iterator[Part]:
     """The records of a piece, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
     raises."""
     found = _of_batches(storage, piece) if piece.entry.layout is Layout.KAFKA else _of_records(storage, piece)
-    for records, origin in found:
-        if records:
-            yield records, origin
+    with _sound(storage, piece.topic, piece.entry):
+        for records, origin in found:
+            if records:
+                yield records, origin
 
 
 def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -75,23 +78,35 @@ def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.Recor
         yield made
 
 
-def _cut(parts: Iterable[Part]) -> Iterator[Part]:
+def _cut(parts: Iterable[Part]) -> Iterator[tuple[Part, int]]:
+    """The parts and how many bytes they have; what is too much for one Arrow batch is several."""
     for records, origin in parts:
-        if len(records) <= MAX_RECORDS:
-            yield records, origin
+        size = _bytes_of(records)
+        if len(records) <= MAX_RECORDS and size <= MAX_BYTES:
+            yield (records, origin), size
             continue
-        for at in range(0, len(records), MAX_RECORDS):
-            yield records[at : at + MAX_RECORDS], origin
+        for some in _split(records):
+            yield (some, origin), _bytes_of(some)
 
 
-def _gathered(parts: Iterator[Part]) -> list[Part]:
+def _split(records: Sequence[LogRecord]) -> Iterator[Sequence[LogRecord]]:
+    start = size = 0
+    for at, record in enumerate(records):
+        if at - start == MAX_RECORDS or size >= MAX_BYTES:
+            yield records[start:at]
+            start, size = at, 0
+        size += _bytes_of((record,))
+    yield records[start:]
+
+
+def _gathered(parts: Iterator[tuple[Part, int]]) -> list[Part]:
     """As many as make an Arrow batch."""
     found: list[Part] = []
     count = size = 0
-    for records, origin in parts:
-        found.append((records, origin))
-        count += len(records)
-        size += _bytes_of(records)
+    for part, more in parts:
+        found.append(part)
+        count += len(part[0])
+        size += more
         if count >= MAX_RECORDS or size >= MAX_BYTES:
             break
     return found
@@ -100,36 +115,65 @@ def _gathered(parts: Iterator[Part]) -> list[Part]:
 # ---- reading
 
 
+def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+    """The offset of the first record of that time (ms) or later in a segment of batches, None if there is none.
+
+    As for a broker, markers and records of aborted transactions are records too. What a batch says of its highest time
+    is no proof: one that compaction has emptied keeps it. Raises ArchiveDamaged as `read_piece`.
+    """
+    hint = first_at_or_after(storage, topic, entry, time)
+    if hint is None:
+        return None
+    with _sound(storage, topic, entry):
+        for header, batch in _batches(read_from(storage, topic, entry, hint.base_offset)):
+            if header.max_timestamp >= time:
+                for records in decode_slices(batch, header):
+                    at = _index_since(records, time)
+                    if at < len(records):
+                        return records[at].offset
+    return None
+
+
 def _of_batches(storage: Storage, piece: Piece) -> Iterator[Part]:
     entry = piece.entry
+    start, end = _offsets(storage, piece)
+    if start >= end:
+        return
     aborted = AbortedRanges(piece.aborted)
-    start, waiting = piece.start, piece.first_time
-    if waiting is not None:
-        first = first_at_or_after(storage, piece.topic, entry, waiting)
-        if first is None:
-            return
-        start = max(start, first.base_offset)
     whole = start <= entry.base_offset
     runs = read_segment(storage, piece.topic, entry) if whole else read_from(storage, piece.topic, entry, start)
+    for header, batch in _batches(runs):
+        if header.base_offset >= end:
+            return
+        if _is_seen(header, aborted) and (piece.since is None or header.max_timestamp >= piece.since):
+            origin = _origin(piece, header)
+            found = decode_slices(batch, header)
+            if header.base_offset < start or header.next_offset > end:
+                found = _narrowed(found, header, start, end)
+            for records in found:
+                yield records, origin
+
+
+def _batches(runs: Iterator[Run]) -> Iterator[tuple[BatchHeader, memoryview]]:
     with _closing(runs):
         for run, headers in runs:
             for position, header in headers:
-                if header.base_offset >= piece.end:
-                    return
-                begins = waiting is not None and header.max_timestamp >= waiting
-                if waiting is not None and not begins:
-                    continue
-                ends = piece.end_time is not None and header.max_timestamp >= piece.end_time
-                if _is_seen(header, aborted) and (piece.since is None or header.max_timestamp >= piece.since):
-                    records = _decoded(storage, piece, run[position : position + header.size], header)
-                    if begins:
-                        records = records[_first_since(records, waiting) :]
-                    if ends:
-                        records = records[: _first_since(records, piece.end_time)]
-                    yield _between(records, piece.start, piece.end), _origin(piece, header)
-                waiting = None
-                if ends:
-                    return
+                yield header, run[position : position + header.size]
+
+
+def _offsets(storage: Storage, piece: Piece) -> Range:
+    """From which offset on and up to which a segment of batches is read."""
+
+    def place(time: int) -> int:
+        found = first_since(storage, piece.topic, piece.entry, time)
+        return piece.entry.next_offset if found is None else found
+
+    start, end = piece.start, piece.end
+    if piece.first_time is not None:
+        start = max(start, place(piece.first_time))
+    if piece.end_time is not None and start < end:
+        end = min(end, place(piece.end_time))
+    return start, end
 
 
 def _is_seen(header: BatchHeader, aborted: AbortedRanges) -> bool:
@@ -139,13 +183,25 @@ def _is_seen(header: BatchHeader, aborted: AbortedRanges) -> bool:
     return not header.is_control and not aborted.contains(header.producer_id, header.base_offset)
 
 
-def _decoded(storage: Storage, piece: Piece, batch: memoryview, header: BatchHeader) -> Sequence[LogRecord]:
+def _narrowed(
+    slices: Iterable[Sequence[LogRecord]], header: BatchHeader, start: int, end: int
+) -> Iterator[Sequence[LogRecord]]:
+    """Raises CorruptBatch for offsets that do not rise, among which none can be searched for."""
+    last: int | None = None
+    for records in slices:
+        last = check_offsets(records, header, last)
+        yield _between(records, start, end)
+
+
+@contextmanager
+def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
+    """Raises ArchiveDamaged for a batch that is CorruptBatch to who opens it."""
     try:
-        return decode_records(batch, header)
+        yield
     except CorruptBatch as error:
-        path = piece.entry.stem(piece.topic) + piece.entry.log_suffix
+        path = entry.stem(topic) + entry.log_suffix
         raise ArchiveDamaged(
-            f"{storage.uri}/{path} (topic {piece.topic} partition {piece.entry.partition}): {error.message}",
+            f"{storage.uri}/{path} (topic {topic} partition {entry.partition}): {error.message}",
             hint="The batch's CRC holds, so it was archived like this: please report it.",
         ) from error
 
@@ -162,32 +218,29 @@ def _origin(piece: Piece, header: BatchHeader) -> Origin:
 
 def _of_records(storage: Storage, piece: Piece) -> Iterator[Part]:
     origin = Origin(piece.topic, piece.entry.partition)
-    waiting = piece.first_time
-    found = read_records(storage, piece.topic, piece.entry, start_offset=piece.start)
+    waiting, end_time = piece.first_time, piece.end_time
+    timed = waiting is not None or end_time is not None  # no index knows times: they are looked for from the start on
+    found = read_records(storage, piece.topic, piece.entry, start_offset=0 if timed else piece.start)
     with _closing(found):
         for records in found:
             some: Sequence[LogRecord] = records
             if some[0].offset >= piece.end:
                 return
             if waiting is not None:
-                some = some[_first_since(some, waiting) :]
+                some = some[_index_since(some, waiting) :]
                 if not some:
                     continue
                 waiting = None
-            ends = False
-            if piece.end_time is not None:
-                at = _first_since(some, piece.end_time)
-                ends, some = at < len(some), some[:at]
-            yield _between(some, piece.start, piece.end), origin
-            if ends:
+            last = len(some) if end_time is None else _index_since(some, end_time)
+            yield _between(some[:last], piece.start, piece.end), origin
+            if last < len(some):
                 return
 
 
-def _first_since(records: Sequence[LogRecord], time: int | None) -> int:
+def _index_since(records: Sequence[LogRecord], time: int) -> int:
     """The index of the first record of that time or later; their number if there is none."""
-    assert time is not None
     for at, record in enumerate(records):
-        if record.timestamp is not None and record.timestamp >= time:
+        if (-1 if record.timestamp is None else record.timestamp) >= time:
             return at
     return len(records)
 
@@ -212,7 +265,10 @@ def _between(records: Sequence[LogRecord], start: int, end: int) -> Sequence[Log
 
 
 def _bytes_of(records: Sequence[LogRecord]) -> int:
-    return sum(map(len, filter(None, map(_value, records)))) + sum(map(len, filter(None, map(_key, records))))
+    size = sum(map(len, filter(None, map(_value, records)))) + sum(map(len, filter(None, map(_key, records))))
+    for key, value in chain.from_iterable(filter(None, map(_headers, records))):
+        size += len(key) + len(value or b"")
+    return size
 
 
 def _batch(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatch:

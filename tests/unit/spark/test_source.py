@@ -2,21 +2,33 @@
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_logkeep
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt
-from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, SpecError
+from logkeep_engine.archive.removal import remove_expired
+from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError
+from logkeep_engine.log.batch import Codec
+from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, Pieces
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, archive_of, begin, chunk, write_segment
-from tests.unit.log.batches import batch, marker
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, chunk, write_segment
+from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.spark.test_source_rows import emptied, record_segment, timed
 
 OFFSETS = StructType([StructField("offset", LongType())])
 
@@ -110,6 +122,50 @@ def test_archives_that_are_not_there_or_of_another_format_are_refused(storage: S
     assert offsets(reader(storage, format="Kafka")) == list(range(50))
 
 
+def test_what_retention_removed_is_a_hole(storage: Storage) -> None:
+    day = 86_400_000
+    times = (NOON, NOON - 9 * day, NOON)
+    entries = [write_segment(storage, [batch(10 * at, 10, timestamp=time)]) for at, time in enumerate(times)]
+    archive_of(storage, Receipt((Coverage(ORDERS.topic_id, 0, 0, 30),), tuple(entries)))
+    before = reader(storage)
+    planned = before.partitions()
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        assert remove_expired(writer, RetentionLimits(max_age=day), NOON + 1000).segments == 1
+    assert offsets(reader(storage)) == [*range(10), *range(20, 30)]
+    assert offsets(reader(storage, startingOffset="15")) == list(range(20, 30))
+    with pytest.raises(ArchiveDamaged, match=r"00000000000000000010.*: the object is missing"):
+        list(before.read(planned[0]))
+
+
+def test_what_an_unfinished_run_has_archived_is_not_seen_yet(storage: Storage) -> None:
+    archive_of(storage, chunk(storage, 0, 50))
+    with begin(storage, "run-2") as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 50, 80, epoch=2)])
+        assert offsets(reader(storage)) == list(range(50))
+        writer.end(Outcome.SUCCEEDED)
+    assert offsets(reader(storage)) == list(range(80))
+
+
+def test_an_imported_folder_is_read_where_it_lies(storage: Storage, tmp_path: Path) -> None:
+    written = record_segment(storage, Layout.RECORDS, [PlainRecord(at, NOON + at, 0, None, b"v") for at in range(10)])
+    root = tmp_path / "archive"
+    (root / "topics" / "orders").rename(root / "orders")
+    (root / "topics").rmdir()
+    record_archive(storage, [replace(written, layout=Layout.RECORDS_AT_ROOT)], imported=True)
+    assert offsets(reader(storage)) == list(range(10))
+    assert offsets(reader(storage, startingTimestamp=str(NOON + 4), endingOffset="7")) == [4, 5, 6]
+
+
+def record_archive(storage: Storage, entries: Sequence[SegmentEntry], *, imported: bool = False) -> None:
+    name = FormatName.AVRO if entries[0].layout is Layout.AVRO else FormatName.RECORDS
+    archive = Archive.create_or_open(storage, "-" if imported else CLUSTER, name, imported=imported)
+    with archive.begin_run("run-1", wait=FAST) as writer:
+        coverage = Coverage(ORDERS.topic_id, 0, entries[0].base_offset, entries[-1].next_offset)
+        writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), tuple(entries))])
+        writer.end(Outcome.SUCCEEDED)
+
+
 LOG = [
     batch(0, 3, producer_id=1, transactional=True),
     batch(3, 3, producer_id=2, transactional=True),
@@ -127,3 +183,88 @@ def test_aborted_transactions_are_left_out(storage: Storage) -> None:
 def test_undecided_transactions_of_an_archive_without_a_successful_backup_are_left_out(storage: Storage) -> None:
     transactional(storage, LOG, [AbortedTxn(1, 0, 6, 3)], Outcome.FAILED)
     assert offsets(reader(storage)) == [7, 8, 9]
+
+
+Batch = list[tuple[int, bool]]
+"""Of each of its records the time after noon, and whether compaction has left it."""
+
+HIGH_EARLY: list[list[Batch]] = [[[(time, True) for time in found] for found in ((0, 99), (10, 20), (10, 60), (30,))]]
+
+batches = st.lists(st.tuples(st.integers(0, 99), st.sampled_from([True, True, True, False])), min_size=1, max_size=4)
+times = st.none() | st.integers(0, 100)
+
+
+@pytest.mark.parametrize("layout", [Layout.KAFKA, Layout.RECORDS, Layout.AVRO])
+@settings(max_examples=40, deadline=None)
+@given(
+    segments=st.lists(st.lists(batches, min_size=1, max_size=3), min_size=1, max_size=4),
+    bounds=st.tuples(st.integers(0, 20), st.integers(1, 30)),
+    since=times,
+    until=times,
+)
+@example(HIGH_EARLY, (2, 9), 50, None)
+@example(HIGH_EARLY, (2, 9), None, 50)
+@example([[[(0, True), (90, False)], [(10, True)]], [[(20, True)], [(60, True)]]], (0, 9), 50, None)
+@example([[[(10, True)], [(90, False)]], [[(20, True), (60, True)]]], (0, 9), None, 50)
+def test_times_and_offsets_bound_the_rows_each_in_its_own_right(
+    tmp_path_factory: pytest.TempPathFactory,
+    layout: Layout,
+    segments: list[list[Batch]],
+    bounds: tuple[int, int],
+    since: int | None,
+    until: int | None,
+) -> None:
+    """Whether the offsets come as options or as filters that Spark has pushed down."""
+    storage = open_uri(tmp_path_factory.mktemp("archive").as_uri())
+    log = [item for segment in segments for found in segment for item in found]
+    write_archive(storage, layout, segments)
+    low, high = bounds[0], bounds[0] + bounds[1]
+    if since is not None and until is not None:
+        since, until = min(since, until), max(since, until) + 1
+    options = {
+        name: str(NOON + time)
+        for name, time in (("startingTimestamp", since), ("endingTimestamp", until))
+        if time is not None
+    }
+
+    def place(time: int) -> int:
+        return next((at for at, (found, left) in enumerate(log) if left and found >= time), len(log))
+
+    first = low if since is None else max(low, place(since))
+    end = high if until is None else min(high, place(until))
+    expected = [at for at, (_, left) in enumerate(log) if left and first <= at < end]
+    assert offsets(reader(storage, OFFSETS, startingOffset=str(low), endingOffset=str(high), **options)) == expected
+    found = reader(storage, OFFSETS, **options)
+    pushed: list[Filter] = [GreaterThanOrEqual(("offset",), low), LessThan(("offset",), high)]
+    assert list(found.pushFilters(pushed)) == []
+    assert offsets(found) == expected
+
+
+def write_archive(storage: Storage, layout: Layout, segments: list[list[Batch]]) -> None:
+    base = 0
+    entries = []
+    for segment in segments:
+        starts = [base + sum(map(len, segment[:at])) for at in range(len(segment))]
+        if layout is Layout.KAFKA:
+            entries.append(write_segment(storage, list(map(compacted, starts, segment))))
+        elif records := [
+            PlainRecord(start + at, NOON + time, 0, None, b"v")
+            for start, items in zip(starts, segment, strict=True)
+            for at, (time, left) in enumerate(items)
+            if left
+        ]:
+            entries.append(record_segment(storage, layout, records))
+        base = starts[-1] + len(segment[-1])
+    if layout is Layout.KAFKA:
+        archive_of(storage, Receipt((Coverage(ORDERS.topic_id, 0, 0, base),), tuple(entries)))
+    elif entries:
+        record_archive(storage, entries)
+    else:
+        archive_of(storage)
+
+
+def compacted(base: int, items: Batch) -> bytes:
+    left = [Record(base + at, NOON + time, None, b"v") for at, (time, there) in enumerate(items) if there]
+    if not left:
+        return emptied(timed(base, *(time for time, _ in items)))
+    return with_header(encode(left, codec=Codec.NONE, base_offset=base), last_offset_delta=len(items) - 1)

@@ -28,7 +28,7 @@ JULY_4 = 1_372_896_000_000
 
 
 def parse(**options: str) -> SourceOptions:
-    return SourceOptions.parse({"path": "file:///archive", **options})
+    return SourceOptions.parse({"path": "file:///archive"} | options)
 
 
 def test_an_uri_alone_reads_everything() -> None:
@@ -38,6 +38,7 @@ def test_an_uri_alone_reads_everything() -> None:
 
 def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
     options = parse(
+        path="s3://bucket/prefix",
         ENDPOINT="http://localhost:9000",
         region="eu-west-1",
         topics="orders, payments",
@@ -50,9 +51,10 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
         format="records",
         columns="offset,value",
         maxPartitionBytes="64Mi",
+        minpartitions="200",
     )
     assert options == SourceOptions(
-        "file:///archive",
+        "s3://bucket/prefix",
         endpoint="http://localhost:9000",
         region="eu-west-1",
         topics=("orders", "payments"),
@@ -65,6 +67,7 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
         format=FormatName.RECORDS,
         columns=("offset", "value"),
         max_partition_bytes=64 << 20,
+        min_partitions=200,
     )
 
 
@@ -89,6 +92,16 @@ def test_options_are_known_in_any_case_as_spark_hands_them_over() -> None:
         ({"columns": "offset,offset"}, "Option columns: a column is named twice"),
         ({"maxPartitionBytes": "1 MB"}, "Option maxPartitionBytes: '1 MB' is no size"),
         ({"maxPartitionBytes": "0"}, "Option maxPartitionBytes: '0' is no size"),
+        ({"minPartitions": "0"}, "Option minPartitions: '0' is no number of partitions. Write a number from 1 on"),
+        ({"minPartitions": "many"}, "Option minPartitions: 'many' is no number of partitions"),
+        (
+            {"endpoint": "http://localhost:9000"},
+            "Option endpoint: it has no effect on file:///archive, .* Leave it out",
+        ),
+        ({"region": "eu-west-1"}, "Option region: it has no effect on file:///archive, .* s3://bucket/prefix"),
+        ({"path": "s3://bucket/prefix", "endpoint": ""}, "Option endpoint: it is empty. Leave it out"),
+        ({"path": "s3://bucket/prefix", "region": " "}, "Option region: it is empty. Leave it out"),
+        ({"topicId": ""}, "Option topicId: it is empty. Leave it out"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_option_s_name(options: dict[str, str], complaint: str) -> None:

@@ -59,8 +59,16 @@ def nothing_aborted(topic: TopicEntry, entries: Sequence[SegmentEntry]) -> Seque
     raise AssertionError("no transaction index is read where there are no transactions")
 
 
+def no_gaps(topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:
+    raise AssertionError("no segment is looked into where the catalog knows its times")
+
+
+def groups(found: ArchiveState, options: SourceOptions = ALL, wanted: Wanted | None = None) -> list[list[Piece]]:
+    return plan(found, options, wanted or Wanted(), nothing_aborted, no_gaps)
+
+
 def pieces(found: ArchiveState, options: SourceOptions = ALL, wanted: Wanted | None = None) -> list[Piece]:
-    return [piece for group in plan(found, options, wanted or Wanted(), nothing_aborted) for piece in group]
+    return [piece for group in groups(found, options, wanted) for piece in group]
 
 
 def ranges(found: list[Piece]) -> list[tuple[str, int, int, int]]:
@@ -148,6 +156,42 @@ def test_an_end_time_before_the_start_time_s_segment_leaves_nothing() -> None:
     assert found == []
 
 
+def test_a_time_of_a_compacted_segment_is_looked_for_since_an_emptied_batch_may_have_it() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def holds(topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:
+        asked.append((entry.base_offset, time))
+        return entry.base_offset != 100
+
+    archive = state(segment(0, gaps=True), segment(100, gaps=True), segment(200), segment(300, gaps=True))
+    options = replace(ALL, starting_timestamp=150)
+    (found,) = plan(archive, options, Wanted(), nothing_aborted, holds)
+    assert [(piece.start, piece.first_time) for piece in found] == [(200, 150), (300, None)]
+    options = replace(ALL, starting_timestamp=50, ending_timestamp=150)
+    (found,) = plan(archive, options, Wanted(), nothing_aborted, holds)
+    assert [(piece.start, piece.first_time, piece.end_time) for piece in found] == [
+        (0, 50, None),
+        (100, None, None),
+        (200, None, 150),
+    ]
+    assert asked == [(100, 150), (0, 50), (100, 150)]
+    records = state(*(segment(base, gaps=True, layout=Layout.RECORDS) for base in (0, 100)))
+    assert [piece.start for piece in pieces(records, options)] == [0, 100]
+
+
+def test_times_are_not_looked_for_behind_the_wanted_offsets() -> None:
+    archive = state(segment(0), segment(100, gaps=True))
+    assert pieces(archive, replace(ALL, starting_timestamp=150), Wanted(end=100)) == []
+
+
+def test_segments_that_lie_before_the_wanted_offsets_still_say_where_a_time_is() -> None:
+    """The log's first record of a time may be older than the first that is wanted."""
+    archive = state(segment(0, max_timestamp=500), segment(100), segment(200))
+    found = pieces(archive, replace(ALL, starting_timestamp=150), Wanted(start=100))
+    assert [(piece.start, piece.first_time) for piece in found] == [(100, None), (200, None)]
+    assert pieces(archive, replace(ALL, ending_timestamp=150), Wanted(start=100)) == []
+
+
 def test_filters_on_topic_and_partition_leave_segments_out() -> None:
     wanted, _ = Wanted().narrowed(EqualTo(("topic",), "orders"))
     wanted, _ = wanted.narrowed(EqualTo(("partition",), 1))
@@ -177,8 +221,8 @@ def test_segments_of_nothing_but_markers_are_left_out() -> None:
 def test_neighbours_share_a_spark_partition_up_to_its_size() -> None:
     """A segment counts with what it takes to open it; one that is larger has a partition of its own."""
     archive = state(*(segment(100 * number) for number in range(7)), segment(700, bytes=500 * MIB), segment(800))
-    groups = plan(archive, replace(ALL, max_partition_bytes=32 * MIB), Wanted(), nothing_aborted)
-    assert [[piece.start for piece in group] for group in groups] == [
+    found = groups(archive, replace(ALL, max_partition_bytes=32 * MIB))
+    assert [[piece.start for piece in group] for group in found] == [
         [0, 100],
         [200, 300],
         [400, 500],
@@ -186,9 +230,25 @@ def test_neighbours_share_a_spark_partition_up_to_its_size() -> None:
         [700],
         [800],
     ]
-    assert len(plan(archive, replace(ALL, max_partition_bytes=128 * MIB), Wanted(), nothing_aborted)) == 3
+    assert len(groups(archive, replace(ALL, max_partition_bytes=128 * MIB))) == 3
     compressed = state(*(segment(100 * number, stored_bytes=MIB) for number in range(7)))
-    assert len(plan(compressed, replace(ALL, max_partition_bytes=32 * MIB), Wanted(), nothing_aborted)) == 1
+    assert len(groups(compressed, replace(ALL, max_partition_bytes=32 * MIB))) == 1
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(1, 1), (2, 2), (3, 4), (8, 8), (100, 8)])
+def test_more_spark_partitions_are_made_where_more_are_wanted(wanted: int, found: int) -> None:
+    """Segments stay whole, so there are never more than those."""
+    archive = state(*(segment(100 * number, bytes=8 * MIB) for number in range(8)))
+    options = replace(ALL, max_partition_bytes=1 << 40, min_partitions=wanted)
+    assert len(groups(archive, options)) == found
+    assert pieces(archive, options) == pieces(archive)
+
+
+def test_a_wanted_number_of_spark_partitions_makes_none_larger() -> None:
+    archive = state(*(segment(100 * number) for number in range(8)))
+    small = replace(ALL, max_partition_bytes=32 * MIB)
+    assert groups(archive, replace(small, min_partitions=1)) == groups(archive, small)
+    assert groups(archive, replace(small, min_partitions=100, starting_offset=5000)) == []
 
 
 def test_aborted_transactions_reach_the_pieces_that_hold_records_of_them() -> None:
@@ -201,6 +261,6 @@ def test_aborted_transactions_reach_the_pieces_that_hold_records_of_them() -> No
 
     archive = state(*(segment(base, transactional=True) for base in (0, 100, 200, 300)), segment(0, PAYMENTS))
     options = replace(ALL, starting_offset=100)
-    found = [piece for group in plan(archive, options, Wanted(end=300), aborted) for piece in group]
+    found = [piece for group in plan(archive, options, Wanted(end=300), aborted, no_gaps) for piece in group]
     assert asked == [("orders", [100, 200, 300])]
     assert [(piece.start, piece.aborted) for piece in found] == [(100, (inside, across)), (200, (across,))]

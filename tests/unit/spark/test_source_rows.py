@@ -1,5 +1,6 @@
 """Records out of pieces of segments, and the Arrow columns they become."""
 
+import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,13 +25,21 @@ from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.record_segments import open_sink
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.log.batch import Codec
+from logkeep_engine.log.batch import HEADER_SIZE, Codec
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import COLUMNS
 from logkeep_engine.spark.source_plan import Piece
-from logkeep_engine.spark.source_rows import MAX_RECORDS, Origin, Part, arrow_batches, read_piece
+from logkeep_engine.spark.source_rows import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    Origin,
+    Part,
+    arrow_batches,
+    first_since,
+    read_piece,
+)
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -70,6 +79,12 @@ def timed(base: int, *times: int) -> bytes:
     """A batch of records of these times after noon."""
     records = [Record(base + at, NOON + time, None, b"v") for at, time in enumerate(times)]
     return encode(records, codec=Codec.NONE, base_offset=base)
+
+
+def emptied(whole: bytes) -> bytes:
+    """What compaction leaves of a batch: its offsets and its time."""
+    head = whole[:8] + struct.pack(">i", HEADER_SIZE - 12) + whole[12:HEADER_SIZE]
+    return with_header(head, record_count=0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 60), (0, 1), (7, 33), (20, 40), (59, 60), (30, 30)])
@@ -140,6 +155,56 @@ def test_times_bound_records_as_they_bound_batches(storage: Storage, layout: Lay
     assert offsets(storage, piece(entry, first_time=NOON + 12, end_time=NOON + 55)) == [2, 3, 4, 5, 6, 7]
 
 
+HIGH_EARLY = [(0, 100), (10, 20), (10, 60), (30,)]
+"""Offsets 0 to 6: the first record of time 50 is that at 1, and later ones are older."""
+
+
+@pytest.mark.parametrize("layout", [Layout.KAFKA, Layout.RECORDS, Layout.AVRO])
+def test_a_time_is_a_place_in_the_log_wherever_the_piece_starts(storage: Storage, layout: Layout) -> None:
+    if layout is Layout.KAFKA:
+        entry = write_segment(storage, [timed(0, 0, 100), timed(2, 10, 20), timed(4, 10, 60), timed(6, 30)])
+    else:
+        times = [time for batch_of in HIGH_EARLY for time in batch_of]
+        entry = record_segment(storage, layout, [PlainRecord(at, NOON + t, 0, None, b"") for at, t in enumerate(times)])
+    assert offsets(storage, piece(entry, first_time=NOON + 50)) == [1, 2, 3, 4, 5, 6]
+    assert offsets(storage, piece(entry, 2, first_time=NOON + 50)) == [2, 3, 4, 5, 6]
+    assert offsets(storage, piece(entry, end_time=NOON + 50)) == [0]
+    assert offsets(storage, piece(entry, 2, end_time=NOON + 50)) == []
+    assert offsets(storage, piece(entry, 5, 6, first_time=NOON + 15, end_time=NOON + 101)) == [5]
+
+
+def test_a_time_that_only_a_batch_without_records_has_is_looked_for_behind_it(storage: Storage) -> None:
+    entry = write_segment(storage, [timed(0, 0, 10), emptied(timed(2, 90)), timed(3, 20, 30), timed(5, 60)])
+    assert offsets(storage, piece(entry, first_time=NOON + 50)) == [5]
+    assert offsets(storage, piece(entry, end_time=NOON + 50)) == [0, 1, 3, 4]
+    assert first_since(storage, "orders", entry, NOON + 50) == 5
+    assert first_since(storage, "orders", entry, NOON + 90) is None
+
+
+def test_markers_and_aborted_records_have_a_time_as_for_a_broker(storage: Storage) -> None:
+    log = [
+        batch(0, 1, timestamp=NOON - 90, producer_id=1, transactional=True),
+        marker(1, 1, commit=True),  # at noon
+        batch(2, 1, timestamp=NOON - 80),
+        batch(3, 1, timestamp=NOON + 70, producer_id=2, transactional=True),
+        marker(4, 2, commit=False),
+        batch(5, 1, timestamp=NOON - 60),
+    ]
+    entry = write_segment(storage, log, aborted=[AbortedTxn(2, 3, 4, 3)])
+    aborted = (AbortedTxn(2, 3, 4, 3),)
+    assert offsets(storage, piece(entry, aborted=aborted, end_time=NOON - 50)) == [0]
+    assert offsets(storage, piece(entry, aborted=aborted, first_time=NOON - 50)) == [2, 5]
+    assert offsets(storage, piece(entry, aborted=aborted, first_time=NOON + 70)) == [5]
+
+
+def test_records_without_a_time_are_before_every_moment_from_1970_on(storage: Storage) -> None:
+    entry = record_segment(
+        storage, Layout.RECORDS, [PlainRecord(0, None, None, None, b""), PlainRecord(1, 5, 0, b"", b"")]
+    )
+    assert offsets(storage, piece(entry, first_time=0)) == [1]
+    assert offsets(storage, piece(entry, first_time=-5)) == [0, 1]
+
+
 def test_batches_older_than_a_filter_are_passed_over(storage: Storage) -> None:
     entry = write_segment(storage, timed_batches())
     assert offsets(storage, piece(entry, since=NOON + 45)) == [6, 7, 8, 9]
@@ -168,6 +233,20 @@ def test_records_that_do_not_fit_a_batch_whose_crc_holds_are_refused(storage: St
     entry = write_segment(storage, [broken])
     with pytest.raises(ArchiveDamaged, match=r"\.log \(topic orders partition 0\): The batch at offset 0 is damaged"):
         offsets(storage, piece(entry))
+
+
+def test_a_batch_whose_offsets_do_not_rise_is_not_searched(storage: Storage) -> None:
+    two = encode([Record(0, NOON, None, b"a"), Record(2, NOON, None, b"b")], codec=Codec.NONE, base_offset=0)
+    entry = write_segment(storage, [with_header(two, last_offset_delta=1)])
+    with pytest.raises(ArchiveDamaged, match=r"offset 0 is damaged: its records do not have rising offsets"):
+        offsets(storage, piece(entry, 1))
+
+
+def test_a_batch_of_many_records_is_handed_out_in_parts(storage: Storage) -> None:
+    entry = write_segment(storage, [batch(0, 3000, codec=Codec.ZSTD)])
+    found = list(read_piece(storage, piece(entry, 10, 2990)))
+    assert [record.offset for records, _ in found for record in records] == list(range(10, 2990))
+    assert max(len(records) for records, _ in found) < 500
 
 
 def test_every_column_has_the_type_and_value_of_sparks_kafka_source() -> None:
@@ -240,6 +319,25 @@ def test_arrow_batches_are_bounded_by_records_and_by_bytes() -> None:
     assert [found.num_rows for found in arrow_batches([(small, origin)], schema)] == [MAX_RECORDS, MAX_RECORDS, 5]
     assert [found.num_rows for found in arrow_batches(([[one], origin] for one in large), schema)] == [3, 3, 1]  # type: ignore[misc]
     assert list(arrow_batches([], schema)) == []
+
+
+def test_headers_count_as_bytes_of_an_arrow_batch() -> None:
+    large = [PlainRecord(at, NOON, 0, None, None, [("stack", bytes(1 << 20)), ("", None)]) for at in range(20)]
+    assert [found.num_rows for found in offsets_of([[one] for one in large])] == [8, 8, 4]
+
+
+def test_records_of_one_batch_are_split_by_bytes() -> None:
+    """A batch that decompresses to a lot, as one list."""
+    sizes = [1, 2 * MAX_BYTES, *([1 << 20] * 12)]
+    records = [PlainRecord(at, NOON, 0, None, bytes(size)) for at, size in enumerate(sizes)]
+    found = offsets_of([records])
+    assert [made.num_rows for made in found] == [2, 8, 4]
+    assert [offset for made in found for offset in made.column(0).to_pylist()] == list(range(14))
+
+
+def offsets_of(lists: Sequence[Sequence[PlainRecord]]) -> list[pa.RecordBatch]:
+    schema = to_arrow_schema(StructType([SCHEMA["offset"]]))
+    return list(arrow_batches([(records, Origin("orders", 0)) for records in lists], schema))
 
 
 def test_times_beyond_sparks_are_its_farthest() -> None:
