@@ -21,6 +21,7 @@ import fcntl
 import io
 import os
 import random
+import re
 import secrets
 import threading
 import time
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from crc32c import crc32c
 
@@ -51,6 +52,7 @@ from logkeep_engine.errors import (
 DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
 PATIENCE = 20.0  # seconds during which a request that failed for a reason that may pass is sent again
 _TEMPORARY = ".logkeep-"
+_NAME_BYTES = 255  # NAME_MAX of Linux's file systems
 _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
 _PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
 _BLOCKS_KEPT = 8
@@ -119,6 +121,9 @@ class Storage(ABC):
     @abstractmethod
     def check(self) -> None:
         """Is the bucket or folder reachable with these credentials? Reads only, never writes."""
+
+    def check_path(self, path: str) -> None:  # noqa: B027 - most storages hold whatever a caller names
+        """Raises StorageRefused for an object, or a folder of objects, whose name cannot be held here. Asks nobody."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> None:
@@ -249,13 +254,50 @@ def open_uri(
     uri: str, endpoint: str | None = None, region: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Storage:
     """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: AWS_* of `environ`, else botocore's own
-    chain."""
-    parts = urlsplit(uri)
+    chain.
+
+    Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
+    """
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # its text may repeat a password
+        raise _no_storage_uri(uri) from None
+    _refuse_login(parts)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        _refuse_rest(uri, hint="In the name of a folder write %3F and %23.")
         return LocalStorage(uri)
     if parts.scheme == "s3" and parts.netloc:
+        _refuse_rest(uri, hint=f"End the URI there. {_LOGIN}")
         return S3Storage(uri, endpoint, region, environ)
-    raise StorageRefused(f"{uri!r} is not a storage URI.", hint="Write s3://bucket/prefix or file:///path.")
+    raise _no_storage_uri(uri)
+
+
+_LOGIN = (
+    f"Credentials come from the environment ({names.ENV_S3_ACCESS_KEY}, {names.ENV_S3_SECRET_KEY}); in Kubernetes the "
+    "Secret of storage.credentials.secretRef fills it."
+)
+
+
+def _no_storage_uri(uri: str) -> StorageRefused:
+    shown = "What was given" if re.search("[@?#]", uri) else repr(uri)
+    return StorageRefused(f"{shown} is not a storage URI.", hint="Write s3://bucket/prefix or file:///path.")
+
+
+def _refuse_login(parts: SplitResult) -> None:
+    """Raises StorageRefused for a user or a password, which would stand in every message with the URI."""
+    authority = unquote(parts.netloc)
+    # A slash in a password ends the authority early: then only the colon in front of it is left.
+    if "@" in authority or (parts.scheme == "s3" and ":" in authority):
+        raise StorageRefused(
+            "The storage URI, which is not repeated here, has a user, a password or a port: none belongs there.",
+            hint=f"Write s3://bucket/prefix. {_LOGIN}",
+        )
+
+
+def _refuse_rest(uri: str, hint: str) -> None:
+    meant = re.split("[?#]", uri, maxsplit=1)[0]
+    if meant != uri:
+        raise StorageRefused(f"{meant}: a storage URI has no part behind '?' or '#'.", hint=hint)
 
 
 # ---- files
@@ -279,6 +321,19 @@ class LocalStorage(Storage):
             raise BucketMissing(f"{self.uri}: {folder} is not a folder.", hint="Name a folder, or mount the volume.")
         if not os.access(folder, os.R_OK | os.X_OK):
             raise StorageRefused(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
+
+    def check_path(self, path: str) -> None:
+        for part in path.split("/"):
+            if part.startswith(_TEMPORARY):
+                raise StorageRefused(
+                    f"{self.uri}/{path}: names that begin with {_TEMPORARY} are those of files in the making.",
+                    hint="Exclude the topic, or use an object store.",
+                )
+            if len(os.fsencode(part)) > _NAME_BYTES:
+                raise StorageRefused(
+                    f"{self.uri}/{path}: a name in a file system has at most {_NAME_BYTES} bytes.",
+                    hint="Exclude the topic, or use an object store or another format.",
+                )
 
     def create(self, path: str, data: bytes) -> None:
         target = self._path(path)
@@ -365,8 +420,9 @@ class LocalStorage(Storage):
 
     def _path(self, path: str) -> Path:
         parts = path.split("/")
-        if not path or any(part in ("", ".", "..") or part.startswith(_TEMPORARY) for part in parts):
+        if not path or any(part in ("", ".", "..") for part in parts):
             raise ValueError(f"{path!r} is not an object path")
+        self.check_path(path)
         return self._root / path
 
     def _write_temporary(self, target: Path, data: bytes) -> Path:
@@ -501,6 +557,8 @@ class _os_errors:  # noqa: N801 - reads as the statement it is
                 f"{self._name}: {what}.",
                 hint="The folder must be writable by this user, on a file system that has hard links.",
             ) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise StorageRefused(f"{self._name}: {what}.", hint="Use a shorter path, or an object store.") from error
         raise StorageUnavailable(f"{self._name}: {what}.", hint="Check the disk.") from error
 
 
@@ -638,11 +696,11 @@ class S3Storage(Storage):
 
     @property
     def _where(self) -> str:
-        """The endpoint without user info, for messages."""
+        """The endpoint without user info, for messages; also of one that is no URL."""
         if self._endpoint is None:
             return "AWS"
-        parts = urlsplit(self._endpoint)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        scheme, separator, rest = self._endpoint.rpartition("://")
+        return f"{scheme}{separator}{rest.rpartition('@')[2].partition('/')[0]}"
 
     def _connected(self) -> _Connected:
         process = os.getpid()
@@ -753,7 +811,8 @@ class S3Storage(Storage):
                 "(storage.credentials.secretRef does), or give the pod a workload identity.",
             )
         if isinstance(error, (ParamValidationError, ValueError, TypeError)):
-            return StorageRefused(f"{name}: {error}", hint="Check storage.uri, storage.endpoint and storage.region.")
+            what = str(error) if self._endpoint is None else str(error).replace(self._endpoint, self._where)
+            return StorageRefused(f"{name}: {what}", hint="Check storage.uri, storage.endpoint and storage.region.")
         kind = type(error).__name__
         if isinstance(error, HTTPClientError) and "SSL" in kind.upper():
             return StorageRefused(f"{self._where}: TLS failed ({kind}).", hint="Check the endpoint's certificate.")
@@ -788,6 +847,12 @@ class S3Storage(Storage):
             )
         if code in _MAY_PASS or code in _CONFLICT or (status >= 500 and status != 501) or status in (408, 409, 429):
             return StorageUnavailable(f"{name}: {where} answered {code or status}.", hint="It may pass; try again.")
+        if code == "KeyTooLongError":
+            return StorageRefused(
+                f"{name}: {where} answered {code}.",
+                hint="Exclude the topic, or use a shorter prefix or another format. A store that keeps objects in "
+                "files takes 255 bytes between two slashes.",
+            )
         if code == "NotImplemented" or status == 501:
             return StorageRefused(
                 f"{name}: {where} cannot do what was asked ({code or status}).",

@@ -89,6 +89,26 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert parse_restore(restore).model_dump(mode="json", by_alias=True, exclude_none=True) == restore
 
 
+MANY = [f"{number:03d}" * 100 for number in range(500)]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {},
+        {"restore": "None", "include": [".*"], "exclude": []},
+        {"restore": "Translate", "include": ["billing"], "exclude": ["billing-old"]},
+        {"restore": "Translate", "include": [], "exclude": []},
+        {"restore": "Translate", "include": MANY, "exclude": MANY},
+    ],
+    ids=["none", "defaults", "chosen", "empty", "longest"],
+)
+def test_groups_may_be_chosen_where_they_are_moved(namespace: Namespace, groups: dict[str, Any]) -> None:
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(consumerGroups=groups))
+    assert answer.returncode == 0, answer.stderr
+    assert parse_restore(namespace.get("krst", "r")["spec"]) == parse_restore(restore_spec(consumerGroups=groups))
+
+
 def test_the_place_of_an_archive_cannot_be_changed(namespace: Namespace) -> None:
     namespace.apply("KafkaBackup", "b", backup_spec())
     answer = namespace.apply("KafkaBackup", "b", backup_spec(**storage(uri="s3://other/prefix")))
@@ -114,6 +134,16 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
     ("change", "message"),
     [
         ({"consumerGroups": {"restore": "Copy"}}, 'Unsupported value: "Copy"'),
+        (
+            {"consumerGroups": {"include": ["billing"]}},
+            "include has no effect with restore None, which moves no group; set restore to Translate, or leave",
+        ),
+        ({"consumerGroups": {"include": [".*", "a"]}}, "include has no effect with restore None"),
+        ({"consumerGroups": {"include": []}}, "include has no effect with restore None"),
+        (
+            {"consumerGroups": {"restore": "None", "exclude": ["billing"]}},
+            "exclude has no effect with restore None, which moves no group; set restore to Translate, or leave",
+        ),
         ({"recordBatches": {"maxRecords": 0}}, "should be greater than or equal to 1"),
         ({"recordBatches": {"maxRecords": 1_000_001}}, "should be less than or equal to 1000000"),
         ({"recordBatches": {"compression": "lz4"}}, 'Unsupported value: "lz4"'),

@@ -185,6 +185,21 @@ class TestTranslation:
         assert positions(kafka, f"{unique}-a") == {(f"{unique}-copy", 0): (3, "")}
         assert positions(kafka, f"{unique}-b") == positions(kafka, f"{unique}-c") == {}
 
+    def test_of_no_archived_group_is_told(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        topic = topic_entry(unique)
+        groups = [group(f"{unique}-{name}", topic, 3) for name in ("billing", "shop")]
+        write_archive(tmp_path / "some", Layout.RECORDS, topic, {0: numbered(10)}, groups=groups)
+        mistyped = {**TRANSLATE, "include": [f"{unique}-biling"]}
+        result = bring_back(restore_spec(kafka, tmp_path / "some", consumerGroups=mistyped))
+        assert (result.outcome, result.records, result.groups) == ("Succeeded", 10, 0)
+        named = f"archived are {unique}-billing, {unique}-shop"
+        assert warned(result, "no archived group matches spec.consumerGroups.include", named)
+        assert rows(tmp_path / "some") == []
+        write_archive(tmp_path / "none", Layout.RECORDS, topic, {0: numbered(10)})
+        spec = restore_spec(kafka, tmp_path / "none", ifTopicExists="Append")
+        assert warned(bring_back({**spec, "consumerGroups": TRANSLATE}), "the archive holds no positions")
+        assert not warned(bring_back(spec, run_id="restore-2"), "consumer group")
+
     def test_of_no_group_by_default(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         topic = topic_entry(unique)
         write_archive(tmp_path, Layout.RECORDS, topic, {0: numbered(10)}, groups=[group(unique, topic, 3)])
@@ -198,8 +213,9 @@ class TestTranslation:
         topic = topic_entry(unique)
         old = GroupEntry(unique, topic.name, "B" * 22, 0, 5)
         write_archive(tmp_path, Layout.RECORDS, topic, {0: numbered(10)}, groups=[old])
-        assert bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)).groups == 0
-        assert positions(kafka, unique) == {}
+        result = bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
+        assert (result.groups, positions(kafka, unique)) == (0, {})
+        assert warned(result, "has a position in a restored topic", f"archived are {unique}")
 
     def test_of_many_groups_with_many_partitions(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         topic = topic_entry(unique, 40)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -173,10 +174,38 @@ def test_a_missing_object_is_named(storage: Storage) -> None:
         stream.read()
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", ".logkeep-x"])
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/"])
 def test_a_path_cannot_leave_the_archive(storage: Storage, path: str) -> None:
     with pytest.raises(ValueError, match="is not an object path"):
         storage.put(path, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("topics/.logkeep-x/y", r"topics/\.logkeep-x/y: names that begin with \.logkeep- are those of files"),
+        (".logkeep-x", "names that begin with"),
+        ("a/" + "b" * 256, "b: a name in a file system has at most 255 bytes"),
+        ("ü" * 128, "at most 255 bytes"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused_by_name(storage: Storage, path: str, says: str) -> None:
+    for action in (storage.check_path, storage.read, storage.version, storage.writer, lambda p: storage.put(p, b"")):
+        with pytest.raises(StorageRefused, match=says):
+            action(path)
+    assert storage.list() == []
+
+
+def test_a_path_that_is_too_long_as_a_whole_is_refused(storage: Storage) -> None:
+    with pytest.raises(StorageRefused, match="File name too long"):
+        storage.put("/".join(["b" * 200] * 25), b"")
+
+
+def test_every_name_that_a_file_can_have_is_taken(storage: Storage) -> None:
+    for path in ("b" * 255, "topics/.log/.logkeep/x"):
+        storage.check_path(path)
+        storage.put(path, b"1")
+        assert storage.read(path) == b"1"
 
 
 def test_check_reads_only_and_names_what_is_wrong(tmp_path: Path) -> None:
@@ -246,6 +275,78 @@ def test_uris_decide_what_is_opened() -> None:
     for uri in ("gs://bucket", "file://host/path", "/path", "s3:///prefix"):
         with pytest.raises(StorageRefused, match="is not a storage URI"):
             open_uri(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIAKEY:hunter2@bucket/p",
+        "s3://AKIAKEY:hun/hunter2@bucket/p",
+        "s3://AKIAKEY:hun?hunter2@bucket/p",
+        "s3://AKIAKEY@bucket/p",
+        "s3://AKIAKEY%3Ahunter2%40bucket/p",
+        "file://AKIAKEY:hunter2@host/p",
+        "gs://AKIAKEY:hunter2@bucket/p",
+    ],
+)
+def test_a_login_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
+    with pytest.raises(StorageRefused, match=r"Credentials come from the environment .* Secret") as refused:
+        open_uri(uri)
+    _assert_untold(refused.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIAKEY:[hunter2@bucket/p",
+        "s3://AKIAKEY:hunter2@b\u2100cket/p",
+        "s3:/AKIAKEY:hunter2@bucket/p",
+        "AKIAKEY:hunter2@bucket/p",
+        "/p?AKIAKEY=hunter2",
+        "gs://bucket/#hunter2",
+    ],
+)
+def test_what_is_no_uri_is_not_repeated_if_it_may_hold_a_secret(uri: str) -> None:
+    with pytest.raises(StorageRefused, match=r"What was given is not a storage URI\. Write s3://") as refused:
+        open_uri(uri)
+    _assert_untold(refused.value)
+
+
+@pytest.mark.parametrize("rest", ["?AKIAKEY=hunter2", "#hunter2", "?", "/?AKIAKEY=hunter2#hunter2"])
+def test_what_would_be_dropped_of_a_uri_is_refused_and_not_repeated(rest: str) -> None:
+    with pytest.raises(
+        StorageRefused, match=r"^s3://bucket/p/?: a storage URI has no part .* Credentials come from"
+    ) as refused:
+        open_uri(f"s3://bucket/p{rest}")
+    _assert_untold(refused.value)
+
+
+def _assert_untold(error: StorageRefused) -> None:
+    told = "".join(traceback.format_exception(error))
+    assert "AKIAKEY" not in told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("name", ["a@b", "a:b", "a?b", "a#b", "a%b", "@", "a b"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    open_uri((tmp_path / name).as_uri()).put("object", b"1")
+    assert (tmp_path / name / "object").read_bytes() == b"1"
+    if name in ("a@b", "a:b", "@"):
+        assert open_uri(f"file://{tmp_path}/{name}").read("object") == b"1"
+    if name in ("a?b", "a#b"):
+        with pytest.raises(
+            StorageRefused, match=f"^file://{tmp_path}/a: a storage URI has no part .* write %3F and %23"
+        ):
+            open_uri(f"file://{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("endpoint", ["AKIAKEY:hunter2@host:9000", "http://AKIAKEY:hunter2@-host-:9000"])
+def test_a_login_in_an_endpoint_is_not_told(endpoint: str) -> None:
+    s3 = open_uri("s3://bucket", endpoint, environ={"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"})
+    with pytest.raises(StorageRefused, match=r"Invalid endpoint: (http://)?-?host-?:9000") as refused:
+        s3.check()
+    assert "AKIAKEY" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_secret_that_did_not_arrive_is_said_by_variable_and_key() -> None:

@@ -104,7 +104,13 @@ Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,  # a uri that is refused may hold a password
+    )
 
 
 class SecretRef(Model):
@@ -441,6 +447,17 @@ class GroupRestore(StrEnum):
 
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
+
+    @model_validator(mode="after")
+    def _chooses_what_is_moved(self) -> RestoreGroups:
+        if self.restore is GroupRestore.NONE:
+            for name in ("include", "exclude"):
+                if getattr(self, name) != RestoreGroups.model_fields[name].default:
+                    raise ValueError(
+                        f"{name} has no effect with restore None, which moves no group; set restore to Translate, "
+                        f"or leave {name} out"
+                    )
+        return self
 
 
 class KafkaRestoreSpec(Model):

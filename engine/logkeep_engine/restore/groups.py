@@ -27,6 +27,7 @@ from logkeep_engine.restore.plan import NO_TASK, TopicPlan
 FORMAT = 1
 _MAPS_AT_ONCE = 4  # one may be large, see `offset_map`
 _GROUPS_SHOWN = 5
+_ARCHIVED_SHOWN = 20
 
 
 class Outcome(StrEnum):
@@ -173,6 +174,25 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
     return found
 
 
+def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups) -> str:
+    """The warning of a restore that was to move groups and has found no position to move."""
+    entries = list(archived)
+    names = sorted({entry.group_id for entry in entries})
+    if not names:
+        why = "the archive holds no positions of consumer groups"
+    elif select(entries, wanted):
+        why = "no archived group that spec.consumerGroups chooses has a position in a restored topic"
+    else:
+        why = "no archived group matches spec.consumerGroups.include and is not excluded"
+    warning = f"no consumer group was moved, its consumers begin where auto.offset.reset says: {why}"
+    return f"{warning}; archived are {_first(names)}" if names else warning
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _ARCHIVED_SHOWN} more" if len(names) > _ARCHIVED_SHOWN else ""
+    return ", ".join(names[:_ARCHIVED_SHOWN]) + more
+
+
 def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
     groups: dict[str, list[Moved]] = {}
     for item in moved:
@@ -209,4 +229,4 @@ def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEn
     return [entry for entry in found if entry.group_id in ids]
 
 
-__all__ = ["Move", "Moved", "Outcome", "commit", "report", "select", "translate", "warnings"]
+__all__ = ["Move", "Moved", "Outcome", "commit", "nothing_to_move", "report", "select", "translate", "warnings"]

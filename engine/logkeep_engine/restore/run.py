@@ -32,7 +32,7 @@ from typing import TypeVar
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Range, SegmentEntry, TopicEntry
 from logkeep_engine.archive.segments import Fault
 from logkeep_engine.archive.verify import verify_segment
 from logkeep_engine.contract.names import ExitCode
@@ -211,6 +211,7 @@ class SurveyTask:
     storage: Storage
     topic: str
     segments: tuple[SegmentEntry, ...]
+    kept: tuple[Range, ...]
     faulty: tuple[str, ...]
     undecided: bool
 
@@ -222,7 +223,7 @@ def check_segments(task: CheckTask, context: TaskContext) -> tuple[Fault, ...]:
 
 def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
     """Runs on an executor."""
-    return survey(task.storage, task.topic, task.segments, task.faulty, task.undecided)
+    return survey(task.storage, task.topic, task.segments, task.kept, task.faulty, task.undecided)
 
 
 # ---- the run
@@ -276,6 +277,8 @@ class _Restore:
         warnings = [*plan.warnings, *_append_time_warnings(summaries.values())]
         moved = self._restore_groups(plan, state)
         warnings += groups.warnings(moved, f"{self._storage.uri}/{self._file(GROUPS)}")
+        if self._moves_groups and not moved:
+            warnings.append(groups.nothing_to_move(state.groups, self._spec.consumer_groups))
         warnings += self._finish_topics(plan, state)
         return replace(
             result,
@@ -333,10 +336,10 @@ class _Restore:
             if choice.target in existing:
                 facts = topic_facts(_topic_segments(state, choice.source))
                 warnings += check_append(choice, existing[choice.target], facts, now_ms)
-        wanted = self._spec.consumer_groups
-        if wanted.restore is GroupRestore.TRANSLATE:
+        if self._moves_groups:
             # Groups that may not even be looked at stop the restore now, not when all records are there.
-            self._control.group_offsets(entry.group_id for entry in groups.select(state.groups, wanted))
+            chosen = groups.select(state.groups, self._spec.consumer_groups)
+            self._control.group_offsets(entry.group_id for entry in chosen)
         findings = self._check_archive(state, selection.choices)
         plan = self._store_plan(
             RestorePlan(
@@ -492,7 +495,8 @@ class _Restore:
                 surveys.append(PartitionSurvey(topic.topic_id, partition, survey_records(topic.name, segments, found)))
             elif undecided or found:
                 objects = tuple(fault.object for fault in found)
-                work.append(SurveyTask(self._storage, topic.name, tuple(segments), objects, undecided))
+                kept = tuple(state.kept(topic.topic_id, partition))
+                work.append(SurveyTask(self._storage, topic.name, tuple(segments), kept, objects, undecided))
                 keys.append((topic.topic_id, partition))
         done: dict[int, Survey] = {}
         self._run_tasks(work, survey_partition, done.__setitem__)
@@ -656,9 +660,12 @@ class _Restore:
 
     # ---- the groups
 
+    @property
+    def _moves_groups(self) -> bool:
+        return self._spec.consumer_groups.restore is GroupRestore.TRANSLATE
+
     def _restore_groups(self, plan: RestorePlan, state: ArchiveState) -> list[groups.Moved]:
-        wanted = self._spec.consumer_groups
-        if wanted.restore is GroupRestore.NONE:
+        if not self._moves_groups:
             return []
 
         def read_map(topic: str, partition: int) -> OffsetMap:
@@ -669,7 +676,8 @@ class _Restore:
             settled = state.settled(topic_id, partition)
             return settled[-1][1] if settled else 0
 
-        moves = groups.translate(groups.select(state.groups, wanted), plan.topics, read_map, archived_end)
+        chosen = groups.select(state.groups, self._spec.consumer_groups)
+        moves = groups.translate(chosen, plan.topics, read_map, archived_end)
         moved = groups.commit(moves, self._control)
         self._storage.put(self._file(GROUPS), b"".join(groups.report(moved)))
         return moved
@@ -787,8 +795,8 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
         if gaps:
             first = gaps[0]
             warnings.append(
-                f"topic {topic.name}: {sum(gap.end - gap.start for gap in gaps)} offsets were lost before they "
-                "could be archived, first "
+                f"topic {topic.name}: {sum(gap.end - gap.start for gap in gaps)} offsets are not in the "
+                "archive, first "
                 f"partition {first.partition} offsets {first.start} to {first.end - 1}: {first.reason}"
             )
         removed = [

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.model import SegmentEntry
+from logkeep_engine.archive.model import Range, SegmentEntry
 from logkeep_engine.archive.segments import Fault, read_segment, read_transactions
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.records import ControlType, control_type
@@ -83,9 +83,16 @@ def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequenc
 
 
 def survey(
-    storage: Storage, topic: str, segments: Sequence[SegmentEntry], faulty: Sequence[str], undecided: bool
+    storage: Storage,
+    topic: str,
+    segments: Sequence[SegmentEntry],
+    kept: Sequence[Range],
+    faulty: Sequence[str],
+    undecided: bool,
 ) -> Survey:
-    """Look at every batch of one partition. `faulty` are the paths of its objects with faults.
+    """Look at every batch of one partition. `kept` are the ranges of offsets that its segments stand for: between two
+    of them records may be missing, inside of one only what compaction has removed. `faulty` are the paths of its
+    objects with faults.
 
     `undecided`: it is not certain that all its transactions are decided; those that are not will be left out. Raises
     only what the storage does.
@@ -97,7 +104,7 @@ def survey(
     lost: list[Lost] = []
     expected: int | None = None
     for segment in segments:
-        if follow is not None and expected is not None and segment.base_offset > expected:
+        if follow is not None and expected is not None and not _is_within(expected, segment.base_offset, kept):
             follow.hole(expected)
         expected = segment.next_offset
         if follow is None and segment.base_offset not in damaged:
@@ -130,6 +137,11 @@ def survey(
         tuple(lost),
         tuple(sorted(aborted, key=lambda txn: (txn.last_offset, txn.producer_id))),
     )
+
+
+def _is_within(start: int, end: int, ranges: Sequence[Range]) -> bool:
+    """Whether [start, end), which may be empty, lies in one of these ranges."""
+    return start >= end or any(low <= start and end <= high for low, high in ranges)
 
 
 def _indexed(storage: Storage, topic: str, segments: Sequence[SegmentEntry], faulty: set[str]) -> list[AbortedTxn]:

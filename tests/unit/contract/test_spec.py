@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
@@ -152,6 +153,17 @@ BAD_RESTORES = [
     (restore(limits={"readersPerBroker": 2}), "spec.limits.readersPerBroker", "unknown field"),
     (restore(consumerGroups={"restore": "Copy"}), "spec.consumerGroups.restore", "'None' or 'Translate'"),
     (restore(consumerGroups={"include": ["("]}), "spec.consumerGroups.include[0]", "not a regular expression"),
+    (
+        restore(consumerGroups={"include": ["billing"]}),
+        "spec.consumerGroups",
+        "include has no effect with restore None, which moves no group; set restore to Translate, or leave include out",
+    ),
+    (restore(consumerGroups={"include": []}), "spec.consumerGroups", "include has no effect with restore None"),
+    (
+        restore(consumerGroups={"restore": "None", "exclude": ["billing"]}),
+        "spec.consumerGroups",
+        "exclude has no effect with restore None, which moves no group; set restore to Translate, or leave exclude out",
+    ),
     (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),
     (restore(recordBatches={"compression": "lz4"}), "spec.recordBatches.compression", "'None', 'Gzip', 'Snappy'"),
     (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
@@ -164,6 +176,23 @@ def test_a_wrong_restore_is_refused_by_field(spec: dict[str, Any], field: str, w
     with pytest.raises(SpecInvalid) as refused:
         parse_restore(spec)
     assert [path for path, message in refused.value.problems if what in message] == [field]
+
+
+def test_groups_may_be_chosen_where_they_are_moved_and_defaults_written_out() -> None:
+    chosen = {"restore": "Translate", "include": ["billing"], "exclude": ["billing-old"]}
+    assert parse_restore(restore(consumerGroups=chosen)).consumer_groups.include == ("billing",)
+    written = {"restore": "None", "include": [".*"], "exclude": []}
+    assert parse_restore(restore(consumerGroups=written)) == parse_restore(restore())
+
+
+@pytest.mark.parametrize("uri", ["s3://AKIAKEY:hunter2@bucket/p", "s3://bucket/p?password=hunter2"])
+def test_a_uri_with_a_secret_is_refused_and_not_repeated(uri: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_backup(backup(storage={"uri": uri}))
+    assert [path for path, _ in refused.value.problems] == ["spec.storage.uri"]
+    told = "".join(traceback.format_exception(refused.value))
+    assert "hunter2" not in told
+    assert "AKIAKEY" not in told
 
 
 @pytest.mark.parametrize(("text", "size"), [("0", 0), ("128Mi", 134217728), ("1G", 10**9), ("3k", 3000)])

@@ -76,6 +76,40 @@ def test_groups_are_chosen_by_their_whole_name() -> None:
     assert [entry.group_id for entry in chosen] == ["app", "app"]
 
 
+class TestNothingToMove:
+    START = "no consumer group was moved, its consumers begin where auto.offset.reset says: "
+
+    def test_in_an_archive_without_groups(self) -> None:
+        expected = f"{self.START}the archive holds no positions of consumer groups"
+        assert groups.nothing_to_move([], ConsumerGroups()) == expected
+
+    def test_for_a_name_that_no_archived_group_has(self) -> None:
+        entries = [at(1, group_id=name) for name in ("shop", "billing", "shop")]
+        expected = (
+            f"{self.START}no archived group matches spec.consumerGroups.include and is not excluded; "
+            "archived are billing, shop"
+        )
+        for wanted in (
+            ConsumerGroups(include=("biling",)),
+            ConsumerGroups(exclude=(".*",)),
+            ConsumerGroups(include=()),
+        ):
+            assert groups.nothing_to_move(entries, wanted) == expected
+
+    def test_of_groups_that_read_other_topics(self) -> None:
+        expected = (
+            f"{self.START}no archived group that spec.consumerGroups chooses has a position in a restored topic; "
+            "archived are g"
+        )
+        assert groups.nothing_to_move([at(1, topic_id="x" * 22)], ConsumerGroups()) == expected
+
+    def test_names_twenty_of_many(self) -> None:
+        entries = [at(1, group_id=f"g{number:02d}") for number in range(23)]
+        told = groups.nothing_to_move(entries, ConsumerGroups(include=("h.*",)))
+        assert told.endswith("g18, g19 and 3 more")
+        assert groups.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("g18, g19")
+
+
 def moved(outcome: Outcome = Outcome.SET, reason: str = "", *, group_id: str = "g", **more: object) -> Moved:
     fields: dict[str, object] = {"place": Place.RECORD, "beyond": False, **more}
     members = bool(fields.pop("members", False))

@@ -341,7 +341,7 @@ class TestDigest:
         expected = "60137197c5c231b3c186d274c27d3ed7b8cd41144f1918b20a14953d5515c447"
         assert self.digest() == expected
         assert self.digest(consumerGroups={}, recordBatches={}, limits={"bytesPerSecond": "5Mi"}) == expected
-        assert self.digest(consumerGroups={"include": ["a"]}) == expected
+        assert self.digest(consumerGroups={"restore": "None", "include": [".*"]}) == expected
 
     def test_changes_with_what_decides(self) -> None:
         digests = {
