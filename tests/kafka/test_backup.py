@@ -15,13 +15,14 @@ from pyspark import SparkContext
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Outcome
+from logkeep_engine.archive.model import Gap, Outcome
 from logkeep_engine.backup import plan as planning
-from logkeep_engine.backup.plan import REASON_DELETED, Piece
+from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.log.batch import walk
@@ -243,6 +244,86 @@ def test_records_gone_before_they_were_archived_are_named(
     assert backups.faults() == []
     again = backups.run(unique)
     assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0), "told once, recorded for good"
+
+
+@dataclass
+class WithoutChunk:
+    """The task of the chunk that begins at offset `start` never comes to its end, all others do."""
+
+    runner: TaskRunner
+    start: int
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        others: list[Any] = [tuple(piece for piece in pieces if piece.start != self.start) for pieces in work]  # type: ignore[attr-defined]
+        self.runner.run([pieces for pieces in others if pieces], function, on_result, on_update, limits)
+        raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
+
+
+@pytest.mark.parametrize("format_name", ["Kafka", "Avro"])
+@pytest.mark.parametrize("hole", [0, 1000, 2000])
+def test_chunk_that_failed_is_archived_by_the_next_run(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, format_name: str
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    topics.create(unique)
+    topics.produce(unique, numbers(3000))
+    backups.wrap = lambda runner: WithoutChunk(runner, hole)
+    assert backups.run(unique, format=format_name).outcome == "Failed"
+    assert backups.state().runs.popitem()[1].records == 2000
+    told = [fault for fault in backups.faults() if "neither archived nor recorded as lost" in fault]
+    assert len(told) == (hole != 2000), "what is missing at the end is not known to be missing"
+    backups.wrap = lambda runner: runner
+    result = backups.run(unique, format=format_name)
+    assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 1000, 0), result.message
+    ((topic_id, _),) = backups.state().coverage
+    assert backups.state().coverage == {(topic_id, 0): [(0, 3000)]}
+    assert format_name != "Kafka" or backups.log(unique) == topics.log(unique)
+    assert backups.faults() == []
+
+
+@pytest.mark.parametrize(("hole", "log_start"), [(0, 500), (0, 1500), (1000, 1500), (1000, 2500), (1000, 3000)])
+def test_hole_that_retention_has_reached_is_recorded_as_lost(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, log_start: int
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    topics.create(unique)
+    topics.produce(unique, numbers(3000))
+    backups.wrap = lambda runner: WithoutChunk(runner, hole)
+    assert backups.run(unique).outcome == "Failed"
+    backups.wrap = lambda runner: runner
+    topics.delete_records(unique, log_start)
+    result = backups.run(unique, onDataLoss="Record")
+    assert result.outcome == "Succeeded", result.message
+    lost = min(log_start, hole + 1000)
+    assert [(fact.start, fact.end) for fact in result.loss] == [(hole, lost)]
+    assert [record.offset for record in backups.records(unique)] == [*range(hole), *range(lost, 3000)]
+    assert backups.faults() == []
+    again = backups.run(unique)
+    assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0)
+
+
+def test_stored_plan_goes_on_though_its_gap_is_settled_in_part(backups: Backups, topics: Topics, unique: str) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100))
+    backups.run(unique, run_id="first")
+    for count in (50, 150):
+        topics.produce(unique, numbers(count))
+    made = BackupPlan.from_json(backups.storage.read("runs/first/plan.json"))
+    (chunk,) = made.chunks
+    gap = Gap(chunk.topic_id, 0, 50, 150, REASON_RETENTION)
+    stored = replace(made, run_id="late", gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))
+    backups.storage.put("runs/late/plan.json", stored.to_json())
+    result = backups.run(unique, run_id="late", onDataLoss="Record")
+    assert (result.outcome, result.records) == ("Succeeded", 150), result.message
+    assert [(fact.start, fact.end) for fact in result.loss] == [(100, 150)]
+    assert backups.faults() == []
 
 
 def test_recreated_topic_is_another_incarnation(backups: Backups, topics: Topics, unique: str) -> None:

@@ -20,12 +20,14 @@ from logkeep_engine.backup import plan as planning
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records_groups import read_consumer_offsets
 from logkeep_engine.formats.records_names import read_partition_index
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.log.batch import walk
 from logkeep_engine.report import CallbackSink
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 from tests.cluster.kafka import KafkaBroker
@@ -152,6 +154,22 @@ def test_only_committed_records_are_archived(backups: Backups, topics: Topics, u
     second = backups.run(unique, format=format_name, topics=only(unique))
     assert (second.outcome, second.records) == ("Succeeded", 5), second.message
     assert len(assert_same(backups, topics, unique)) == 35
+    assert_whole(backups)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_chunks_that_meet_inside_of_batches_share_their_records(
+    backups: Backups, topics: Topics, unique: str, format_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 300 << 10)
+    topics.create(unique)
+    topics.produce(unique, numbers(60_000, 70), batch=10_000)
+    result = backups.run(unique, format=format_name, topics=only(unique), segment={"maxBytes": "1Mi"})
+    assert (result.outcome, result.records) == ("Succeeded", 60_000), result.message
+    assert len(assert_same(backups, topics, unique)) == 60_000
+    bases = {header.base_offset for _, header in walk(topics.log(unique))}
+    inside = [entry.base_offset for entry in backups.segments(unique) if entry.base_offset not in bases]
+    assert len(inside) > 6, "of 16 chunks, in 6 or 7 batches"
     assert_whole(backups)
 
 
@@ -290,8 +308,10 @@ def test_topic_s_folder_has_the_files_that_the_original_tool_reads(
     assert {info.path.removeprefix(folder) for info in storage.list(folder)} == {
         *(f"{stem}_{suffix}" for stem in stems for suffix in ("records", "index")),
         "index_partition_000",
+        "index_partition_001",
         "consumer_offsets_partition_000",
     }
+    assert read_partition_index(storage.read(f"{folder}index_partition_001")) == []
     index = read_partition_index(storage.read(f"{folder}index_partition_000"))
     assert [str(segment) for segment in index] == stems
     positions = read_consumer_offsets(storage.read(f"{folder}consumer_offsets_partition_000"))
@@ -395,6 +415,51 @@ def test_objects_that_were_never_committed_are_replaced_if_they_are_others(
 
 
 @dataclass
+class Unheard:
+    """The tasks write their objects, and then nobody hears of it."""
+
+    runner: TaskRunner
+
+    def run(
+        self,
+        work: Sequence[W],
+        function: Callable[[W, TaskContext], R],
+        on_result: Callable[[int, R], None],
+        on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        self.runner.run(work, function, lambda index, result: None, on_update, limits)
+        raise BrokerUnavailable("The driver hears nothing.", hint="It may pass.")
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("where", ["backups", "s3_backups"])
+def test_objects_of_other_bounds_that_were_never_committed_are_removed_by_the_run_that_succeeds(
+    where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
+) -> None:
+    backups: Backups = request.getfixturevalue(where)
+    topics.create(unique, 2)
+    topics.create(f"{unique}-other")
+    for name, partition in ((unique, 0), (unique, 1), (f"{unique}-other", 0)):
+        topics.produce(name, numbers(9000, 300), partition=partition)
+    backups.wrap = Unheard
+    selection = {"include": [f"{unique}.*"], "exclude": ["_.*"]}
+    killed = backups.run(unique, format=format_name, topics=selection, segment={"maxBytes": "1Mi"}, run_id="killed")
+    assert (killed.outcome, killed.segments) == ("Failed", 0)
+    left = set(objects(backups))
+    backups.wrap = lambda runner: runner
+    result = backups.run(unique, format=format_name, topics=only(unique))
+    assert (result.outcome, result.records, result.warnings[1:]) == ("Succeeded", 18_000, ()), result.message
+    assert left - set(objects(backups)), "the first run has made more and smaller ones"
+    assert_same(backups, topics, unique)
+    assert_same(backups, topics, unique, 1)
+    report = verify(backups.archive)
+    assert report.faults == []
+    assert set(report.orphans) == {path for path in left if f"topics/{unique}-other/" in path}, "not of this run"
+    assert backups.run(unique, format=format_name, topics=selection).outcome == "Succeeded"
+
+
+@dataclass
 class KilledAtFirst:
     """Every task's first attempt is killed when it has written its objects."""
 
@@ -433,6 +498,44 @@ def forget_commits(backups: Backups) -> None:
     """As if the run had been killed before its first receipt was committed."""
     storage = backups.storage
     storage.delete([info.path for prefix in (names.CATALOG, names.RUNS) for info in storage.list(prefix)])
+
+
+# ---- names of topics
+
+
+@pytest.mark.parametrize("format_name", ["Kafka", *FORMATS])
+@pytest.mark.parametrize("where", ["backups", "s3_backups"])
+def test_topics_with_the_longest_name_and_with_a_leading_dot_are_archived(
+    where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
+) -> None:
+    backups: Backups = request.getfixturevalue(where)
+    room = 227 if format_name == "Avro" else 249  # the S3 server keeps objects in files too
+    for topic in (f"{unique}{'t' * room}"[:room], f".{unique}"):
+        topics.produce(topics.create(topic), numbers(100))
+    result = backups.run(f"[.]?{unique}.*", format=format_name, topics=only(f"[.]?{unique}.*"))
+    assert (result.outcome, result.records) == ("Succeeded", 200), result.message
+    assert_whole(backups)
+
+
+def test_topic_with_a_name_too_long_for_files_is_refused_before_anything_is_written(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    for topic in (unique, f"{unique}{'t' * 249}"[:249]):
+        topics.produce(topics.create(topic), numbers(10))
+    result = backups.run(f"{unique}.*", format="Avro", topics=only(f"{unique}.*"))
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "StorageRefused")
+    assert "ttt" in result.message
+    assert "a name in a file system has at most 255 bytes" in result.message
+    assert objects(backups) == {}
+
+
+def test_name_that_an_object_store_refuses_is_told(s3_backups: Backups, topics: Topics, unique: str) -> None:
+    topic = f"{unique}{'t' * 249}"[:249]
+    topics.produce(topics.create(topic), numbers(10))
+    result = s3_backups.run(f"{unique}.*", format="Avro", topics=only(f"{unique}.*"))
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "StorageRefused")
+    assert f"{topic}+0-00000000000000000000.data: " in result.message
+    assert "answered KeyTooLongError. Exclude the topic" in result.message
 
 
 # ---- refusals
@@ -538,6 +641,39 @@ def test_strict_archive_of_records_that_fit_needs_no_permission(backups: Backups
     assert (result.outcome, result.records) == ("Succeeded", 100), result.message
     assert_same(backups, topics, unique)
     assert_whole(backups)
+
+
+def test_partition_that_could_not_be_looked_through_is_not_archived_before_it_is(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    """A damaged batch hides a tombstone until the leadership moves, here until the batch is whole again."""
+    topics.create(unique, 2)
+    topics.produce(unique, numbers(1000), key=lambda number: b"%d" % number, partition=1)
+    topics.produce(unique, numbers(1000), key=lambda number: b"%d" % number)
+    producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
+    producer.produce(unique, None, key=b"key", partition=0)
+    assert producer.flush(30) == 0
+    file = topics.broker.data_dir / f"{unique}-0" / "00000000000000000000.log"
+    position, header = list(walk(file.read_bytes()))[4]
+    flip(file, position + header.size - 1)
+    damaged = backups.run(unique, run_id="strict", topics=only(unique), **STRICT)
+    assert (damaged.exit_code, damaged.error_code) == (int(ExitCode.FAILED), "CorruptBatch")
+    assert "nothing of its chunk was archived in this attempt" in damaged.message
+    assert archived(backups, unique) == []
+    assert len(assert_same(backups, topics, unique, 1)) == 1000, "the other partition is archived"
+    flip(file, position + header.size - 1)
+    again = backups.run(unique, run_id="strict", topics=only(unique), **STRICT)
+    assert (again.exit_code, again.error_code) == (int(ExitCode.REFUSED), "FormatLoss")
+    assert f"null value in topic '{unique}' partition 0, 1 record from offset 1000 on" in again.message
+    assert archived(backups, unique) == []
+
+
+def flip(file: Path, position: int) -> None:
+    with file.open("r+b") as disk:
+        disk.seek(position)
+        byte = disk.read(1)[0]
+        disk.seek(position)
+        disk.write(bytes([byte ^ 1]))
 
 
 def test_avro_archive_holds_the_topics_of_groups_and_schemas(backups: Backups, topics: Topics, unique: str) -> None:

@@ -48,8 +48,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """One incarnation of a topic as last seen. `configs`: what is set on the topic itself, not the broker's
-    defaults."""
+    """One incarnation of a topic as last seen. `configs`: what is set on the topic itself, not the broker's defaults,
+    but for a `cleanup.policy` that compacts the topic."""
 
     name: str
     topic_id: str
@@ -245,8 +245,7 @@ class ArchiveState:
         return ranges
 
     def next_offset(self, topic_id: str, partition: int) -> int | None:
-        """Where an archive that goes on continues: the end of what is settled without a hole from its first offset;
-        None: nothing is."""
+        """The end of what is settled without a hole from the first settled offset on; None: nothing is."""
         ranges = self.settled(topic_id, partition)
         return ranges[0][1] if ranges else None
 
@@ -272,6 +271,20 @@ class ArchiveState:
         first = max(0, bisect_left(gaps, start, key=_start) - 1)
         inside = gaps[first : bisect_left(gaps, end, key=_start)]
         return [gap for gap in inside if gap.end > start]
+
+    def kept(self, topic_id: str, partition: int) -> list[Range]:
+        """Ranges of offsets whose records the archive has, wherever compaction left some: what is archived, without
+        what retention has removed."""
+        removed = self.removed.get((topic_id, partition), ())
+        return [
+            part for covered in self.coverage.get((topic_id, partition), ()) for part in _without(*covered, removed)
+        ]
+
+    def groups_after(self, groups: Iterable[GroupEntry], topics: Iterable[TopicEntry]) -> list[GroupEntry]:
+        """The positions of consumer groups after a run over `topics` that has found `groups`: in all other topics they
+        stay what they were."""
+        seen = {topic.topic_id for topic in topics}
+        return [*groups, *(entry for entry in self.groups if entry.topic_id not in seen)]
 
     def removed_between(self, topic_id: str, partition: int) -> list[Range]:
         """The ranges that retention has removed between segments that are left."""

@@ -13,9 +13,12 @@ order is data, index, receipt, commit, and of what lies under a name already:
   range of offsets is committed once. They are replaced, but only as they were when this writer began to write its own
   object (`Storage.writer(replaces=...)`), and only after it has looked, later than that, that no newer run has begun.
   So a writer that outlived its run replaces nothing that its successor wrote: either it sees the successor in the
-  catalog, or what it looked at is not there any more. One case is left: an object that was there before both, that the
-  successor found to be just what it needs, and that the old writer, between its look into the catalog and its request,
-  was about to replace with something else. `verify` names what that would leave.
+  catalog, or what it looked at is not there any more. Two cases are left, both of a log that was compacted between two
+  attempts, and `verify` names what either would leave. An object that was there before both, that the successor found
+  to be just what it needs, and that the old writer, between its look into the catalog and its request, was about to
+  replace with something else. And two live attempts of one run, that is one epoch (a task that Spark gave up and that
+  still goes on, beside the one that took its place): the old one may replace what the new one has written and the
+  driver has not committed yet, and the receipt that is committed then speaks of other bytes.
 
 A kill leaves: while data is written, nothing (S3: an unfinished upload); after the data, an object without index; after
 the index, both; in all cases nothing that a commit names, and the next attempt finds them equal or replaces them.
@@ -50,7 +53,7 @@ from logkeep_engine.formats import records_names
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import LogRecord, SegmentEncoder, SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
-from logkeep_engine.formats.records_index import find_position, pack_entries, read_index
+from logkeep_engine.formats.records_index import pack_entries, position_before, read_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 BATCH_OVERHEAD = 200
@@ -406,7 +409,7 @@ class _Reading:
             return 0
         try:
             data = self._storage.read(entry.stem(self._topic) + names.RECORDS_INDEX)
-            found = find_position(read_index(data), start_offset) if len(data) == entry.index_bytes else None
+            found = position_before(read_index(data), start_offset) if len(data) == entry.index_bytes else None
         except (ObjectMissing, CorruptIndex):
             return 0
         return found or 0

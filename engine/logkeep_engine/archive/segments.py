@@ -97,7 +97,8 @@ def read_from(
 
 
 def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timestamp: int) -> BatchHeader | None:
-    """The first batch of a segment with a record of `timestamp` (ms) or later, None if there is none.
+    """The first batch of a segment whose max timestamp is `timestamp` (ms) or later, None if there is none. Compaction
+    may have emptied it.
 
     Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
     """

@@ -4,28 +4,29 @@
     for fault in report.faults: print(fault)
 
 Checked: archive.json, every commit and checkpoint (a checkpoint must equal the fold of the commits), that each
-partition's coverage has no hole but recorded gaps, that its segments neither overlap nor lie outside it; of each
-segment the size and SHA-256 of the log (if it is compressed, also the size of the object, the seek table, and that each
-frame holds what the table says), every batch's CRC and offsets, every fact of the catalog entry, that offset and time
-index equal those made from the log, and that each aborted transaction ends with an abort marker of its producer. Of
-segments in the Records and the Avro format: size and SHA-256, version, every record's offset, every fact of the entry,
-and that the index of a Records segment is that of its records.
+partition's coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`), that its
+segments neither overlap nor lie outside it; of each segment the size and SHA-256 of the log (if it is compressed, also
+the size of the object, the seek table, and that each frame holds what the table says), every batch's CRC and offsets,
+every fact of the catalog entry, that offset and time index equal those made from the log, and that each aborted
+transaction ends with an abort marker of its producer. Of segments in the Records and the Avro format: size and SHA-256,
+version, every record's offset, every fact of the entry, and that the index of a Records segment is that of its records.
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.beginnings import missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
 from logkeep_engine.archive.record_files import is_made_again
 from logkeep_engine.archive.record_segments import verify_record_segment
 from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
@@ -103,7 +104,7 @@ def verify(
     entries = [
         entry for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen for entry in segments
     ]
-    faults.extend(_verify_continuity(archive.storage, state, chosen))
+    faults.extend(_verify_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
     done_bytes = good_bytes = good_records = 0
     bytes_total = sum(entry.bytes for entry in entries)
     for done, (entry, found) in enumerate(_verified(archive.storage, chosen, entries, workers), start=1):
@@ -318,7 +319,9 @@ def _catalog_fault(archive: Archive, path: str, error: Exception) -> Fault:
     return Fault(name, "", -1, None, message.removeprefix(f"{name}: ").rstrip("."))
 
 
-def _verify_continuity(storage: Storage, state: ArchiveState, chosen: dict[str, str]) -> Iterator[Fault]:
+def _verify_continuity(
+    storage: Storage, state: ArchiveState, chosen: dict[str, str], beginnings: Mapping[Partition, int]
+) -> Iterator[Fault]:
     for topic_id, partition in state.partitions():
         if topic_id not in state.topics:
             name = f"{storage.uri}/{names.CATALOG}"
@@ -329,7 +332,8 @@ def _verify_continuity(storage: Storage, state: ArchiveState, chosen: dict[str, 
         topic = chosen[topic_id]
         folder = f"{storage.uri}/{_folder(state, topic_id, partition)}"
         settled = state.settled(topic_id, partition)
-        for (_, end), (start, _) in pairwise(settled):
+        meant = [(begins, begins)] if (begins := beginnings.get((topic_id, partition))) is not None else []
+        for (_, end), (start, _) in pairwise([*meant, *settled]):
             what = f"offsets [{end}, {start}) are neither archived nor recorded as lost: a run did not finish"
             yield Fault(folder, topic, partition, end, what)
         coverage = state.coverage.get((topic_id, partition), [])

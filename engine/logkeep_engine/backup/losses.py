@@ -35,8 +35,10 @@ def merge_losses(found: Iterable[Loss]) -> tuple[Loss, ...]:
     return tuple(merged[key] for key in sorted(merged))
 
 
-def dump_losses(losses: Sequence[Loss]) -> bytes:
-    """`runs/<run id>/format-loss.json`, for people and for a driver that starts again."""
+def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = ()) -> bytes:
+    """`runs/<run id>/format-loss.json`, for people and for a driver that starts again. `unchecked`: numbers of the
+    plan's chunks that could not be looked through; the losses are those of the others.
+    """
     rows = [
         {
             "topic": loss.topic,
@@ -47,16 +49,25 @@ def dump_losses(losses: Sequence[Loss]) -> bytes:
         }
         for loss in losses
     ]
-    return (json.dumps({"format": 1, "losses": rows}, indent=1, ensure_ascii=False) + "\n").encode()
+    document: dict[str, Any] = {"format": 1, "losses": rows}
+    if left := sorted(unchecked):
+        document["unchecked"] = left
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def load_losses(data: bytes) -> tuple[Loss, ...]:
-    """The reverse of `dump_losses`."""
+    """The losses in what `dump_losses` has made."""
     document: dict[str, Any] = json.loads(data)
     return tuple(
         Loss(LossKind(row["what"]), row["topic"], row["partition"], row["records"], row["firstOffset"])
         for row in document["losses"]
     )
+
+
+def load_unchecked(data: bytes) -> frozenset[int]:
+    """The chunks that are left to look through in what `dump_losses` has made."""
+    document: dict[str, Any] = json.loads(data)
+    return frozenset(document.get("unchecked", ()))
 
 
 def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:

@@ -2,7 +2,8 @@
 
 A plan is made once a run, stored in the archive before the first task, and loaded when the run's driver starts again:
 end offsets and chunk bounds of a run never change. A chunk owns the batches whose base offset lies in [start, end), so
-any split of a partition archives the same bytes.
+any split of a partition archives the same bytes; in the record-shaped formats it owns the records whose offset lies
+there, so any split archives the same records.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, TopicEntry
-from logkeep_engine.contract.spec import ConsumerGroups, Topics
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
+from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
+from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.storage import Storage
 
 PLAN_VERSION = 1
 CHUNK_BYTES = 120 << 20  # a little less than a segment (128Mi by default), so that a chunk is one
@@ -61,9 +66,9 @@ class Chunk:
 class Piece:
     """Offsets [start, end) of a partition to archive: what is not settled yet of chunk `number` of the plan.
 
-    A batch that begins below `start` belongs to whoever does the offsets before, and is skipped. Unless the log itself
-    starts inside of it: then its records from `start` on belong to this piece. Offsets below `done_below` are in a
-    segment that is archived already, in a batch that began before `start`.
+    In Kafka's format a batch that begins below `start` belongs to whoever does the offsets before, and is skipped.
+    Unless the log itself starts at `start` or behind: then its records from there on belong to this piece. Offsets
+    below `done_below` are in a segment that is archived already, in a batch that began before `start`.
     """
 
     number: int
@@ -198,6 +203,14 @@ def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None
             )
 
 
+def check_names(topics: Iterable[TopicEntry], format_name: FormatName, storage: Storage) -> None:
+    """Raises StorageRefused for a topic with objects whose names the storage cannot hold."""
+    for topic in topics:
+        storage.check_path(f"{TOPICS}{topic.name}")
+        if format_name is FormatName.AVRO:
+            storage.check_path(avro_stem(topic.name, topic.partitions - 1, 0, width=SEQUENCE_WIDTH) + DATA)
+
+
 def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
     """The consumer groups whose positions a run archives, by id; there may be none."""
     patterns = _Patterns(wanted.include, wanted.exclude)
@@ -213,15 +226,19 @@ def make_plan(
     ends: Mapping[TopicPartition, int],
     sizes: Mapping[TopicPartition, int],
     state: ArchiveState,
+    beginnings: Mapping[Partition, int] = MappingProxyType({}),
     groups: Iterable[GroupEntry] = (),
     chunk_bytes: int | None = None,
 ) -> BackupPlan:
-    """The plan of a run over `topics`.
+    """The plan of a run over `topics`: everything from where the archive of a partition begins to the log's end that
+    is not settled yet. What of it lies below the log's start is a gap.
 
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there although
     it has a leader is gone, and so is a topic without any. `sizes` are bytes on the leader's disk, 0 or missing if not
     known. A partition that the archive does not know starts at its log start; since the archive knows topics by id, a
-    recreated topic does too.
+    recreated topic does too. `beginnings` are partitions whose first offsets an earlier run has left out, and where
+    they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the
+    archive's first offset was gone when the archive began, and may be the start of a batch that it has the rest of.
     """
     chunks: list[Chunk] = []
     gaps: list[Gap] = []
@@ -238,20 +255,19 @@ def make_plan(
                 if partition.leader < 0:
                     unavailable.append(where)
                 continue
+            key = (topic.topic_id, partition.id)
             log_start, end = earliest[where], ends[where]
-            archived = state.next_offset(topic.topic_id, partition.id)
-            start = log_start if archived is None else archived
-            if archived is not None and archived < log_start:
-                gaps.append(Gap(topic.topic_id, partition.id, archived, log_start, REASON_RETENTION))
-                start = log_start
-            if start > end:
-                diverged.append(Gap(topic.topic_id, partition.id, end, start, REASON_DIVERGED))
-            if start >= end:
-                idle += 1
-                continue
-            size = sizes.get(where, 0) * (end - start) // max(1, end - log_start)
-            for low, high, part in _cut(start, end, size, chunk_bytes or CHUNK_BYTES):
-                chunks.append(Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, part))
+            settled = state.settled(*key)
+            start = beginnings.get(key, settled[0][0]) if settled else log_start
+            gaps += (Gap(*key, *part, REASON_RETENTION) for part in state.uncovered(*key, start, log_start))
+            if settled and settled[-1][1] > end:
+                diverged.append(Gap(*key, end, settled[-1][1], REASON_DIVERGED))
+            wanted = state.uncovered(*key, max(start, log_start), end)
+            idle += not wanted
+            for part in wanted:
+                size = sizes.get(where, 0) * (part[1] - part[0]) // max(1, end - log_start)
+                for low, high, share in _cut(*part, size, chunk_bytes or CHUNK_BYTES):
+                    chunks.append(Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, share))
     return BackupPlan(
         run_id=run_id,
         topics=tuple(
@@ -299,6 +315,13 @@ def _within(
             yield group
         else:
             yield GroupEntry(**{**asdict(group), "offset": end})
+
+
+def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
+    """What of the plan's gaps is not settled yet: between two attempts at a plan another run may have committed."""
+    for gap in plan.gaps:
+        for start, end in state.uncovered(gap.topic_id, gap.partition, gap.start, gap.end):
+            yield replace(gap, start=start, end=end)
 
 
 def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:

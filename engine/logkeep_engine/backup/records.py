@@ -1,19 +1,25 @@
 """Pieces in the record-shaped formats: batches are taken apart, and what a consumer of committed records sees is
 written.
 
-Who owns a batch is decided as in Kafka's format, by its base offset, so any split of a partition gives the same
-records. Left out are control batches and the records of aborted transactions.
+A record belongs to the piece that holds its own offset, whatever batch it came in. So any split of a partition gives
+the same records, each segment lies inside of its receipt's coverage, and neighbours need not agree on a batch of which
+both have a part, even if compaction or DeleteRecords changes it between them; it is taken apart twice. Left out are
+control batches and the records of aborted transactions.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from logkeep_engine.archive.catalog import Writer
 from logkeep_engine.archive.entry import LAYOUTS
-from logkeep_engine.archive.model import ArchiveState, Outcome
+from logkeep_engine.archive.leftovers import may_have_leftovers
+from logkeep_engine.archive.model import GroupEntry, TopicEntry
 from logkeep_engine.archive.record_files import (
+    every_partition,
+    newest_topics,
     positions_by_partition,
     write_consumer_offsets,
     write_partition_indexes,
@@ -24,7 +30,6 @@ from logkeep_engine.backup.plan import BackupPlan, Piece
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.batch import BatchHeader, walk_checked
 from logkeep_engine.log.codec import check_offsets, decode_records
-from logkeep_engine.storage import Storage
 
 
 class RecordReader(PieceWriter):
@@ -37,11 +42,7 @@ class RecordReader(PieceWriter):
                 if header.next_offset <= self.at:
                     continue  # lies wholly before the offset that was asked for
                 self._check_overlap(header)
-                # Unless the log starts inside of it, it belongs to the chunk before.
-                if header.base_offset < log_start:
-                    self._take_batch(data, position, header)
-            else:
-                self._take_batch(data, position, header)
+            self._take_batch(data, position, header)
             self.at = self._passed = header.next_offset
 
     def _take_batch(self, data: memoryview, position: int, header: BatchHeader) -> None:
@@ -51,8 +52,8 @@ class RecordReader(PieceWriter):
                 return
         records = decode_records(data[position : position + header.size], header)
         check_offsets(records, header)
-        if header.base_offset < self.at:
-            records = [record for record in records if record.offset >= self.at]
+        if header.base_offset < self.at or header.next_offset > self.piece.end:
+            records = [record for record in records if self.at <= record.offset < self.piece.end]
         if records:
             self._take(records)
             self.records += len(records)
@@ -140,17 +141,25 @@ class LossChecker(RecordReader):
         """There is none."""
 
 
-def write_record_files(storage: Storage, state: ArchiveState, plan: BackupPlan) -> None:
+def write_record_files(
+    writer: Writer, plan: BackupPlan, groups: Sequence[GroupEntry], before: Mapping[str, TopicEntry]
+) -> None:
     """Bring the files beside the segments up to date (see `archive.record_files`), at the end of a run of the Records
-    format: those of partitions that the run has read, or where a group stands elsewhere now, and all of them if the run
-    before did not come to its end.
+    format: those of partitions that the run has read, that are new, or where a group stands elsewhere now, and all of
+    them if the run before did not come to its end. `groups` are the positions after the run, `before` the topics that
+    were known when it began.
+
+    Partitions without records have an index only. Raises ArchiveFenced if another run has taken over.
     """
+    storage, state = writer.archive.storage, writer.state
     archived = set(state.segments)
-    changed = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks} & archived
-    earlier = [run.outcome for run in state.runs.values() if run.run_id != plan.run_id]
-    if earlier and earlier[-1] is not Outcome.SUCCEEDED:
+    if may_have_leftovers(writer):
         changed = archived
-    before, after = positions_by_partition(state.groups), positions_by_partition(plan.groups)
-    moved = {key for key in archived if before.get(key) != after.get(key)}
-    write_partition_indexes(storage, state, sorted(changed))
-    write_consumer_offsets(storage, state, sorted(changed | moved), plan.groups)
+        empty = set(every_partition(newest_topics(state))) - archived
+    else:
+        changed = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks} & archived
+        empty = set(every_partition(plan.topics)) - set(every_partition(before.values())) - archived
+    were, are = positions_by_partition(state.groups), positions_by_partition(groups)
+    moved = {key for key in archived if were.get(key) != are.get(key)}
+    write_partition_indexes(storage, state, sorted(changed | empty))
+    write_consumer_offsets(storage, state, sorted(changed | moved), groups)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
 from logkeep_engine.archive.catalog import Archive, Writer
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.backup.balance import balance
@@ -25,6 +27,7 @@ from logkeep_engine.backup.losses import (
     dump_losses,
     format_warnings,
     load_losses,
+    load_unchecked,
     loses_records,
     merge_losses,
     refuse_losses,
@@ -34,9 +37,12 @@ from logkeep_engine.backup.plan import (
     REASON_DELETED,
     REASON_RECREATED,
     BackupPlan,
+    Chunk,
     Piece,
     check_incarnations,
+    check_names,
     make_plan,
+    open_gaps,
     open_pieces,
     pack,
     select_groups,
@@ -51,6 +57,7 @@ from logkeep_engine.errors import (
     ArchiveFenced,
     BrokerRefused,
     BrokerUnavailable,
+    CorruptBatch,
     DataLoss,
     LogkeepError,
     ObjectExists,
@@ -66,7 +73,6 @@ from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 
 log = logging.getLogger(__name__)
 
-PLAN_FILE = "plan.json"
 PLANNING_TRIES = 5
 COMMIT_SECONDS = 1.0
 COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
@@ -118,6 +124,7 @@ class _Run:
         self._archive: Archive | None = None
         self._writer: Writer | None = None
         self._plan: BackupPlan | None = None
+        self._topics_before: Mapping[str, TopicEntry] = {}
         self._failures: list[LogkeepError] = []
         self._losses: tuple[Loss, ...] = ()
         self._groups = 0
@@ -136,6 +143,7 @@ class _Run:
         with ControlPlane(connection) as control:
             self._archive = Archive.create_or_open(storage, control.cluster_id(), self._spec.format)
             writer = self._writer = self._archive.begin_run(self._request.run_id)
+            self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._request.run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)
             log.info(
@@ -146,13 +154,15 @@ class _Run:
                 attempt,
             )
             plan = self._plan = self._load_or_make_plan(self._archive, control, writer.state)
-            found = [Receipt(gaps=(gap,)) for gap in plan.gaps]
+            found = [Receipt(gaps=(gap,)) for gap in open_gaps(plan, writer.state)]
             pieces = list(open_pieces(plan, writer.state))
+            unchecked: frozenset[int] = frozenset()
             if loses_records(self._spec.format, self._spec.format_options):
-                self._losses = self._check_losses(self._archive, connection, writer, pieces)
+                self._losses, unchecked = self._check_losses(self._archive, connection, writer, pieces)
                 refuse_losses(self._losses, self._spec)
             writer.commit(topics=plan.topics, receipts=found)
             self._announce(plan, pieces)
+            pieces = [piece for piece in pieces if piece.number not in unchecked]
             if pieces:
                 self._archive_pieces(storage, connection, control, writer, pieces)
         self._reporter.phase("Finishing")
@@ -164,7 +174,8 @@ class _Run:
             stored = storage.read(path)
             log.info("going on with the plan of an earlier attempt")
         except ObjectMissing:
-            plan = self._make_plan(control, state)
+            plan = self._make_plan(control, state, missing_beginnings(archive, state))
+            check_names(plan.topics, self._spec.format, storage)
             try:
                 storage.create(path, plan.to_json())
             except ObjectExists:
@@ -175,9 +186,9 @@ class _Run:
                 return plan
         return BackupPlan.from_json(stored)
 
-    def _make_plan(self, control: ControlPlane, state: ArchiveState) -> BackupPlan:
+    def _make_plan(self, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]) -> BackupPlan:
         for _ in range(PLANNING_TRIES):
-            plan = self._try_plan(control, state)
+            plan = self._try_plan(control, state, beginnings)
             now = control.topic_ids([topic.name for topic in plan.topics])
             changed = [topic.name for topic in plan.topics if now.get(topic.name) != topic.topic_id]
             if not changed:
@@ -188,7 +199,7 @@ class _Run:
             hint="Exclude it with spec.topics.exclude.",
         )
 
-    def _try_plan(self, control: ControlPlane, state: ArchiveState) -> BackupPlan:
+    def _try_plan(self, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]) -> BackupPlan:
         started = time.monotonic()
         spec = self._spec
         also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
@@ -208,6 +219,7 @@ class _Run:
             ends=ends,
             sizes=_sizes(control, topics),
             state=state,
+            beginnings=beginnings,
             groups=groups,
         )
         plan = balance(plan, self._spec.spark.executor.slots, self._connection())
@@ -246,20 +258,32 @@ class _Run:
 
     def _check_losses(
         self, archive: Archive, connection: Connection, writer: Writer, pieces: Sequence[Piece]
-    ) -> tuple[Loss, ...]:
-        """What the format cannot hold of the records of this run: read once, before anything is written, and stored."""
+    ) -> tuple[tuple[Loss, ...], frozenset[int]]:
+        """What the format cannot hold of the records of this run, and the numbers of chunks that could not be looked
+        through, which must not be archived: their failures are the run's. Each chunk is read once, before anything of
+        it is written, and what was found is stored.
+        """
         storage, path = archive.storage, archive.run_file(self._request.run_id, LOSS_FILE)
+        known: tuple[Loss, ...] = ()
+        left = frozenset(piece.number for piece in pieces)
         try:
-            return load_losses(storage.read(path))
+            stored = storage.read(path)
+            known, left = load_losses(stored), load_unchecked(stored)
         except ObjectMissing:
             pass
+        pieces = [piece for piece in pieces if piece.number in left]
         if not pieces:
-            return ()
+            return known, frozenset()
         self._reporter.phase("Checking")
-        found: list[Loss] = []
+        found: list[tuple[int, Loss]] = []
+        failures: dict[int, CorruptBatch] = {}
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
-            found.extend(loss for result in done for loss in result.losses)
+            for result in done:
+                found.extend((result.number, loss) for loss in result.losses)
+                if result.failure is not None:
+                    failures[result.number] = not_looked_through(result.failure)
+                    log.error("%s", failures[result.number])
 
         setting = replace(self._setting(storage, connection, writer), checking=True)
         work = pack(pieces, self._spec.spark.executor.slots)
@@ -267,9 +291,10 @@ class _Run:
         self._runner_factory().run(
             work, partial(archive_pieces, setting), on_result, lambda update: None, self._limits()
         )
-        losses = merge_losses(found)
-        storage.put(path, dump_losses(losses))
-        return losses
+        self._failures += failures.values()
+        whole = merge_losses((*known, *(loss for number, loss in found if number not in failures)))
+        storage.put(path, dump_losses(whole, failures))
+        return merge_losses((*known, *(loss for _, loss in found))), frozenset(failures)
 
     def _archive_pieces(
         self, storage: Storage, connection: Connection, control: ControlPlane, writer: Writer, pieces: Sequence[Piece]
@@ -333,11 +358,24 @@ class _Run:
         loss = self._loss()
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
+        groups = writer.state.groups_after(plan.groups, plan.topics)
         if self._spec.format is FormatName.RECORDS:
-            write_record_files(writer.archive.storage, writer.state, plan)
-        writer.end(Outcome.SUCCEEDED, _loss_message(loss), plan.groups)
+            write_record_files(writer, plan, groups, self._topics_before)
+        writer.end(Outcome.SUCCEEDED, _loss_message(loss), groups)
         self._groups = len(plan.groups)
+        self._tidy(plan, writer)
         self._retain(writer)
+
+    def _tidy(self, plan: BackupPlan, writer: Writer) -> None:
+        """Remove what earlier attempts have left beside the segments of this run. They are archived, so trouble is a
+        warning."""
+        if self._spec.format is FormatName.KAFKA or not may_have_leftovers(writer):
+            return
+        try:
+            remove_leftovers(writer, {(chunk.topic_id, chunk.partition) for chunk in plan.chunks})
+        except LogkeepError as error:
+            log.warning("%s", error)
+            self._notes.append(f"objects that no commit names could not be removed: {error.message}")
 
     def _retain(self, writer: Writer) -> None:
         """Remove what is older or more than `spec.retention` says. Everything is archived, so trouble is a warning."""
@@ -361,12 +399,11 @@ class _Run:
         if plan is None or writer is None:
             return []
         names = plan.topic_names
-        gaps: dict[tuple[str, int, int], Gap] = {
-            (gap.topic_id, gap.partition, gap.start): gap for gap in (*plan.gaps, *plan.diverged)
-        }
-        for chunk in plan.chunks:
-            for gap in writer.state.lost(chunk.topic_id, chunk.partition, chunk.start, chunk.end):
-                gaps[gap.topic_id, gap.partition, gap.start] = gap
+        found = [*open_gaps(plan, writer.state), *plan.diverged]
+        parts: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
+        for part in parts:
+            found += writer.state.lost(part.topic_id, part.partition, part.start, part.end)
+        gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}
         facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
         return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
 
@@ -509,6 +546,15 @@ def _sizes(control: ControlPlane, topics: Sequence[TopicInfo]) -> dict[tuple[str
 def lost(receipt: Receipt, reason: str) -> Receipt:
     """All that the receipt settles, as gaps: its topic is not the one that was planned, so neither may the bytes be."""
     return Receipt(gaps=tuple(Gap(*item, reason) for item in receipt.ranges))
+
+
+def not_looked_through(failure: CorruptBatch) -> CorruptBatch:
+    """The failure of a check for what the format cannot hold."""
+    return CorruptBatch(
+        failure.message,
+        hint="It was not looked through for what the format cannot hold, so nothing of its chunk was archived in this "
+        "attempt. Move the leadership to a replica that is whole.",
+    )
 
 
 def data_loss(loss: Sequence[LossFact]) -> DataLoss:

@@ -242,8 +242,8 @@ class ChunkWriter(PieceWriter):
         if header.next_offset <= self.at:
             return  # lies wholly before the offset that was asked for
         self._check_overlap(header)
-        trimmed = None  # it belongs to the chunk before
-        if header.base_offset < log_start:
+        trimmed = None  # it belongs to the chunk before, which takes it from the log start on if that is inside of it
+        if log_start >= self.at:
             trimmed = trim(data[position : position + header.size], self.at)
         self.at = self._passed = header.next_offset
         if trimmed is None:

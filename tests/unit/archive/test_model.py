@@ -64,7 +64,7 @@ def test_merged_ranges_are_those_of_a_set_of_offsets() -> None:
         assert all(one[1] < other[0] for one, other in pairwise(ranges))
 
 
-def test_the_archive_goes_on_where_the_first_hole_begins() -> None:
+def test_next_offset_is_where_the_first_hole_begins() -> None:
     assert state().next_offset(ID, 0) is None
     assert state((10, 20), (20, 30)).next_offset(ID, 0) == 30
     assert state((10, 20), (25, 30)).next_offset(ID, 0) == 20
@@ -80,6 +80,7 @@ def test_uncovered_is_what_is_left_of_a_range() -> None:
     assert known.uncovered(ID, 0, 15, 35) == [(20, 30)]
     assert known.uncovered(ID, 0, 12, 18) == []
     assert known.uncovered(ID, 0, 40, 45) == []
+    assert known.uncovered(ID, 0, 25, 15) == [], "a range that ends before it begins"
     assert known.uncovered(ID, 1, 3, 4) == [(3, 4)]
 
 

@@ -121,6 +121,20 @@ def test_reading_does_without_an_index_that_is_of_no_use(storage: Storage, index
     assert [record.offset for record in read(storage, entry, 60)] == list(range(60, 100))
 
 
+@pytest.mark.parametrize("entry_number", range(6))
+@pytest.mark.parametrize("altered", [101, 149, 151, 199, 301, 349, 399])
+def test_altered_offset_in_the_index_hides_no_record(storage: Storage, entry_number: int, altered: int) -> None:
+    offsets = [0, 100, 200, 300, 400, 500]
+    entry = write(storage, Layout.RECORDS, records(*offsets))
+    path = entry.stem("orders") + "_index"
+    index = bytearray(storage.read(path))
+    at = 1 + 24 * entry_number
+    index[at : at + 8] = altered.to_bytes(8, "big")
+    storage.put(path, bytes(index))
+    for start in range(0, 501, 50):
+        assert [record.offset for record in read(storage, entry, start)] == [o for o in offsets if o >= start]
+
+
 # ---- objects that are there already
 
 

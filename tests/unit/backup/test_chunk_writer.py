@@ -1,6 +1,7 @@
 """From fetched bytes to segments: who owns a batch, where segments end, what is written when the log moves."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import cast
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.model import Receipt
+from logkeep_engine.archive.model import ArchiveState, Receipt, TopicEntry
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
 from logkeep_engine.backup.task import ChunkWriter, Setting, _archive, trim
 from logkeep_engine.contract.spec import Cluster
@@ -80,6 +81,15 @@ def covered(receipt: Receipt) -> list[tuple[int, int]]:
     return [(item.start, item.end) for item in receipt.coverage]
 
 
+def assert_committed_in_either_order(*receipts: Receipt) -> None:
+    for order in itertools.permutations(receipts):
+        state = ArchiveState()
+        state.add_facts([TopicEntry("orders", TOPIC_ID, 1, 1)], (), (), ())
+        for receipt in order:
+            assert state.why_not(receipt, 7) is None
+            state.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
+
+
 def test_batches_are_written_as_they_are(storage: Storage) -> None:
     chunk = writer(storage, 0, 30)
     absorb(chunk, batch(0), batch(10))
@@ -118,6 +128,21 @@ def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage)
     assert [r.offset for at, _ in walk(log) for r in decode(log, at)] == list(range(4, 20))
     assert log.endswith(batch(10))
     assert (receipt.segments[0].base_offset, covered(receipt)) == (4, [(4, 20)])
+
+
+def test_log_start_inside_a_batch_before_this_piece_leaves_it_to_the_one_before(storage: Storage) -> None:
+    """DeleteRecords while the run goes on: whether the neighbour has fetched already or not, it has the whole tail."""
+    second = writer(storage, 15, 30)
+    absorb(second, batch(10), batch(20), log_start=12)
+    receipt = done(second)
+    assert (covered(receipt), [(e.base_offset, e.next_offset) for e in receipt.segments]) == ([(15, 30)], [(20, 30)])
+    before, after = writer(storage, 0, 15), writer(storage, 0, 15, attempt=1)
+    absorb(before, batch(0), batch(10))
+    after.skip_to(12, REASON_RETENTION)
+    absorb(after, batch(10), log_start=12)
+    for first in (done(before), done(after)):
+        assert first.segments[-1].next_offset == 20
+        assert_committed_in_either_order(first, receipt)
 
 
 def test_batch_that_an_earlier_segment_holds_is_not_archived_again(storage: Storage) -> None:

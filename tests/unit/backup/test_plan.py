@@ -1,11 +1,14 @@
 """What a run will do, from offsets and the archive's state alone."""
 
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Receipt, TopicEntry
+from logkeep_engine.archive.names import records_stem, segment_stem
 from logkeep_engine.backup.plan import (
     AVRO_INTERNAL_TOPICS,
     MAX_CHUNKS_PER_TASK,
@@ -15,15 +18,18 @@ from logkeep_engine.backup.plan import (
     BackupPlan,
     Piece,
     check_incarnations,
+    check_names,
     make_plan,
+    open_gaps,
     open_pieces,
     pack,
     select_groups,
     select_topics,
 )
-from logkeep_engine.contract.spec import ConsumerGroups, Topics
-from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
+from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
+from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
 from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.storage import open_uri
 
 MIB = 1 << 20
 
@@ -55,6 +61,7 @@ def planned(
     size: int = MIB,
     chunk_bytes: int | None = None,
     groups: tuple[GroupEntry, ...] = (),
+    begins: int | None = None,
 ) -> BackupPlan:
     return make_plan(
         "run",
@@ -64,6 +71,7 @@ def planned(
         ends={("orders", 0): end},
         sizes={("orders", 0): size},
         state=state or ArchiveState(),
+        beginnings={} if begins is None else {("a" * 22, 0): begins},
         groups=groups,
         chunk_bytes=chunk_bytes,
     )
@@ -109,6 +117,65 @@ def test_everything_gone_is_a_gap_without_a_chunk() -> None:
 def test_recorded_gap_is_not_found_again() -> None:
     plan = planned(archived((0, 400), gaps=((400, 550),)), start=550)
     assert (plan.gaps, bounds(plan)) == ((), [(550, 1000)])
+
+
+def test_hole_is_archived_as_soon_as_it_can_be_and_nothing_else_again() -> None:
+    assert bounds(planned(archived((0, 100), (200, 300)))) == [(100, 200), (300, 1000)]
+    assert bounds(planned(archived((0, 100), (300, 400), gaps=((200, 300),)))) == [(100, 200), (400, 1000)]
+    assert bounds(planned(archived((0, 100), (200, 1000)))) == [(100, 200)]
+
+
+@pytest.mark.parametrize(
+    ("log_start", "gaps", "chunks"),
+    [
+        (150, [(100, 150)], [(150, 200), (6000, 7000)]),
+        (5000, [(100, 200)], [(6000, 7000)]),
+        (6500, [(100, 200), (6000, 6500)], [(6500, 7000)]),
+    ],
+)
+def test_retention_that_has_passed_a_hole_is_a_gap_in_the_hole_only(
+    log_start: int, gaps: list[tuple[int, int]], chunks: list[tuple[int, int]]
+) -> None:
+    state = archived((0, 100), (200, 6000))
+    plan = planned(state, start=log_start, end=7000, chunk_bytes=1 << 40)
+    assert [(gap.start, gap.end) for gap in plan.gaps] == gaps
+    assert bounds(plan) == chunks
+    for gap in plan.gaps:
+        assert state.why_not(Receipt(gaps=(gap,)), 1) is None, "it can be committed"
+
+
+@pytest.mark.parametrize(
+    ("log_start", "gaps", "chunks"),
+    [
+        (0, [], [(0, 100), (200, 1000)]),
+        (50, [(0, 50)], [(50, 100), (200, 1000)]),
+        (150, [(0, 100)], [(200, 1000)]),
+    ],
+)
+def test_beginning_that_an_earlier_run_left_out_is_archived_or_recorded_as_lost(
+    log_start: int, gaps: list[tuple[int, int]], chunks: list[tuple[int, int]]
+) -> None:
+    plan = planned(archived((100, 200)), start=log_start, begins=0)
+    assert [(gap.start, gap.end, gap.reason) for gap in plan.gaps] == [(*gap, REASON_RETENTION) for gap in gaps]
+    assert bounds(plan) == chunks
+
+
+def test_log_start_that_has_moved_back_adds_nothing() -> None:
+    assert bounds(planned(archived((100, 200)), start=90)) == [(200, 1000)]
+    assert bounds(planned(archived((100, 200)), start=10, begins=50)) == [(50, 100), (200, 1000)]
+
+
+def test_gaps_of_a_stored_plan_are_committed_as_far_as_they_are_open() -> None:
+    plan = replace(planned(), gaps=(Gap("a" * 22, 0, 100, 5000, REASON_RETENTION),))
+    open_now = list(open_gaps(plan, archived((0, 150), (200, 6000), gaps=((180, 200),))))
+    assert open_now == [Gap("a" * 22, 0, 150, 180, REASON_RETENTION)]
+    assert list(open_gaps(plan, archived((0, 6000)))) == []
+
+
+def test_log_that_ends_inside_a_hole_is_told_with_all_that_the_archive_has_more() -> None:
+    plan = planned(archived((0, 100), (200, 300)), end=150)
+    assert [(gap.start, gap.end) for gap in plan.diverged] == [(150, 300)]
+    assert bounds(plan) == [(100, 150)]
 
 
 def test_log_that_ends_below_the_archive_is_told_and_not_touched() -> None:
@@ -311,3 +378,47 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
     assert len(plan.chunks) == 100_000
     assert sum(len(task) for task in tasks) == 100_000
     assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize("format_name", FormatName)
+@pytest.mark.parametrize("name", ["t" * 227, ".t", ".logkeep"])
+def test_topic_with_any_name_that_files_can_have_is_planned(tmp_path: Path, format_name: FormatName, name: str) -> None:
+    check_names([TopicEntry(name, "a" * 22, 1, 1)], format_name, open_uri(f"file://{tmp_path}"))
+
+
+@pytest.mark.parametrize(
+    ("format_name", "name", "partitions", "says"),
+    [
+        *(
+            (every, ".logkeep-x", 1, "topics/.logkeep-x: names that begin with .logkeep- are those")
+            for every in FormatName
+        ),
+        (
+            FormatName.AVRO,
+            "t" * 227,
+            11,
+            "at most 255 bytes. Exclude the topic, or use an object store or another format",
+        ),
+        (FormatName.AVRO, "t" * 249, 1, "at most 255 bytes"),
+    ],
+)
+def test_topic_with_a_name_that_no_file_can_have_is_refused(
+    tmp_path: Path, format_name: FormatName, name: str, partitions: int, says: str
+) -> None:
+    topics = [TopicEntry(name, "a" * 22, partitions, 1)]
+    with pytest.raises(StorageRefused, match=re.escape(says)):
+        check_names(topics, format_name, open_uri(f"file://{tmp_path}"))
+    check_names(topics, format_name, open_uri("s3://bucket"))
+
+
+@pytest.mark.parametrize(
+    "stem",
+    [
+        segment_stem("t" * 249, "a" * 22, 2**31 - 1, 2**63 - 1, 10**10 - 1, 9),
+        records_stem("t" * 249, 2**31 - 1, 2**63 - 1),
+    ],
+)
+def test_topic_with_the_longest_name_lies_in_files(tmp_path: Path, stem: str) -> None:
+    storage = open_uri(f"file://{tmp_path}")
+    storage.put(f"{stem}.timeindex", b"1")
+    assert [info.path for info in storage.list()] == [f"{stem}.timeindex"]

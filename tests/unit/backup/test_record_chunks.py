@@ -20,7 +20,14 @@ from logkeep_engine.log.batch import seal
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.backup.test_chunk_writer import ABORT, COMMIT, TOPIC_ID, batch, marker
+from tests.unit.backup.test_chunk_writer import (
+    ABORT,
+    COMMIT,
+    TOPIC_ID,
+    assert_committed_in_either_order,
+    batch,
+    marker,
+)
 
 BOTH = pytest.mark.parametrize("name", [FormatName.RECORDS, FormatName.AVRO])
 
@@ -83,14 +90,81 @@ def test_records_of_all_batches_are_written(storage: Storage, name: FormatName) 
     assert (chunk.records, chunk.bytes, chunk.at) == (50, entry.bytes, 50)
 
 
-def test_neighbours_share_a_batch_between_them_by_its_base_offset(storage: Storage) -> None:
+def taken(receipt: Receipt) -> list[tuple[int, int]]:
+    return [(entry.base_offset, entry.next_offset) for entry in receipt.segments]
+
+
+@BOTH
+@pytest.mark.parametrize("limit", [1, 200, 1 << 20])
+def test_neighbours_share_a_batch_between_them_record_by_record(storage: Storage, name: FormatName, limit: int) -> None:
     batches = [batch(0), batch(10), batch(20)]
-    first, second = writer(storage, 0, 15), writer(storage, 15, 30)
+    first, second = (writer(storage, *part, name=name, limit=limit) for part in ((0, 15), (15, 30)))
     absorb(first, *batches)
     absorb(second, *batches[1:])
     receipts = [done(first), done(second)]
-    assert [offsets(storage, receipt) for receipt in receipts] == [list(range(20)), list(range(20, 30))]
+    assert [offsets(storage, receipt) for receipt in receipts] == [list(range(15)), list(range(15, 30))]
     assert [covered(receipt) for receipt in receipts] == [[(0, 15)], [(15, 30)]]
+    assert_committed_in_either_order(*receipts)
+
+
+@BOTH
+def test_compacted_batch_whose_records_all_lie_behind_the_end_is_the_next_one_s(
+    storage: Storage, name: FormatName
+) -> None:
+    compacted = encode([Record(18, 1_700_000_000_000, b"k", b"v")], codec=Codec.NONE, base_offset=10)
+    first, second = writer(storage, 0, 15, name=name), writer(storage, 15, 30, name=name)
+    absorb(first, compacted)
+    absorb(second, compacted, batch(20))
+    receipts = [done(first), done(second)]
+    assert [taken(receipt) for receipt in receipts] == [[], [(18, 30)]]
+    assert_committed_in_either_order(*receipts)
+
+
+@pytest.mark.parametrize("removed_before", ["the first", "the second"])
+def test_batch_that_compaction_removes_between_neighbours_takes_no_other_records_along(
+    storage: Storage, removed_before: str
+) -> None:
+    batches = {"the first": batch(10), "the second": batch(10)} | {removed_before: b""}
+    first, second = writer(storage, 0, 15), writer(storage, 15, 30)
+    absorb(first, batch(0), batches["the first"])
+    absorb(second, batches["the second"], batch(20))
+    receipts = [done(first), done(second)]
+    kept = range(15, 20) if removed_before == "the first" else range(10, 15)
+    found = [offset for receipt in receipts for offset in offsets(storage, receipt)]
+    assert found == [*range(10), *kept, *range(20, 30)]
+    assert_committed_in_either_order(*receipts)
+
+
+def test_aborted_batch_is_left_out_on_both_sides_of_a_bound(storage: Storage) -> None:
+    batches = [batch(10, producer=1), marker(20, 1, ABORT), batch(21, 9)]
+    first, second = writer(storage, 0, 15), writer(storage, 15, 30)
+    absorb(first, batch(0), *batches, aborted=[(1, 10)])
+    absorb(second, *batches, aborted=[(1, 10)])
+    assert [offsets(storage, done(part)) for part in (first, second)] == [list(range(10)), list(range(21, 30))]
+
+
+@pytest.mark.parametrize("log_start", [12, 15, 17])
+def test_records_deleted_before_the_second_neighbour_fetches_change_nothing_for_it(
+    storage: Storage, log_start: int
+) -> None:
+    first, second = writer(storage, 0, 15), writer(storage, 15, 30)
+    absorb(first, batch(0), batch(10))
+    second.skip_to(log_start, REASON_RETENTION)
+    absorb(second, batch(10), batch(20), log_start=log_start)
+    receipts = [done(first), done(second)]
+    start = max(15, log_start)
+    assert [offsets(storage, receipt) for receipt in receipts] == [list(range(15)), list(range(start, 30))]
+    assert_committed_in_either_order(*receipts)
+
+
+def test_piece_that_is_done_again_with_other_bounds_leaves_out_what_others_have(storage: Storage) -> None:
+    batches = [batch(offset) for offset in range(0, 40, 10)]
+    parts = [writer(storage, *bounds) for bounds in ((13, 27), (0, 13), (27, 40))]
+    for part in parts:
+        absorb(part, *batches)
+    receipts = [done(part) for part in parts]
+    assert sorted(offset for receipt in receipts for offset in offsets(storage, receipt)) == list(range(40))
+    assert_committed_in_either_order(*receipts)
 
 
 def test_any_split_of_a_partition_gives_the_same_records(tmp_path: Path) -> None:
@@ -105,7 +179,7 @@ def test_any_split_of_a_partition_gives_the_same_records(tmp_path: Path) -> None
 
 def test_chunk_without_a_record_is_covered_without_a_segment(storage: Storage) -> None:
     chunk = writer(storage, 3, 12)
-    absorb(chunk, batch(0), marker(10, 1, COMMIT), marker(11, 2, ABORT))
+    absorb(chunk, batch(0, 3), marker(10, 1, COMMIT), marker(11, 2, ABORT))
     receipt = done(chunk)
     assert (covered(receipt), receipt.segments, storage.list()) == ([(3, 12)], (), [])
 
@@ -243,6 +317,16 @@ def test_checker_counts_what_would_be_lost_and_writes_nothing(storage: Storage) 
     assert checker.at == 20
     assert checker.losses == (Loss(LossKind.TOMBSTONE, "orders", 0, 3, 6),)
     assert storage.list() == []
+
+
+def test_checkers_of_neighbours_count_every_record_once(storage: Storage) -> None:
+    tombstones = encode([Record(10 + at, 1, b"k", None) for at in range(10)], codec=Codec.NONE, base_offset=10)
+    found: list[Loss] = []
+    for bounds in ((0, 15), (15, 30)):
+        checker = LossChecker(setting(storage, FormatName.AVRO), piece(*bounds), 0)
+        absorb(checker, tombstones)
+        found += checker.losses
+    assert [(loss.count, loss.offset) for loss in found] == [(5, 10), (5, 15)]
 
 
 def test_checker_does_not_count_what_is_left_out_anyway(storage: Storage) -> None:

@@ -1,0 +1,124 @@
+"""The look at everything before a strict archive is written: what it could not see is never taken for seen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog import Writer
+from logkeep_engine.backup.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked
+from logkeep_engine.backup.plan import Piece
+from logkeep_engine.backup.run import _Run
+from logkeep_engine.backup.task import PieceDone
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.formats.base import Loss, LossKind
+from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.report import Reporter
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import begin
+
+DAMAGE = CorruptBatch("The batch at offset 500 has a wrong CRC.", hint="What lies before it is archived.")
+BELOW_THE_DAMAGE = Loss(LossKind.TOMBSTONE, "orders", 0, 2, 100)
+OTHER = Loss(LossKind.TOMBSTONE, "orders", 1, 7, 30)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+@dataclass
+class Answers:
+    """A runner that knows what its tasks will find, by the number of the piece."""
+
+    found: dict[int, PieceDone]
+    asked: list[int] = field(default_factory=list)
+
+    def run(
+        self,
+        work: Sequence[Sequence[Piece]],
+        function: Callable[..., Any],
+        on_result: Callable[[int, tuple[PieceDone, ...]], None],
+        on_update: Callable[[Any], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        for index, pieces in enumerate(work):
+            self.asked += (piece.number for piece in pieces)
+            on_result(index, tuple(self.found[piece.number] for piece in pieces))
+
+
+PIECES = [Piece(number, "orders", "a" * 22, number, 0, 1000, 1, 100) for number in range(3)]
+DAMAGED = {
+    0: PieceDone(0, None, DAMAGE, losses=(BELOW_THE_DAMAGE,)),
+    1: PieceDone(1, None, losses=(OTHER,)),
+    2: PieceDone(2, None),
+}
+
+
+def check(
+    storage: Storage, writer: Writer, answers: Answers, pieces: Sequence[Piece] = PIECES
+) -> tuple[tuple[Loss, ...], frozenset[int], _Run]:
+    spec = parse_backup(
+        {
+            "cluster": {"bootstrapServers": ["localhost:1"]},
+            "topics": {"include": [".*"]},
+            "storage": {"uri": storage.uri},
+            "format": "Avro",
+            "formatOptions": {"compatibility": "strict"},
+        }
+    )
+    request = RunRequest("KafkaBackup", "name", "space", "run-1", {})
+    run = _Run(request, spec, lambda: answers, Reporter("run-1"), {})  # type: ignore[arg-type, return-value]
+    return *run._check_losses(writer.archive, connection_from(spec.cluster, {}), writer, pieces), run
+
+
+def test_chunk_with_a_damaged_batch_is_left_out_and_fails_the_run(storage: Storage) -> None:
+    with begin(storage) as writer:
+        losses, unchecked, run = check(storage, writer, Answers(DAMAGED))
+    assert losses == (BELOW_THE_DAMAGE, OTHER), "what was seen counts, also of the damaged one"
+    assert unchecked == {0}
+    (failure,) = run._failures
+    assert isinstance(failure, CorruptBatch)
+    assert str(failure) == (
+        "The batch at offset 500 has a wrong CRC. It was not looked through for what the format cannot hold, so "
+        "nothing of its chunk was archived in this attempt. Move the leadership to a replica that is whole."
+    )
+
+
+def test_next_attempt_looks_through_what_the_first_could_not_and_nothing_else(storage: Storage) -> None:
+    behind = Loss(LossKind.TOMBSTONE, "orders", 0, 5, 100)
+    with begin(storage) as writer:
+        check(storage, writer, Answers(DAMAGED))
+        stored = storage.read(writer.archive.run_file("run-1", LOSS_FILE))
+        assert (load_losses(stored), load_unchecked(stored)) == ((OTHER,), frozenset({0}))
+        answers = Answers({0: PieceDone(0, None, losses=(behind,))})
+        losses, unchecked, run = check(storage, writer, answers, PIECES[:1])
+        assert (losses, unchecked, run._failures) == ((behind, OTHER), frozenset(), [])
+        assert answers.asked == [0]
+        assert storage.read(writer.archive.run_file("run-1", LOSS_FILE)) == dump_losses((behind, OTHER))
+
+
+def test_damage_that_stays_is_found_by_every_attempt(storage: Storage) -> None:
+    with begin(storage) as writer:
+        check(storage, writer, Answers(DAMAGED))
+        losses, unchecked, run = check(storage, writer, Answers(DAMAGED), PIECES[:1])
+    assert (losses, unchecked, len(run._failures)) == ((BELOW_THE_DAMAGE, OTHER), frozenset({0}), 1)
+
+
+def test_whole_check_is_done_once(storage: Storage) -> None:
+    with begin(storage) as writer:
+        whole = {number: DAMAGED[number] for number in (1, 2)}
+        check(storage, writer, Answers(whole), PIECES[1:])
+        answers = Answers({})
+        assert check(storage, writer, answers, PIECES[1:])[:2] == ((OTHER,), frozenset())
+        assert answers.asked == []
+
+
+def test_file_of_a_whole_check_says_nothing_of_chunks() -> None:
+    assert b"unchecked" not in dump_losses((OTHER,))
+    assert load_unchecked(dump_losses((OTHER,), [4, 2])) == {2, 4}
