@@ -47,7 +47,7 @@ from logkeep_engine.cli_log import log_app
 from logkeep_engine.cli_run import Master, RunId, Shown, check_run_id, new_run_id
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import API_VERSION, KafkaBackupSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import API_VERSION, GroupRestore, KafkaBackupSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import CallbackSink, Reporter, failed
 
@@ -192,7 +192,10 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
         if result.exit_code == ExitCode.OK and session.learn():
             say("keeping Java's classes for a quicker start of the next run")
         stack.close()
-        _print_result(result, output)
+        moves_groups = (
+            not isinstance(typed, KafkaBackupSpec) and typed.consumer_groups.restore is GroupRestore.TRANSLATE
+        )
+        _print_result(result, output, moves_groups=moves_groups)
         if result.exit_code:
             if result.exit_code == ExitCode.INTERRUPTED:
                 say(f"hint: go on with --run-id {run_id}")
@@ -271,13 +274,13 @@ def _check_envelope(document: dict[str, Any], name: str) -> dict[str, Any]:
 # ---- what the user sees
 
 
-def _print_result(result: RunResult, output: Output) -> None:
+def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> None:
     if output is Output.JSON:
         print_json(json.loads(result.to_json()))
         return
     if result.outcome == "Succeeded" or result.records:
         table = Table(show_header=False, box=None, pad_edge=False)
-        for name, value in _result_rows(result):
+        for name, value in _result_rows(result, moves_groups):
             table.add_row(name, value)
         stdout().print(table)
     for fact in result.loss:
@@ -290,7 +293,7 @@ def _print_result(result: RunResult, output: Output) -> None:
         say(f"error: {result.message}")
 
 
-def _result_rows(result: RunResult) -> list[tuple[str, str]]:
+def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:
     rows = [
         ("run", result.run_id),
         ("outcome", result.outcome),
@@ -302,7 +305,7 @@ def _result_rows(result: RunResult) -> list[tuple[str, str]]:
     ]
     if result.kind == "KafkaBackup":
         rows += [("segments", str(result.segments)), ("groups", str(result.groups)), ("commit", str(result.commit))]
-    elif result.groups:
+    elif moves_groups:
         rows.append(("groups", str(result.groups)))
     if result.archive_id:
         rows.append(("archive", result.archive_id))

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.style import StyleType
 from rich.table import Table
 
 from logkeep_engine import interrupt
@@ -133,14 +134,32 @@ def human_bytes(size: float) -> str:
 
 
 def stdout() -> Console:
-    """The console for results."""
-    # A pipe has no width: tables must not be folded for the program that reads them.
-    return Console() if sys.stdout.isatty() else Console(width=240, soft_wrap=True)
+    """The console for results. What it prints is data: nothing in it is markup."""
+    if sys.stdout.isatty():
+        return Console(markup=False, emoji=False, highlight=False)
+    # A pipe has no width: tables must not be folded or cut for the program that reads them.
+    return Console(width=1_000_000, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord(character): repr(character)[1:-1] for character in "\t\n\r"
+}
+
+
+def visible(text: str) -> str:
+    """Text of somebody else on one line of a terminal: control characters are shown, such as \\x1b, and do nothing."""
+    return text.translate(_VISIBLE)
+
+
+class _DataTable(Table):
+    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
+        shown = (visible(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*shown, style=style, end_section=end_section)
 
 
 def table(*columns: str) -> Table:
-    """A table without lines; numbers stand to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    """A table without lines; numbers stand to the right. Control characters in its cells are shown."""
+    table = _DataTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for column in columns:
         right = column in ("partition", "records", "size", "segments", "offset")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,19 +77,21 @@ Topics = Annotated[
 Exclude = Annotated[
     list[str], typer.Option("--exclude", help="Regular expression of whole names; not these. Repeatable.")
 ]
-Segments = Annotated[str, typer.Option("--segment-bytes", help="Size of new segments, such as 128Mi.")]
+Segments = Annotated[str | None, typer.Option("--segment-bytes", help="Size of new segments; 128Mi by default.")]
 WholeCompression = Annotated[
-    Compression, typer.Option("--compression", help="Kafka: segments compressed as a whole besides, or not.")
+    Compression | None,
+    typer.Option("--compression", help="Kafka: segments compressed as a whole besides; Passthrough by default: not."),
 ]
 BatchCodec = Annotated[
-    BatchCompression, typer.Option("--batch-compression", help="Kafka: of batches that are made from records.")
+    BatchCompression | None,
+    typer.Option("--batch-compression", help="Kafka: of batches that are made from records; Zstd by default."),
 ]
 Compat = Annotated[
     Compatibility | None,
     typer.Option("--compatibility", help="Avro: lossless (default), or strict: the published schema."),
 ]
 BlockCodec = Annotated[AvroCodec | None, typer.Option("--codec", help="Avro: of the blocks of an object.")]
-AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Go on when the format cannot hold what records carry.")]
+AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Strict: go on when it cannot hold what records carry.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be lost.")]
 TargetEndpoint = Annotated[str | None, typer.Option(help="URL of the S3 server of DST; by default that of --endpoint.")]
 TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of DST; by default that of --region.")]
@@ -110,9 +113,9 @@ def convert(
     format_name: Format,
     topic: Topics = [],  # noqa: B006 (typer makes a new list)
     exclude: Exclude = [],  # noqa: B006
-    segment_bytes: Segments = "128Mi",
-    compression: WholeCompression = Compression.PASSTHROUGH,
-    batch_compression: BatchCodec = BatchCompression.ZSTD,
+    segment_bytes: Segments = None,
+    compression: WholeCompression = None,
+    batch_compression: BatchCodec = None,
     compatibility: Compat = None,
     codec: BlockCodec = None,
     allow_loss: AllowLoss = False,
@@ -142,10 +145,14 @@ def convert(
         chosen = topic_chooser(topic, exclude)
         here = open_uri(source, endpoint, region)
         there = open_uri(target, target_endpoint or endpoint, target_region or region)
+        _check_target(there, target_endpoint, target_region)
         run = _run_id(run_id)
 
         def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
-            return chosen(archive_source(here))
+            found = archive_source(here)
+            if found.format is FormatName.KAFKA and format_name is FormatName.KAFKA:
+                _check_copy(segment_bytes, batch_compression)
+            return chosen(found)
 
         def job(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
             return run_convert(run, prepare, there, options, runner_factory, reporter, dry_run=dry_run)
@@ -160,9 +167,9 @@ def import_(
     repair: Mend = False,
     topic: Topics = [],  # noqa: B006
     exclude: Exclude = [],  # noqa: B006
-    segment_bytes: Segments = "128Mi",
-    compression: WholeCompression = Compression.PASSTHROUGH,
-    batch_compression: BatchCodec = BatchCompression.ZSTD,
+    segment_bytes: Segments = None,
+    compression: WholeCompression = None,
+    batch_compression: BatchCodec = None,
     compatibility: Compat = None,
     codec: BlockCodec = None,
     allow_loss: AllowLoss = False,
@@ -190,7 +197,23 @@ def import_(
         run = _run_id(run_id)
         here = open_uri(source, endpoint, region)
         if target is None:
-            _check_in_place(format_name, topic, exclude)
+            _refuse(
+                {
+                    "--format": format_name,
+                    "--topic": topic,
+                    "--exclude": exclude,
+                    "--segment-bytes": segment_bytes,
+                    "--compression": compression,
+                    "--batch-compression": batch_compression,
+                    "--compatibility": compatibility,
+                    "--codec": codec,
+                    "--allow-loss": allow_loss,
+                    "--target-endpoint": target_endpoint,
+                    "--target-region": target_region,
+                },
+                "has no effect: what is imported where it lies is imported as it is",
+                hint="Name DST to make another archive.",
+            )
 
             def in_place(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
                 return adopt(run, here, runner_factory, reporter, repair=repair, dry_run=dry_run)
@@ -198,6 +221,7 @@ def import_(
             _perform(run, "Import", master, [here], in_place, output)
             return
         there = open_uri(target, target_endpoint or endpoint, target_region or region)
+        _check_target(there, target_endpoint, target_region)
         chosen = topic_chooser(topic, exclude)
         format_name = format_name or _format_of(here)
         options = convert_options(
@@ -220,32 +244,43 @@ def _run_id(run_id: str | None) -> str:
 
 def convert_options(
     format_name: FormatName,
-    segment_bytes: str,
-    compression: Compression,
-    batch_compression: BatchCompression,
-    compatibility: Compatibility | None,
-    codec: AvroCodec | None,
-    allow_loss: bool,
+    segment_bytes: str | None = None,
+    compression: Compression | None = None,
+    batch_compression: BatchCompression | None = None,
+    compatibility: Compatibility | None = None,
+    codec: AvroCodec | None = None,
+    allow_loss: bool = False,
 ) -> ConvertOptions:
-    """What the options say together. Raises SpecError, which names the one that does not fit."""
+    """What the options say together; those that are not given are None. Raises SpecError, which names the one that
+    does not fit."""
     from logkeep_engine.convert.run import ConvertOptions
     from logkeep_engine.log.compression import Codec
 
-    if format_name is not FormatName.KAFKA and compression is not Compression.PASSTHROUGH:
-        raise SpecError(
-            f"--compression {compression}: segments of format {format_name} are not compressed as a whole",
-            hint="Leave it out; --codec compresses the blocks of Avro objects.",
-        )
-    if format_name is not FormatName.AVRO and (compatibility is not None or codec is not None):
-        option = "--compatibility" if compatibility is not None else "--codec"
-        raise SpecError(f"{option} is an option of format Avro, not of {format_name}", hint="Leave it out.")
-    return ConvertOptions(
-        format=format_name,
-        segment_bytes=_segment_bytes(segment_bytes),
-        compression=compression,
-        codec=Codec[batch_compression.name],
-        format_options=FormatOptions(allow_loss=allow_loss, compatibility=compatibility, codec=codec),
+    of_format: dict[FormatName, dict[str, object]] = {
+        FormatName.KAFKA: {"--compression": compression, "--batch-compression": batch_compression},
+        FormatName.AVRO: {"--compatibility": compatibility, "--codec": codec},
+    }
+    for other, options in of_format.items():
+        if other is not format_name:
+            _refuse(options, f"is an option of format {other}, not of {format_name}")
+    if compatibility is not Compatibility.STRICT:
+        _refuse({"--allow-loss": allow_loss}, "has no effect: only --compatibility strict can lose what records carry")
+    made = ConvertOptions(
+        format_name, format_options=FormatOptions(allow_loss=allow_loss, compatibility=compatibility, codec=codec)
     )
+    return replace(
+        made,
+        segment_bytes=made.segment_bytes if segment_bytes is None else _segment_bytes(segment_bytes),
+        compression=compression or made.compression,
+        codec=made.codec if batch_compression is None else Codec[batch_compression.name],
+    )
+
+
+def _refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.") -> None:
+    """Raises SpecError for the first option that was given."""
+    for name, value in options.items():
+        if value:
+            raise SpecError(f"{name} {why}", hint=hint)
 
 
 def _segment_bytes(text: str) -> int:
@@ -293,14 +328,17 @@ def _patterns(option: str, texts: Sequence[str]) -> list[re.Pattern[str]]:
     return patterns
 
 
-def _check_in_place(format_name: FormatName | None, include: Sequence[str], exclude: Sequence[str]) -> None:
-    given = [name for name, value in (("--topic", include), ("--exclude", exclude)) if value]
-    if format_name is not None:
-        given.append("--format")
-    if given:
-        raise SpecError(
-            f"{given[0]}: what is imported where it lies is imported as it is", hint="Name DST to make another archive."
-        )
+def _check_copy(segment_bytes: str | None, batch_compression: BatchCompression | None) -> None:
+    _refuse(
+        {"--segment-bytes": segment_bytes, "--batch-compression": batch_compression},
+        "has no effect: from Kafka to Kafka segments are copied with their batches as they are",
+        hint="Leave it out; --compression says whether segments are compressed as a whole.",
+    )
+
+
+def _check_target(target: Storage, endpoint: str | None, region: str | None) -> None:
+    if target.uri.startswith("file:"):
+        _refuse({"--target-endpoint": endpoint, "--target-region": region}, "has no effect: DST is a folder")
 
 
 def _format_of(storage: Storage) -> FormatName:

@@ -140,6 +140,31 @@ class TestFile:
         assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec)), names.ENV_S3_ACCESS_KEY)
 
 
+WITH_LOGIN = "s3://AKIAKEY:hunter2@bucket/p"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", WITH_LOGIN],
+        ["verify", WITH_LOGIN],
+        ["import", WITH_LOGIN],
+        ["convert", WITH_LOGIN, "file:///nowhere", "--format", "Kafka"],
+        ["convert", "file:///nowhere", WITH_LOGIN, "--format", "Kafka"],
+        ["log", "dump", WITH_LOGIN],
+        ["log", "offsets", WITH_LOGIN],
+        ["backup", "-f", "-"],
+    ],
+    ids=lambda arguments: "-".join(arguments[:2]),
+)
+def test_a_login_in_a_uri_is_refused_and_not_repeated(arguments: list[str]) -> None:
+    done = logkeep(*arguments, "--debug", stdin=resource("KafkaBackup", {**BACKUP, "storage": {"uri": WITH_LOGIN}}))
+    assert done.returncode == 2, done.stderr
+    assert ("spec.storage.uri" if arguments[0] == "backup" else "Credentials come from the environment") in done.stderr
+    for secret in ("AKIAKEY", "hunter2"):
+        assert secret not in done.stdout + done.stderr
+
+
 class TestRuns:
     def test_from_backup_to_verified_restore(self, kafka: KafkaBroker, orders: str, tmp_path: Path) -> None:
         root = tmp_path / "archive"
@@ -168,11 +193,21 @@ class TestRuns:
         assert restored.returncode == 0, restored.stderr
         for word in ("r1", "Succeeded", "100", f"{root.as_uri()}/runs/r1/offset-maps"):
             assert word in restored.stdout
+        assert "groups" not in restored.stdout
         comparison = compare_topics(kafka.bootstrap, orders, f"{orders}-copy")
         assert comparison.equal, str(comparison)
         again = logkeep("restore", "-f", file, "--run-id", "r2")
         assert_refused(again, f"topic {orders}-copy already exists")
         assert "hint: Delete" in again.stderr
+
+    def test_a_restore_that_was_to_move_groups_says_that_it_moved_none(
+        self, kafka: KafkaBroker, archived: Path
+    ) -> None:
+        spec = restore_spec(kafka, archived, consumerGroups={"restore": "Translate", "include": ["no-such-group"]})
+        done = logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec))
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"^groups +0 *$", done.stdout, re.MULTILINE), done.stdout
+        assert "warning: no consumer group was moved" in done.stderr
 
     def test_json_of_a_refused_run_has_the_reason(self, kafka: KafkaBroker, archived: Path) -> None:
         spec = {**restore_spec(kafka, archived), "topics": {"include": ["nope"]}}

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Coverage, Receipt
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.run import ConvertOptions, run_convert
@@ -106,6 +106,39 @@ def test_what_was_converted_there_and_back_can_be_restored(
     assert comparison.equal, str(comparison)
 
 
+@pytest.mark.parametrize("format_name", ["Kafka", "Records"])
+def test_a_backup_goes_on_in_an_archive_that_was_converted(
+    topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str
+) -> None:
+    """It fetches what is new, and nothing of what retention had removed before."""
+    name = topics.create(unique)
+    first = Backups(topics.broker, spark_context, folder_spec(tmp_path / "first"))
+    for number in range(3):
+        topics.produce(name, numbers(100, first=100 * number))
+        assert first.run(name).outcome == "Succeeded"
+    topics.commit_position("readers", name, 17)
+    assert first.run(name).outcome == "Succeeded"
+    (_, middle, _) = first.segments(name)
+    with first.archive.begin_run("retention") as writer:
+        writer.end(Outcome.SUCCEEDED, groups=writer.state.groups)
+        writer.remove([RemovedSegment(middle.topic_id, 0, middle.base_offset)])
+    on_spark(spark_context, first.storage, folder(tmp_path / "target"), format_name)
+    topics.produce(name, numbers(100, first=300))
+    backups = Backups(topics.broker, spark_context, folder_spec(tmp_path / "target"))
+    result = backups.run(name, format=format_name)
+    assert (result.outcome, result.records) == ("Succeeded", 100), result.message
+    assert backups.faults() == []
+    assert backups.state().settled(middle.topic_id, 0) == [(0, 400)]
+    assert [group.offset for group in backups.state().groups if group.group_id == "readers"] == [17]
+    left = [*range(100), *range(200, 400)]
+    assert as_consumed(contents(backups.storage)[name, 0]) == [
+        record for record in consumed(topics, name) if record[0] in left
+    ]
+    result = bring_back(restore_spec(topics.broker, tmp_path / "target"))
+    assert (result.outcome, result.records) == ("Succeeded", 300), result.message
+    assert any("removed by retention from the archive that was converted" in line for line in result.warnings)
+
+
 @pytest.mark.parametrize("format_name", ["Records", "Kafka"])
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: str) -> None:
     """Killed at once with all its workers, as a pod is, when a part of it was committed."""
@@ -192,6 +225,9 @@ class TestCommand:
         ("options", "message"),
         [
             (["--format", "Records", "--codec", "snappy"], "--codec is an option of format Avro, not of Records"),
+            (["--format", "Records", "--batch-compression", "Lz4"], "--batch-compression is an option of format Kafka"),
+            (["--format", "Kafka", "--allow-loss"], "--allow-loss has no effect"),
+            (["--format", "Kafka", "--segment-bytes", "64Mi"], "--segment-bytes has no effect: from Kafka to Kafka"),
             (["--format", "Avro", "--exclude", ".*"], "--topic and --exclude leave none of the 2 topics"),
         ],
     )

@@ -19,6 +19,7 @@ from tests.kafka.restores import bring_back, restore_spec, seen
 from tests.kafka.test_cli import assert_refused, logkeep
 from tests.kafka.test_convert import filled
 from tests.unit.convert.converting import contents, folder
+from tests.unit.convert.test_import import grow, longer_archive
 from tests.unit.formats.osodevops_archive import OsoArchive, Written
 
 
@@ -116,6 +117,19 @@ def test_a_backup_of_another_tool_comes_back_to_a_broker(topics: Topics, tmp_pat
 
 
 class TestCommand:
+    def test_importing_again_adds_what_is_new_and_refuses_what_came_late(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        command = ["import", source.uri, target.uri, "--format", "Kafka"]
+        for end in (100, 200):
+            grow(tmp_path, source, end)
+            done = logkeep(*command, "-o", "json")
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["records"] == 100
+        assert contents(target) == contents(longer_archive(tmp_path, 200))
+        shutil.rmtree(tmp_path / "source")
+        grow(tmp_path, source, 150)
+        assert_refused(logkeep(*command), "offset_0000000000_records holds offsets 0 to 149 of topic 'orders'")
+
     def test_faults_are_listed_and_nothing_is_written(
         self, topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str
     ) -> None:
@@ -133,7 +147,11 @@ class TestCommand:
         assert segment.read_bytes() == whole
         assert (root / "runs/i1/original" / unique / segment.name).read_bytes() == whole + b"\0\0\0"
 
-    @pytest.mark.parametrize("options", [["--format", "Kafka"], ["--topic", "a"], ["--exclude", "a"]])
+    @pytest.mark.parametrize(
+        "options",
+        [["--format", "Kafka"], ["--topic", "a"], ["--segment-bytes", "128Mi"], ["--codec", "none"], ["--allow-loss"]],
+    )
     def test_a_folder_is_adopted_as_it_is(self, tmp_path: Path, options: list[str]) -> None:
         done = logkeep("import", tmp_path.as_uri(), *options)
-        assert_refused(done, "what is imported where it lies is imported as it is")
+        assert_refused(done, f"{options[0]} has no effect: what is imported where it lies is imported as it is")
+        assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats.base import LogRecord, SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
-from logkeep_engine.formats.records_index import IndexState, check_index, pack_entries
+from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState, check_index, pack_entries
 from logkeep_engine.formats.records_names import MAGIC
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
@@ -36,7 +36,8 @@ class Checked:
     the object up to the last of them.
 
     `damage`: what is wrong behind them, at byte `facts.bytes`; "" if nothing is. `foreign`: it is not of this version
-    of the format. `index` is how the index stands to the whole records, and `index_what` what is wrong with it.
+    of the format. `index` is how the index stands to the whole records, `index_what` what is wrong with it, and
+    `index_entries` how many whole entries it has.
     """
 
     facts: SegmentFacts | None
@@ -44,6 +45,12 @@ class Checked:
     foreign: bool = False
     index: IndexState = IndexState.GOOD
     index_what: str = ""
+    index_entries: int = 0
+
+    @property
+    def lost(self) -> int:
+        """How many records the index names more than there are."""
+        return max(0, self.index_entries - (self.facts.records if self.facts is not None else 0))
 
 
 def check_segments(setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext) -> tuple[Checked, ...]:
@@ -72,6 +79,7 @@ def _first(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
 def _check_records(storage: Storage, found: FoundSegment) -> Checked:
     count = CountedRecords(header_bytes=HEADER_BYTES)
     held = _Held()
+    held_index = _index(storage, found)  # first: a tool that still writes enters a record after it has written it
     index = bytearray(MAGIC)
     damage = ""
     end = len(MAGIC)
@@ -84,9 +92,11 @@ def _check_records(storage: Storage, found: FoundSegment) -> Checked:
                 held.settle(end)
     except (CorruptSegment, ObjectMissing) as error:
         damage = _what(error)
-    state = check_index(_index(storage, found), bytes(index))
+    state = check_index(held_index, bytes(index))
     facts = count.facts(size=end, sha256=held.sha256(), blocks=1, index_bytes=len(index))
-    return Checked(facts, damage, held.first not in (b"", MAGIC), state.state, state.what)
+    foreign = held.first not in (b"", MAGIC)
+    entries = max(0, len(held_index or b"") - len(MAGIC)) // ENTRY_BYTES
+    return Checked(facts, damage, foreign, state.state, state.what, entries)
 
 
 def _check_avro(storage: Storage, found: FoundSegment) -> Checked:

@@ -26,8 +26,8 @@ FORMATS = {
     Layout.RECORDS_AT_ROOT: FormatName.RECORDS,
     Layout.AVRO: FormatName.AVRO,
 }
-OWN = (names.ARCHIVE, names.CATALOG, names.RUNS)
-"""What Logkeep itself puts beside the topics' folders."""
+OWN_FOLDERS = (names.CATALOG, names.RUNS)
+"""What Logkeep itself puts beside the topics' folders and `archive.json`."""
 
 _WORDS = {
     Layout.RECORDS: "the Records format under topics/",
@@ -67,11 +67,12 @@ class FoundFile:
 @dataclass(frozen=True, slots=True)
 class Folder:
     """What is there. `partitions` are those of each topic of which anything is there; `others` are objects that belong
-    to no segment."""
+    to no segment. `groups` are files with positions of consumer groups."""
 
     layout: Layout
     segments: tuple[FoundSegment, ...]
     groups: tuple[FoundFile, ...]
+    partition_indexes: tuple[FoundFile, ...]
     partitions: dict[str, int]
     others: tuple[str, ...]
 
@@ -91,7 +92,7 @@ def manifests(objects: Iterable[ObjectInfo]) -> list[str]:
 
 def scan(objects: Sequence[ObjectInfo], uri: str) -> Folder:
     """Find out what is in a folder. Raises FolderRefused, which names the object that does not fit."""
-    theirs = [info for info in objects if not info.path.startswith(OWN)]
+    theirs = [info for info in objects if info.path != names.ARCHIVE and not info.path.startswith(OWN_FOLDERS)]
     layouts: dict[Layout, str] = {}
     for info in theirs:
         layout = _layout(info.path)
@@ -126,10 +127,11 @@ def _layout(path: str) -> Layout | None:
 def _check_own_names(path: str, uri: str) -> None:
     """A topic may not have the name of what Logkeep puts there itself."""
     folder, _, name = path.rpartition("/")
-    if f"{folder}/" in (names.CATALOG, names.RUNS) and (_LOOKS_LIKE_RECORDS.fullmatch(name) or parse_name(name)):
+    taken = folder == names.ARCHIVE or f"{folder}/" in OWN_FOLDERS
+    if taken and (_LOOKS_LIKE_RECORDS.fullmatch(name) or parse_name(name)):
         raise FolderRefused(
-            f"{uri}/{path}: a topic named {folder!r} cannot be adopted where it is, since the archive has a folder of "
-            "that name itself.",
+            f"{uri}/{path}: a topic named {folder!r} cannot be adopted where it is, since the archive has something "
+            "of that name itself.",
             hint="Move the topics' folders into a folder `topics` first: the archive's own then lie beside that.",
         )
 
@@ -148,6 +150,7 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
     records: dict[tuple[str, int, int], ObjectInfo] = {}
     indexes: dict[tuple[str, int, int], ObjectInfo] = {}
     groups: list[FoundFile] = []
+    partition_indexes: list[FoundFile] = []
     others: list[str] = []
     partitions: dict[str, int] = {}
     for info in objects:
@@ -170,6 +173,8 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
             kept[topic, file.partition, file.start_offset] = info
         elif file.kind is FileKind.CONSUMER_OFFSETS:
             groups.append(FoundFile(topic, file.partition, info.path))
+        elif file.kind is FileKind.PARTITION_INDEX:
+            partition_indexes.append(FoundFile(topic, file.partition, info.path))
     for key in sorted(set(indexes) - set(records)):
         raise FolderRefused(
             f"{uri}/{indexes[key].path} is the index of a segment that is not there.",
@@ -189,7 +194,7 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
                 index_size=None if index is None else index.size,
             )
         )
-    return Folder(layout, tuple(segments), tuple(groups), partitions, tuple(others))
+    return Folder(layout, tuple(segments), tuple(groups), tuple(partition_indexes), partitions, tuple(others))
 
 
 def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
@@ -216,7 +221,7 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
         number = int(partition)
         partitions[topic] = max(partitions.get(topic, 0), number + 1)
         segments.append(FoundSegment(topic, number, int(digits), len(digits), info.path, info.size))
-    return Folder(Layout.AVRO, tuple(segments), (), partitions, tuple(others))
+    return Folder(Layout.AVRO, tuple(segments), (), (), partitions, tuple(others))
 
 
 def _check_topic(topic: str, uri: str, path: str) -> None:

@@ -16,12 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import SegmentEntry
 from logkeep_engine.archive.model import Gap, GroupEntry, Partition, Range, TopicEntry
 from logkeep_engine.archive.record_segments import entry_of
 from logkeep_engine.convert.check import Checked
 from logkeep_engine.convert.clipped import ClippedStorage
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests
+from logkeep_engine.convert.listed import missing_segments
 from logkeep_engine.convert.source import NO_CLUSTER, ForeignSegment, Source
 from logkeep_engine.errors import ArchiveDamaged, CorruptSegment, FolderRefused, ObjectMissing
 from logkeep_engine.formats import osodevops
@@ -72,14 +74,14 @@ def folder_source(
     checked: Mapping[str, Checked],
     *,
     repair: bool,
-    positions: Mapping[str, bytes],
+    contents: Mapping[str, bytes],
     groups: Sequence[GroupEntry] = (),
 ) -> Adopted:
-    """A folder whose segments were `checked` (by path), as a source. `positions` are the contents of its files with
-    positions of consumer groups, by path; `groups` those that were found elsewhere.
+    """A folder whose segments were `checked` (by path), as a source. `contents` are those of its files with positions
+    of consumer groups and of its indexes of partitions, by path; `groups` were found elsewhere.
 
-    Raises ArchiveDamaged with all faults, if there is one that is not to be repaired: damaged segments, names that do
-    not fit what is inside, segments that overlap.
+    Raises ArchiveDamaged with all faults, if there is one that is not to be repaired: segments that are damaged or
+    missing, names that do not fit what is inside, segments that overlap.
     """
     uri = storage.uri
     last = {(found.topic, found.partition): found.path for found in folder.segments}
@@ -114,8 +116,10 @@ def folder_source(
     for key, found_entries in entries.items():
         found_entries.sort(key=lambda entry: entry.base_offset)
         faults += _overlaps(uri, names_of[key[0]], found_entries)
-    found_groups, group_faults = _groups(uri, folder, positions)
-    faults += group_faults
+    found_groups, group_faults = _groups(uri, folder, contents)
+    missing, missing_notes = missing_segments(uri, folder, contents)
+    faults += group_faults + missing
+    notes += missing_notes
     if faults:
         curable = all(_TAIL in fault or fault.endswith(_INDEX) for fault in faults)
         hint = _REPAIR_HINT if curable and not repair else _HINT
@@ -136,6 +140,7 @@ def folder_source(
         coverage={key: [(items[0].base_offset, items[-1].next_offset)] for key, items in entries.items()},
         groups=tuple(sorted((*found_groups, *groups), key=lambda item: (item.group_id, item.topic, item.partition))),
         notes=tuple(notes),
+        catalogued=False,
     )
     return Adopted(source, tuple(repairs))
 
@@ -149,8 +154,10 @@ def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:
 
 
 _TAIL = "torn tail"
+_NO_END = f"it has a record of offset {names.MAX_OFFSET}, and no archive can say that it ends behind that"
 _INDEX = "it can be made again from the records"
 _RECOVER = "`logkeep log recover` may save them in a copy of the folder"
+_LOST = "restore the segment from a copy, or remove its index to go on without them"
 
 
 def _judge(
@@ -159,12 +166,17 @@ def _judge(
     """(what cannot be repaired, or may not be; what is to be repaired)."""
     where = f"{uri}/{found.path}"
     facts = checked.facts
+    if facts is not None and facts.next_offset > names.MAX_OFFSET:
+        return f"{where}: {_NO_END}", None
     if not found.index_path:  # Avro: a container has no tail that may be cut
-        return (f"{where}: {checked.damage or 'it has no record'}", None) if facts is None else ("", None)
+        return f"{where}: {checked.damage}" if checked.damage else "", None
     if facts is not None and facts.base_offset < found.number:
         return f"{where}: its first record has offset {facts.base_offset}, which is below that of its name", None
     if checked.damage and found.size:
         return _judge_tail(where, found, checked, is_last=is_last, repair=repair)
+    if checked.lost:
+        has = "it has no record" if facts is None else f"its last record has offset {facts.next_offset - 1}"
+        return f"{where}: {has}, and its index names {checked.lost} more; {_LOST}", None
     if facts is None or checked.index is IndexState.GOOD:
         return "", None
     if checked.index in _REBUILDABLE:
@@ -205,12 +217,12 @@ def _overlaps(uri: str, topic: str, entries: Sequence[SegmentEntry]) -> list[str
     return faults
 
 
-def _groups(uri: str, folder: Folder, positions: Mapping[str, bytes]) -> tuple[list[GroupEntry], list[str]]:
+def _groups(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[list[GroupEntry], list[str]]:
     found: list[GroupEntry] = []
     faults: list[str] = []
     for file in folder.groups:
         try:
-            offsets = read_consumer_offsets(positions[file.path])
+            offsets = read_consumer_offsets(contents[file.path])
         except CorruptSegment as error:
             faults.append(f"{uri}/{file.path}: {error.message.rstrip('.')}")
             continue
@@ -297,6 +309,7 @@ def _source_of(
             "null header values, and archives transaction markers and records of aborted transactions as if they were "
             "data.",
         ),
+        catalogued=False,
     )
 
 
@@ -311,6 +324,10 @@ def _segments(name: str, topic: str, part: osodevops.ManifestPartition, strip: s
         )
         for segment in sorted(part.segments, key=lambda segment: segment.first_offset)
     ]
+    if found and found[-1].next_offset > names.MAX_OFFSET:
+        raise FolderRefused(
+            f"{name}: topic {topic!r} partition {part.number}: {found[-1].path}: {_NO_END}.", hint=_HINT
+        )
     for before, segment in pairwise(found):
         if segment.base_offset < before.next_offset:
             raise FolderRefused(

@@ -19,7 +19,7 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.model import ArchiveState, Coverage, GroupEntry, Outcome, Receipt
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import FormatName
@@ -124,12 +124,13 @@ class _Adoption:
         storage = self._storage
         self._reporter.phase("Planning")
         storage.check()
-        check_not_imported(storage)
+        begun = check_not_imported(storage)
         objects = storage.list()
         refuse_tool_archive(objects, storage.uri)
         folder = scan(objects, storage.uri)
         adopted = _check(storage, folder, self._runner_factory, self._reporter, repair=self._repair)
         source = self._source = adopted.source
+        check_unchanged(source, begun)
         if self._dry_run:
             return
         self._reporter.phase("Finishing")
@@ -197,21 +198,38 @@ class _Adoption:
             self._writer.close()
 
 
-def check_not_imported(storage: Storage) -> None:
-    """Raises ArchiveMismatch if an archive is there, unless an import has begun it and not come to its end."""
+_AGAIN = "To import again what was added to it since, remove archive.json and catalog/ first."
+
+
+def check_not_imported(storage: Storage) -> ArchiveState:
+    """What an import has begun and not come to its end with. Raises ArchiveMismatch if another archive is there."""
     try:
         archive = Archive.open(storage)
     except ArchiveMissing:
-        return
-    runs = archive.load().runs.values()
+        return ArchiveState()
+    state = archive.load()
+    runs = state.runs.values()
     if not archive.info.imported or any(run.kind != KIND or run.outcome is Outcome.SUCCEEDED for run in runs):
         how = "it was imported before" if archive.info.imported else "Logkeep made it"
         raise ArchiveMismatch(
             f"{storage.uri} is an archive already: {how}.",
-            hint="To import again what was added to it since, remove archive.json and catalog/ first."
-            if archive.info.imported
-            else "Convert it with `logkeep convert`.",
+            hint=_AGAIN if archive.info.imported else "Convert it with `logkeep convert`.",
         )
+    return state
+
+
+def check_unchanged(source: Source, begun: ArchiveState) -> None:
+    """Raises ArchiveMismatch if the folder is not any more what an import has begun to adopt."""
+    for key in sorted(begun.segments):
+        committed = [replace(entry, epoch=0) for entry in begun.segments[key]]
+        found = [replace(entry, epoch=0) for entry in source.segments.get(key, ()) if isinstance(entry, SegmentEntry)]
+        if found != committed:
+            topic = begun.topics[key[0]].name
+            raise ArchiveMismatch(
+                f"The segments of topic {topic!r} partition {key[1]} in {source.storage.uri} have changed since an "
+                "import was begun that did not come to its end.",
+                hint=_AGAIN,
+            )
 
 
 def refuse_tool_archive(objects: Sequence[ObjectInfo], uri: str) -> None:
@@ -278,8 +296,8 @@ def _check(
     if groups:
         setting = CheckSetting(storage, folder.layout)
         runner_factory().run(groups, partial(check_segments, setting), on_result, reporter.update)
-    positions = {file.path: storage.read(file.path) for file in folder.groups}
-    adopted = folder_source(storage, folder, checked, repair=repair, positions=positions)
+    contents = {file.path: storage.read(file.path) for file in (*folder.groups, *folder.partition_indexes)}
+    adopted = folder_source(storage, folder, checked, repair=repair, contents=contents)
     if folder.format is not FormatName.AVRO:
         return adopted
     found_groups = _positions(adopted.source, runner_factory)

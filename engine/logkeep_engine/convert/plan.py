@@ -4,18 +4,24 @@ does the same.
 A piece is a range of offsets of one partition that begins where coverage or a segment begins; its segments are those
 whose base offset lies in it. Ranges that the target has already are left out, so that converting again adds what the
 source has gained.
+
+A source without a catalog is known by its segments alone, so the plan keeps them too. Their tool goes on in the last
+one: a piece then has the part of it that is new. A segment that has come to lie where the target has been already is
+refused, since no piece would ever have it.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from logkeep_engine.archive import wire
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, Range, TopicEntry
-from logkeep_engine.convert.source import Source, SourceSegment
+from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.convert.source import SegmentPart, Source, SourceSegment, WholeSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 PLAN_FILE = "convert-plan.json"
@@ -37,8 +43,18 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A segment as a run has seen it."""
+
+    base_offset: int
+    next_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConvertPlan:
-    """What a run does. `options` are those that decide over the bytes that are written, as text."""
+    """What a run does. `options` are those that decide over the bytes that are written, as text. `seen` are all
+    segments of a source without a catalog, by topic id and partition, in the order of their offsets."""
 
     run_id: str
     source: str
@@ -48,6 +64,7 @@ class ConvertPlan:
     gaps: tuple[Gap, ...]
     groups: tuple[GroupEntry, ...]
     pieces: tuple[Piece, ...]
+    seen: Mapping[Partition, tuple[Seen, ...]] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """The document stored in the target."""
@@ -61,6 +78,10 @@ class ConvertPlan:
             "gaps": [asdict(gap) for gap in self.gaps],
             "groups": wire.table_of(wire.GROUP_COLUMNS, map(wire.group_row, self.groups)),
             "pieces": [[piece.topic_id, piece.partition, piece.start, piece.end, piece.bytes] for piece in self.pieces],
+            "seen": [
+                [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
+                for key in self.seen
+            ],
         }
         return wire.dumps(document)
 
@@ -80,6 +101,10 @@ class ConvertPlan:
                 gaps=tuple(Gap(**gap) for gap in document["gaps"]),
                 groups=tuple(GroupEntry(*row) for row in document["groups"]["rows"]),
                 pieces=tuple(Piece(number, *row) for number, row in enumerate(document["pieces"])),
+                seen={
+                    (topic_id, partition): tuple(Seen(*row) for row in rows)
+                    for topic_id, partition, rows in document.get("seen", ())
+                },
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveDamaged(
@@ -98,25 +123,35 @@ def make_plan(
     """All that the target at `state` lacks of `source`."""
     pieces: list[Piece] = []
     for key in sorted(source.coverage):
+        segments = source.segments.get(key, ())
         for covered in source.coverage[key]:
             for start, end in state.uncovered(*key, *covered):
-                for part in cut(source.segments.get(key, ()), start, end, piece_bytes):
+                for part in cut(_inside(source, target, segments, start, end), start, end, piece_bytes):
                     pieces.append(Piece(len(pieces), *key, *part))
     gaps = [
-        gap
+        replace(gap, start=start, end=end)
         for gap in source.gaps
-        if state.uncovered(gap.topic_id, gap.partition, gap.start, gap.end) == [(gap.start, gap.end)]
+        for start, end in state.uncovered(gap.topic_id, gap.partition, gap.start, gap.end)
     ]
     return ConvertPlan(
-        run_id, source.identity, target, dict(options), source.topics, tuple(gaps), source.groups, tuple(pieces)
+        run_id=run_id,
+        source=source.identity,
+        target=target,
+        options=dict(options),
+        topics=source.topics,
+        gaps=tuple(gaps),
+        groups=source.groups,
+        pieces=tuple(pieces),
+        seen={} if source.catalogued else {key: tuple(map(_seen, source.segments[key])) for key in source.segments},
     )
 
 
 def cut(segments: Iterable[SourceSegment], start: int, end: int, piece_bytes: int) -> list[tuple[int, int, int]]:
-    """(start, end, bytes) of the pieces of [start, end): whole segments, until they are `piece_bytes` together."""
+    """(start, end, bytes) of the pieces of [start, end), which has these segments: whole ones, until they are
+    `piece_bytes` together."""
     pieces: list[tuple[int, int, int]] = []
     begin, size = start, 0
-    for segment in owned(segments, start, end):
+    for segment in segments:
         if size >= piece_bytes:
             pieces.append((begin, segment.base_offset, size))
             begin, size = segment.base_offset, 0
@@ -125,16 +160,45 @@ def cut(segments: Iterable[SourceSegment], start: int, end: int, piece_bytes: in
     return pieces
 
 
-def owned(segments: Iterable[SourceSegment], start: int, end: int) -> Iterator[SourceSegment]:
+def owned(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[WholeSegment]:
     """The segments that begin in [start, end)."""
-    for segment in segments:
+    for at in range(bisect_left(segments, start, key=_base), len(segments)):
+        segment = segments[at]
         if segment.base_offset >= end:
             return
-        if segment.base_offset >= start:
+        yield segment
+
+
+def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[SourceSegment]:
+    """What of the segments lies in [start, end)."""
+    for at in range(max(0, bisect_right(segments, start, key=_base) - 1), len(segments)):
+        segment = segments[at]
+        if segment.base_offset >= end:
+            return
+        if start <= segment.base_offset and segment.next_offset <= end:
             yield segment
+        elif segment.next_offset > start:
+            yield SegmentPart(segment, start, end)
 
 
-def segments_of(source: Source, pieces: Sequence[Piece]) -> dict[int, tuple[SourceSegment, ...]]:
+def _inside(
+    source: Source, target: str, segments: Sequence[WholeSegment], start: int, end: int
+) -> Iterator[SourceSegment]:
+    """Batches are copied with the segment that has them, of which the last may reach over the end of its range. A
+    record belongs where its offset lies; and without a catalog, what reaches over an end was written later."""
+    of_batches = source.catalogued and target == FormatName.KAFKA
+    return owned(segments, start, end) if of_batches else clipped(segments, start, end)
+
+
+def _base(segment: WholeSegment) -> int:
+    return segment.base_offset
+
+
+def _seen(segment: WholeSegment) -> Seen:
+    return Seen(segment.base_offset, segment.next_offset, segment.records)
+
+
+def segments_of(source: Source, target: str, pieces: Sequence[Piece]) -> dict[int, tuple[SourceSegment, ...]]:
     """The segments of each piece by its number, each partition of the source read once."""
     found: dict[int, tuple[SourceSegment, ...]] = {}
     by_partition: dict[Partition, list[Piece]] = {}
@@ -142,13 +206,8 @@ def segments_of(source: Source, pieces: Sequence[Piece]) -> dict[int, tuple[Sour
         by_partition.setdefault((piece.topic_id, piece.partition), []).append(piece)
     for key, parts in by_partition.items():
         segments = list(source.segments.get(key, ()))
-        at = 0
-        for piece in sorted(parts, key=lambda part: part.start):
-            while at < len(segments) and segments[at].base_offset < piece.start:
-                at += 1
-            mine = list(owned(segments[at:], piece.start, piece.end))
-            at += len(mine)
-            found[piece.number] = tuple(mine)
+        for piece in parts:
+            found[piece.number] = tuple(_inside(source, target, segments, piece.start, piece.end))
     return found
 
 
@@ -162,9 +221,73 @@ def check_covers(source: Source, plan: ConvertPlan) -> None:
     for piece in plan.pieces:
         ranges: Sequence[Range] = source.coverage.get((piece.topic_id, piece.partition), ())
         if not any(start <= piece.start and piece.end <= end for start, end in ranges):
-            name = next(topic.name for topic in plan.topics if topic.topic_id == piece.topic_id)
-            raise ArchiveMismatch(
-                f"The source no longer holds offsets {piece.start} to {piece.end - 1} of topic {name!r} partition "
-                f"{piece.partition}, which run {plan.run_id} was begun to convert.",
-                hint="Retention may have removed them: convert with a new --run-id into a new folder.",
-            )
+            raise _gone(plan, (piece.topic_id, piece.partition), piece.start, piece.end)
+    planned = _done(plan.pieces)
+    for key, seen in plan.seen.items():
+        held = {segment.base_offset: segment.next_offset for segment in source.segments.get(key, ())}
+        for item in seen:
+            start, end = item.base_offset, item.next_offset
+            if held.get(start, 0) < end and not _is_free(planned, key, start, end):
+                raise _gone(plan, key, start, end)
+
+
+def _gone(plan: ConvertPlan, key: Partition, start: int, end: int) -> ArchiveMismatch:
+    name = next(topic.name for topic in plan.topics if topic.topic_id == key[0])
+    return ArchiveMismatch(
+        f"The source no longer holds offsets {start} to {end - 1} of topic {name!r} partition {key[1]}, "
+        f"which run {plan.run_id} was begun to convert.",
+        hint="Retention may have removed them: convert with a new --run-id into a new folder.",
+    )
+
+
+def check_additions(
+    source: Source, earlier: Iterable[ConvertPlan], state: ArchiveState, pieces: Sequence[Piece] = ()
+) -> None:
+    """Raises ArchiveMismatch, with its name, if a segment of a source without a catalog has records that no run has
+    seen, where the target at `state` has been already, or will be by `pieces`: they would never be converted.
+
+    `earlier` are the plans of the target's runs in their order: the last one knows what was there. Without any nothing
+    is known.
+    """
+    if source.catalogued:
+        return
+    known: dict[Partition, tuple[Seen, ...]] = {}
+    for plan in earlier:
+        known.update(plan.seen)
+    planned = _done(pieces)
+    for key in sorted(source.segments):
+        before = {item.base_offset: item for item in known.get(key, ())}
+        for segment in source.segments[key]:
+            start, end = _unseen(_seen(segment), before.get(segment.base_offset))
+            if start < end and not (_is_free(state, key, start, end) and _is_free(planned, key, start, end)):
+                raise _late(source, key, segment, start, end)
+
+
+def _unseen(now: Seen, before: Seen | None) -> Range:
+    """Where the segment has records that were not seen: at its end if it has grown, everywhere if it is new or
+    another."""
+    if before == now:
+        return now.next_offset, now.next_offset
+    if before is not None and before.next_offset < now.next_offset and before.records < now.records:
+        return before.next_offset, now.next_offset
+    return now.base_offset, now.next_offset
+
+
+def _done(pieces: Iterable[Piece]) -> ArchiveState:
+    """The state to which these pieces alone lead."""
+    state = ArchiveState()
+    state.add_facts((), (Coverage(item.topic_id, item.partition, item.start, item.end) for item in pieces), (), ())
+    return state
+
+
+def _is_free(state: ArchiveState, key: Partition, start: int, end: int) -> bool:
+    return state.uncovered(*key, start, end) == [(start, end)]
+
+
+def _late(source: Source, key: Partition, segment: WholeSegment, start: int, end: int) -> ArchiveMismatch:
+    topic = source.topic_names[key[0]]
+    return ArchiveMismatch(
+        f"{source.storage.uri}/{path_of(segment, topic)} holds offsets {start} to {end - 1} of topic {topic!r} "
+        f"partition {key[1]}. The target was made past them, and no plan of its runs knows the segment as it is now.",
+        hint="Import into a new folder: nothing can be added between what was imported.",
+    )

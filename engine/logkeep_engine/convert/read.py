@@ -6,14 +6,15 @@ transactions, and everything that belongs to batches. Every byte is checked on t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.record_segments import read_records as read_record_segment
 from logkeep_engine.archive.segments import Fault, Run, read_segment
 from logkeep_engine.convert.loss import LossCount
-from logkeep_engine.convert.source import ForeignSegment, SourceSegment
+from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
@@ -39,11 +40,26 @@ def read_records(
     """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
     fault: what was handed out before is of no worth then.
     """
+    if isinstance(segment, SegmentPart):
+        whole = read_records(storage, topic, partition, segment.segment, aborted, count)
+        return _between(whole, segment.start, segment.end)
     if isinstance(segment, ForeignSegment):
         return _of_tool(storage, topic, partition, segment)
     if segment.layout is Layout.KAFKA:
         return _of_batches(storage, topic, segment, AbortedRanges(aborted), count)
     return read_record_segment(storage, topic, segment)
+
+
+def _between(lists: Iterable[Sequence[LogRecord]], start: int, end: int) -> Iterator[Sequence[LogRecord]]:
+    """Those of offsets [start, end). All are read, since what is checked is the whole segment."""
+    for records in lists:
+        low, high = (bisect_left(records, offset, key=_offset) for offset in (start, end))
+        if low < high:
+            yield records[low:high]
+
+
+def _offset(record: LogRecord) -> int:
+    return record.offset
 
 
 def _of_batches(
@@ -66,7 +82,7 @@ def _of_batches(
                     yield records
             except CorruptBatch as error:
                 raise _damaged(
-                    storage, topic, entry.partition, _path(topic, entry), header.base_offset, error
+                    storage, topic, entry.partition, path_of(entry, topic), header.base_offset, error
                 ) from error
 
 
@@ -114,10 +130,6 @@ def _of_tool(storage: Storage, topic: str, partition: int, segment: ForeignSegme
             )
     except (CorruptSegment, ObjectMissing) as error:
         raise _damaged(storage, topic, partition, segment.path, last + 1, error) from error
-
-
-def _path(topic: str, entry: SegmentEntry) -> str:
-    return entry.stem(topic) + entry.log_suffix
 
 
 def _damaged(

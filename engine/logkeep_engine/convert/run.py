@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.model import ArchiveState, Outcome, Receipt
-from logkeep_engine.archive.record_files import write_consumer_offsets, write_partition_indexes
+from logkeep_engine.archive.record_files import (
+    every_partition,
+    newest_topics,
+    write_consumer_offsets,
+    write_partition_indexes,
+)
 from logkeep_engine.archive.segments import aborted_transactions
 from logkeep_engine.backup.losses import LOSS_FILE
 from logkeep_engine.contract.names import ExitCode
@@ -30,6 +36,7 @@ from logkeep_engine.convert.plan import (
     PLAN_FILE,
     ConvertPlan,
     Piece,
+    check_additions,
     check_covers,
     make_plan,
     open_pieces,
@@ -228,9 +235,17 @@ class _Run:
         return f"Format {self._options.format}" + (f" (compatibility {compatibility})" if compatibility else "")
 
     def _plan_of(self, source: Source, state: ArchiveState) -> ConvertPlan:
+        check_additions(source, self._plans(state), state)
         return make_plan(
             self._run_id, source, self._options.format.value, self._options.text(), state, self._options.piece_bytes
         )
+
+    def _plans(self, state: ArchiveState) -> Iterator[ConvertPlan]:
+        """What the target's runs set out to do, as far as they have come to plan it."""
+        for run_id in state.runs:
+            plan = stored_plan(self._target, run_id)
+            if plan is not None:
+                yield plan
 
     def _load_or_make_plan(self, archive: Archive, source: Source, state: ArchiveState) -> ConvertPlan:
         path = archive.run_file(self._run_id, PLAN_FILE)
@@ -252,6 +267,7 @@ class _Run:
                 hint="Give the options it was begun with, or start a run with another --run-id.",
             )
         check_covers(source, plan)
+        check_additions(source, self._plans(state), state, plan.pieces)
         return plan
 
     def _announce(self, plan: ConvertPlan, pieces: Sequence[Piece], phase: str = "Running") -> None:
@@ -290,7 +306,7 @@ class _Run:
 
     def _work(self, source: Source, pieces: Sequence[Piece]) -> list[Work]:
         names_of = source.topic_names
-        segments = segments_of(source, pieces)
+        segments = segments_of(source, self._options.format, pieces)
         work = [Work(piece, names_of[piece.topic_id], segments[piece.number]) for piece in pieces]
         if self._options.format is FormatName.KAFKA:
             return work
@@ -350,11 +366,25 @@ class _Run:
 
     def _finish(self, writer: Writer, plan: ConvertPlan) -> None:
         self._reporter.phase("Finishing")
+        state = writer.state
+        groups = state.groups_after(plan.groups, plan.topics)
         if self._options.format is FormatName.RECORDS:
-            keys = sorted(writer.state.segments)
-            write_partition_indexes(self._target, writer.state, keys)
-            write_consumer_offsets(self._target, writer.state, keys, plan.groups)
-        writer.end(Outcome.SUCCEEDED, "", plan.groups)
+            keys = sorted(state.segments)
+            empty = set(every_partition(newest_topics(state))) - set(keys)
+            write_partition_indexes(self._target, state, [*keys, *sorted(empty)])
+            write_consumer_offsets(self._target, state, keys, groups)
+        writer.end(Outcome.SUCCEEDED, "", groups)
+        self._tidy(writer, plan)
+
+    def _tidy(self, writer: Writer, plan: ConvertPlan) -> None:
+        """Remove what runs that did not succeed have left beside the segments of this one. They are in the archive, so
+        trouble is a warning."""
+        if not may_have_leftovers(writer):
+            return
+        try:
+            remove_leftovers(writer, {(piece.topic_id, piece.partition) for piece in plan.pieces})
+        except LogkeepError as error:
+            log.warning("objects that no commit names could not be removed: %s", error)
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
@@ -517,9 +547,15 @@ def find_target(source: Source, target: Storage, format_name: FormatName) -> Arc
 
 def _origin(archive: Archive, run_id: str) -> str | None:
     """What a run has converted; None if it did not get as far as to plan."""
-    path = archive.run_file(run_id, PLAN_FILE)
+    plan = stored_plan(archive.storage, run_id)
+    return None if plan is None else plan.source
+
+
+def stored_plan(storage: Storage, run_id: str) -> ConvertPlan | None:
+    """What a run of the archive at `storage` set out to do; None if it did not get as far as to plan."""
+    path = names.run_file(run_id, PLAN_FILE)
     try:
-        data = archive.storage.read(path)
+        data = storage.read(path)
     except ObjectMissing:
         return None
-    return ConvertPlan.from_json(data, f"{archive.storage.uri}/{path}").source
+    return ConvertPlan.from_json(data, f"{storage.uri}/{path}")

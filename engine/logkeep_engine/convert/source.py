@@ -9,7 +9,7 @@ The conversion knows nothing else of where records come from; `read.read_records
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
@@ -20,6 +20,8 @@ from logkeep_engine.storage import Storage
 
 NO_CLUSTER = "-"
 """The cluster id of an archive that was made from what another tool wrote."""
+
+REASON_REMOVED = "removed by retention from the archive that was converted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,40 @@ class ForeignSegment:
     bytes: int
 
 
-SourceSegment = SegmentEntry | ForeignSegment
+WholeSegment = SegmentEntry | ForeignSegment
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """What of a segment of records lies in offsets [start, end). `bytes` are those of all of it: it is read whole."""
+
+    segment: WholeSegment
+    start: int
+    end: int
+
+    @property
+    def base_offset(self) -> int:
+        return max(self.start, self.segment.base_offset)
+
+    @property
+    def next_offset(self) -> int:
+        return min(self.end, self.segment.next_offset)
+
+    @property
+    def bytes(self) -> int:
+        return self.segment.bytes
+
+
+SourceSegment = WholeSegment | SegmentPart
 
 
 @dataclass(frozen=True)
 class Source:
     """`identity` tells one source from another, in all runs: an archive's id, or where the other tool's files lie.
 
-    `format` is the archive's, None for a tool's own. `notes` are to be said of the source in the result.
+    `format` is the archive's, None for a tool's own. `notes` are to be said of the source in the result. `catalogued`:
+    a catalog says what is covered, and segments never change. Without one a segment may be longer the next time, or
+    come to lie between others.
     """
 
     storage: Storage
@@ -50,11 +78,12 @@ class Source:
     cluster_id: str
     imported: bool
     topics: tuple[TopicEntry, ...]
-    segments: Mapping[Partition, Sequence[SourceSegment]]
+    segments: Mapping[Partition, Sequence[WholeSegment]]
     coverage: Mapping[Partition, Sequence[Range]]
     gaps: tuple[Gap, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
     notes: tuple[str, ...] = ()
+    catalogued: bool = True
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -80,7 +109,7 @@ def archive_source(storage: Storage) -> Source:
         topics=tuple(state.topics.values()),
         segments=state.segments,
         coverage=held_ranges(state),
-        gaps=tuple(gap for gaps in state.gaps.values() for gap in gaps),
+        gaps=(*(gap for gaps in state.gaps.values() for gap in gaps), *removed_gaps(state)),
         groups=state.groups,
     )
 
@@ -93,6 +122,16 @@ def held_ranges(state: ArchiveState) -> dict[Partition, list[Range]]:
         if left:
             held[key] = left
     return held
+
+
+def removed_gaps(state: ArchiveState) -> Iterator[Gap]:
+    """What was archived and then removed by retention: the new archive never has it, and none is to fetch it again."""
+    for key, removed in state.removed.items():
+        for covered in state.coverage.get(key, ()):
+            for low, high in removed:
+                start, end = max(low, covered[0]), min(high, covered[1])
+                if start < end:
+                    yield Gap(*key, start, end, REASON_REMOVED)
 
 
 def _without(start: int, end: int, removed: Sequence[Range]) -> Iterator[Range]:
@@ -125,21 +164,21 @@ def check_one_incarnation(source: Source, target: FormatName) -> None:
 def select(source: Source, names: frozenset[str]) -> Source:
     """The source with these topics only."""
     ids = {topic.topic_id for topic in source.topics if topic.name in names}
-    return Source(
-        storage=source.storage,
-        identity=source.identity,
-        format=source.format,
-        cluster_id=source.cluster_id,
-        imported=source.imported,
+    return replace(
+        source,
         topics=tuple(topic for topic in source.topics if topic.topic_id in ids),
         segments={key: source.segments[key] for key in source.segments if key[0] in ids},
         coverage={key: source.coverage[key] for key in source.coverage if key[0] in ids},
         gaps=tuple(gap for gap in source.gaps if gap.topic_id in ids),
         groups=tuple(group for group in source.groups if group.topic_id in ids),
-        notes=source.notes,
     )
 
 
 def is_kafka(segment: SourceSegment) -> bool:
     """Whether the segment holds record batches as Kafka has them."""
     return isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA
+
+
+def path_of(segment: WholeSegment, topic: str) -> str:
+    """Where the records of a segment lie in the source. `topic` is the name."""
+    return segment.path if isinstance(segment, ForeignSegment) else segment.stem(topic) + segment.log_suffix

@@ -1,21 +1,30 @@
 """Conversions between the formats: what comes out, what is lost, what is refused, and what a kill leaves."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.removal import finish_removal
+from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
+from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
+from logkeep_engine.convert.source import archive_source, select
 from logkeep_engine.formats.base import LossKind
 from logkeep_engine.formats.records_names import read_partition_index
+from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import read_txn_index
+from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
-from tests.unit.archive.build import FAST, ORDERS, TIME, archive_of, begin, chunk, write_segment
+from logkeep_engine.tasks import PartitionUpdate, TaskContext
+from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
 from tests.unit.convert.converting import (
     ORDERS_OFFSETS,
     HereRunner,
@@ -57,6 +66,21 @@ def kill_before(number: int) -> HereRunner:
 
     runner.before = count
     return runner
+
+
+class DiesWithItsResult(HereRunner):
+    """A runner that dies when its last task has written everything and nobody knows it yet."""
+
+    def run(
+        self,
+        work: Sequence[Any],
+        function: Callable[[Any, TaskContext], Any],
+        on_result: Callable[[int, Any], None],
+        on_update: Callable[[PartitionUpdate], None],
+        limits: RunLimits = NO_LIMITS,
+    ) -> None:
+        super().run(work[-1:], function, lambda *_: None, on_update, limits)
+        raise Killed
 
 
 class TestWhatComesOut:
@@ -156,20 +180,93 @@ class TestWhatComesOut:
         assert contents(target) == contents(source)
         assert state.coverage[ORDERS.topic_id, 0] == [(0, 500)]
 
+    @pytest.mark.parametrize("name", ["Records", "Avro"])
+    @pytest.mark.parametrize("segment_bytes", [200, 1 << 20])
+    def test_a_batch_that_reaches_over_the_end_is_converted_up_to_there_and_on_from_there(
+        self, tmp_path: Path, name: str, segment_bytes: int
+    ) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        with begin(storage) as writer:
+            entry = write_segment(storage, [Batch(0).encode(), Batch(10).encode()])
+            writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 15),), (entry,))])
+            writer.end(Outcome.FAILED)
+        first = converted(storage, target, name, segment_bytes=segment_bytes)
+        assert [entry.next_offset for entry in first.segments[ORDERS.topic_id, 0]][-1] == 15
+        with begin(storage, "run-2") as writer:
+            entry = write_segment(storage, [Batch(20).encode()], epoch=writer.epoch)
+            writer.commit(receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 15, 30),), (entry,))])
+            writer.end(Outcome.SUCCEEDED)
+        converted(storage, target, name, run_id="convert-2", segment_bytes=segment_bytes)
+        assert [offset for offset, *_ in contents(target)["orders", 0]] == list(range(30))
+
+    def test_what_a_killed_run_has_left_is_removed_by_the_next(self, tmp_path: Path) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(storage, *(chunk(storage, at, at + 50) for at in range(0, 200, 50)))
+        with pytest.raises(Killed):
+            convert(storage, target, "Avro", runner=DiesWithItsResult(), piece_bytes=1)
+        assert verify(Archive.open(target)).orphans != []
+        converted(storage, target, "Avro", run_id="convert-2")
+        assert verify(Archive.open(target)).orphans == []
+
+    def test_records_archives_have_an_index_of_partitions_without_records(self, tmp_path: Path) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(storage, chunk(storage, 0, 10))
+        converted(storage, target, "Records")
+        assert [name for name in files(target) if "index_partition" in name] == [
+            f"topics/orders/index_partition_00{number}" for number in range(ORDERS.partitions)
+        ]
+
     def test_what_retention_has_removed_is_not_claimed(self, tmp_path: Path) -> None:
         source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 200, 50)))
         remove_first(source)
         state = converted(source, target, "Records")
         assert state.coverage[ORDERS.topic_id, 0] == [(50, 200)]
+        assert contents(target) == contents(source)
+
+    @pytest.mark.parametrize("name", FORMATS)
+    @pytest.mark.parametrize("removed", [[0], [50], [150], [0, 100], [0, 50, 100, 150]])
+    def test_what_retention_has_removed_anywhere_is_a_gap_and_none_is_to_fetch_it_again(
+        self, tmp_path: Path, name: str, removed: list[int]
+    ) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 200, 50)))
+        remove(source, *removed)
+        state = converted(source, target, name)
+        assert [(gap.start, gap.reason) for gap in state.gaps[ORDERS.topic_id, 0]] == [
+            (base, "removed by retention from the archive that was converted")
+            for base in removed
+            if base - 50 not in removed
+        ]
+        assert state.settled(ORDERS.topic_id, 0) == [(0, 200)]
+        assert contents(target) == contents(source)
+
+    def test_what_retention_removes_after_it_was_converted_stays(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 200, 50)))
+        remove(source, 50)
+        converted(source, target, "Records")
+        remove(source, 100, run_id="run-3")
+        state = converted(source, target, "Records", run_id="convert-2")
+        assert state.coverage[ORDERS.topic_id, 0] == [(0, 50), (100, 200)]
+        assert [(gap.start, gap.end) for gap in state.gaps[ORDERS.topic_id, 0]] == [(50, 100)]
+
+
+def only(source: LocalStorage, topic: str) -> Prepare:
+    """What `--topic` makes of a source."""
+    return lambda runner_factory, reporter: select(archive_source(source), frozenset([topic]))
 
 
 def remove_first(storage: LocalStorage) -> None:
-    """Take the first segment out of the archive, as retention does."""
-    with Archive.open(storage).begin_run("run-2", wait=FAST) as writer:
-        entry = next(iter(writer.state.segments[ORDERS.topic_id, 0]))
+    remove(storage, 0)
+
+
+def remove(storage: LocalStorage, *bases: int, run_id: str = "run-2") -> None:
+    """Take segments out of the archive, as retention does."""
+    with Archive.open(storage).begin_run(run_id, wait=FAST) as writer:
         writer.end(Outcome.SUCCEEDED)
-        writer.remove([RemovedSegment(entry.topic_id, entry.partition, entry.base_offset)])
+        writer.remove([RemovedSegment(ORDERS.topic_id, 0, base) for base in bases])
+        finish_removal(writer)
 
 
 class TestLoss:
@@ -258,6 +355,26 @@ class TestGoingOn:
         assert (done.result.outcome, done.result.records) == ("Succeeded", 100)
         assert contents(target) == contents(source)
         assert before.items() <= files(target, "_records").items()
+
+    @pytest.mark.parametrize("name", ["Kafka", "Records"])
+    def test_positions_of_topics_that_were_converted_before_stay(
+        self, source: LocalStorage, tmp_path: Path, name: str
+    ) -> None:
+        target = folder(tmp_path / "target")
+        for number, topic in enumerate(["orders", "notes", "orders"]):
+            done = run_convert(
+                f"convert-{number}",
+                only(source, topic),
+                target,
+                ConvertOptions(FormatName(name)),
+                HereRunner,
+                Reporter("convert"),
+            )
+            assert done.result.outcome == "Succeeded", done.result.message
+        assert set(Archive.open(target).load().groups) == set(Archive.open(source).load().groups)
+        if name == "Records":
+            assert json.loads(target.read("topics/orders/consumer_offsets_partition_000")) == {"billing": 40}
+            assert json.loads(target.read("topics/notes/consumer_offsets_partition_000")) == {"billing": 12}
 
     def test_nothing_new_is_nothing_done(self, source: LocalStorage, tmp_path: Path) -> None:
         target = folder(tmp_path / "target")

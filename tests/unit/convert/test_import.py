@@ -1,10 +1,13 @@
 """Folders that other tools wrote: adopted where they are, or converted; what does not fit is refused by name."""
 
+import io
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from logkeep_engine.archive.catalog import Archive
@@ -15,7 +18,11 @@ from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert
+from logkeep_engine.formats.avro_schema import PUBLISHED
+from logkeep_engine.formats.records_folder import RecordsFolder
 from logkeep_engine.formats.records_index import pack_entries
+from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, read_partition_index
+from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import archive_of, chunk
@@ -28,6 +35,7 @@ from tests.unit.convert.converting import (
     folder,
     tricky,
 )
+from tests.unit.convert.test_convert import Killed, kill_before
 from tests.unit.formats.osodevops_archive import LZ4, NONE, ZSTD, OsoArchive, Written
 
 FIRST = "orders/segment_partition_000_from_offset_0000000000"
@@ -86,15 +94,22 @@ def snapshot(storage: LocalStorage) -> dict[str, bytes]:
 
 
 def import_into(
-    source: LocalStorage, target: LocalStorage, name: str, run_id: str = "import-1", **options: Any
+    source: LocalStorage,
+    target: LocalStorage,
+    name: str,
+    run_id: str = "import-1",
+    runner: HereRunner | None = None,
+    dry_run: bool = False,
+    **options: Any,
 ) -> ConvertResult:
     return run_convert(
         run_id,
         foreign_source(source, **options),
         target,
         ConvertOptions(FormatName(name)),
-        HereRunner,
+        lambda: runner or HereRunner(),
         Reporter(run_id),
+        dry_run=dry_run,
         kind="Import",
     )
 
@@ -174,6 +189,18 @@ class TestInPlace:
         state = adopted(records)
         assert [entry.base_offset for entry in state.segments[topic_id(records.uri, "orders"), 0]] == [0]
 
+    def test_an_avro_object_without_a_record_is_left_out(self, original: LocalStorage, tmp_path: Path) -> None:
+        storage = written(original, tmp_path / "foreign", Layout.AVRO)
+        empty = io.BytesIO()
+        fastavro.writer(empty, fastavro.parse_schema(dict(PUBLISHED)), [])
+        path = "topics/orders/partition=0/orders+0-500.data"
+        path_of(storage, path).write_bytes(empty.getvalue())
+        done = adopt("import-1", storage, HereRunner, Reporter("import-1"))
+        assert done.result.outcome == "Succeeded", done.result.message
+        assert f"{path}: it has no record and is left out" in done.result.warnings
+        assert verify(Archive.open(storage)).whole
+        assert whole(contents(storage)) == whole(contents(original))
+
     def test_an_import_that_was_killed_goes_on(
         self, original: LocalStorage, records: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -186,6 +213,33 @@ class TestInPlace:
         assert done.result.exit_code == 130
         adopted(records, run_id="import-2")
         assert whole(contents(records)) == whole(contents(original))
+
+    @pytest.mark.parametrize("change", ["grown", "gone"])
+    def test_a_folder_that_has_changed_since_an_import_was_killed_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    ) -> None:
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        storage = folder(tmp_path / "source")
+        grow(tmp_path, storage, 100)
+        with monkeypatch.context() as patch:
+            patch.setattr("logkeep_engine.archive.catalog.Writer.end", killed)
+            with pytest.raises(KeyboardInterrupt):
+                adopt("import-1", storage, HereRunner, Reporter("import-1"))
+        if change == "grown":
+            grow(tmp_path, storage, 200)
+        else:
+            shutil.move(path_of(storage, "orders"), path_of(storage, "others"))
+        message = refused(storage)
+        assert "The segments of topic 'orders' partition 0" in message
+        assert "have changed since an import was begun that did not come to its end" in message
+        assert "remove archive.json and catalog/ first" in message
+        path_of(storage, "archive.json").unlink()
+        shutil.rmtree(path_of(storage, "catalog"))
+        if change == "grown":
+            adopted(storage)
+            assert contents(storage) == contents(longer_archive(tmp_path, 200))
 
     def test_a_dry_run_writes_nothing(self, records: LocalStorage) -> None:
         path_of(records, f"{FIRST}_index").unlink()
@@ -251,6 +305,47 @@ class TestTornTails:
             assert "torn tail" not in message
             assert "logkeep log recover" in message
 
+    @pytest.mark.parametrize("repair", [False, True])
+    @pytest.mark.parametrize("size", [0, 1])
+    def test_an_empty_segment_whose_index_names_records_is_refused(
+        self, records: LocalStorage, size: int, repair: bool
+    ) -> None:
+        path_of(records, f"{FIRST}_records").write_bytes(b"\x01"[:size])
+        message = refused(records, repair=repair)
+        assert f"{FIRST}_records: it has no record, and its index names {len(ORDERS_OFFSETS)} more" in message
+        assert "--repair" not in message
+
+    @pytest.mark.parametrize("index", [b"", b"\x01", b"\x01" + bytes(23)])
+    def test_an_empty_segment_whose_index_names_no_record_is_left_out(
+        self, records: LocalStorage, index: bytes
+    ) -> None:
+        segment = "orders/segment_partition_000_from_offset_0000000099"
+        path_of(records, f"{segment}_records").write_bytes(b"")
+        path_of(records, f"{segment}_index").write_bytes(index)
+        state = adopted(records)
+        assert [entry.base_offset for entry in state.segments[topic_id(records.uri, "orders"), 0]] == [0]
+
+    @pytest.mark.parametrize("repair", [False, True])
+    @pytest.mark.parametrize("lost", [1, 10])
+    def test_records_that_only_an_index_knows_of_are_not_given_up(
+        self, records: LocalStorage, lost: int, repair: bool
+    ) -> None:
+        file = path_of(records, f"{FIRST}_records")
+        (position,) = struct.unpack_from(">q", path_of(records, f"{FIRST}_index").read_bytes()[-24 * lost :], 8)
+        file.write_bytes(file.read_bytes()[:position])
+        message = refused(records, repair=repair)
+        last = ORDERS_OFFSETS[-lost - 1]
+        assert f"{FIRST}_records: its last record has offset {last}, and its index names {lost} more" in message
+        assert "--repair" not in message
+
+    def test_a_torn_index_entry_is_cut_off_if_that_is_asked_for(self, records: LocalStorage) -> None:
+        index = path_of(records, f"{FIRST}_index")
+        right = index.read_bytes()
+        index.write_bytes(right + bytes(23))
+        assert "--repair" in refused(records)
+        adopted(records, repair=True)
+        assert index.read_bytes() == right
+
     def test_it_is_left_out_where_the_source_must_stay(
         self, original: LocalStorage, records: LocalStorage, tmp_path: Path
     ) -> None:
@@ -276,6 +371,87 @@ class TestTornTails:
         adopted(records, repair=True)
         assert index.read_bytes() == right
         assert records.read(f"runs/import-1/original/{FIRST}_index") == wrong
+
+
+class StillWritten(LocalStorage):
+    """A folder to which its tool adds a record just before the index is read."""
+
+    def read(self, path: str) -> bytes:
+        if path == f"{FIRST}_index":
+            with RecordsFolder(path_of(self, "orders"), 0, segment_bytes=1 << 20) as made:
+                made.append([PlainRecord(99, 1000, 0, b"k", b"v", ())])
+        return super().read(path)
+
+
+def test_a_record_that_comes_while_its_segment_is_read_is_not_missed(records: LocalStorage) -> None:
+    assert warnings(StillWritten(records.uri)) == []
+
+
+class TestIndexesOfPartitions:
+    """What `index_partition_NNN` says of segments that are not there."""
+
+    INDEX = "orders/index_partition_000"
+    """Names segments 0, 2, 4, and 6."""
+
+    @pytest.fixture
+    def segments(self, tmp_path: Path) -> LocalStorage:
+        storage = folder(tmp_path / "segments")
+        with RecordsFolder(path_of(storage, "orders"), 0, segment_bytes=40) as made:
+            made.append([PlainRecord(offset, 1000, 0, b"k", b"v", ()) for offset in range(8)])
+        named = read_partition_index(storage.read(self.INDEX))
+        assert [segment.start_offset for segment in named] == [0, 2, 4, 6]
+        return storage
+
+    def lose(self, storage: LocalStorage, *starts: int) -> None:
+        for name in (SegmentName(0, start) for start in starts):
+            storage.delete([f"orders/{name.records}", f"orders/{name.index}"])
+
+    @pytest.mark.parametrize("repair", [False, True])
+    def test_a_segment_that_is_missing_between_others_is_a_fault(self, segments: LocalStorage, repair: bool) -> None:
+        self.lose(segments, 2, 4)
+        message = refused(segments, faults=2, repair=repair)
+        assert "orders/segment_partition_000_from_offset_0000000002_records is missing: index_partition_000" in message
+        assert "And 1 more faults." in message
+        segments.delete([self.INDEX])
+        assert whole_offsets(segments) == [0, 1, 6, 7]
+
+    def test_what_is_missing_before_the_first_went_by_retention(self, segments: LocalStorage) -> None:
+        self.lose(segments, 0, 2)
+        assert warnings(segments) == []
+        assert whole_offsets(segments) == [4, 5, 6, 7]
+
+    def test_what_is_missing_behind_the_last_is_told(self, segments: LocalStorage) -> None:
+        self.lose(segments, 4, 6)
+        (warning,) = warnings(segments)
+        assert f"{self.INDEX} names segment_partition_000_from_offset_0000000004 and 1 more, behind all" in warning
+        assert whole_offsets(segments) == [0, 1, 2, 3]
+
+    def test_an_index_that_cannot_be_read_is_only_told(self, segments: LocalStorage) -> None:
+        whole_index = segments.read(self.INDEX)
+        self.lose(segments, 2)
+        for content, why in [
+            (whole_index[:-1], "is cut short after 3 entries"),
+            (b"", "is empty"),
+            (pack_partition_index([SegmentName(3, 0)]), "names segments of partition 3"),
+        ]:
+            segments.put(self.INDEX, content)
+            (warning,) = warnings(segments)
+            assert warning.startswith(f"{self.INDEX}: ")
+            assert why in warning
+        assert whole_offsets(segments) == [0, 1, 4, 5, 6, 7]
+
+
+def warnings(storage: LocalStorage) -> list[str]:
+    """Those of an import that would succeed."""
+    done = adopt("import-1", storage, HereRunner, Reporter("import-1"), dry_run=True)
+    assert done.result.outcome == "Succeeded", done.result.message
+    return list(done.result.warnings)
+
+
+def whole_offsets(storage: LocalStorage) -> list[int]:
+    """The offsets of `orders` after an import."""
+    adopted(storage)
+    return [record[0] for record in contents(storage)["orders", 0]]
 
 
 class TestRefusals:
@@ -322,10 +498,29 @@ class TestRefusals:
         path_of(records, f"{FIRST}_records").unlink()
         assert f"{FIRST}_index is the index of a segment that is not there" in refused(records)
 
-    @pytest.mark.parametrize("topic", ["catalog", "runs"])
+    @pytest.mark.parametrize("topic", ["catalog", "runs", "archive.json"])
     def test_topics_named_as_folders_of_the_archive(self, records: LocalStorage, topic: str) -> None:
         path_of(records, "orders").rename(path_of(records, topic))
         assert f"a topic named {topic!r} cannot be adopted where it is" in refused(records)
+
+    @pytest.mark.parametrize("topic", ["archive.json.old", "archive.jsonl", "catalog-2", "runs.old"])
+    def test_topics_named_almost_as_the_archive_s_own_are_taken(self, records: LocalStorage, topic: str) -> None:
+        path_of(records, "orders").rename(path_of(records, topic))
+        assert {found.name for found in adopted(records).topics.values()} == {"notes", topic}
+        assert [record[0] for record in contents(records)[topic, 0]] == ORDERS_OFFSETS
+
+    @pytest.mark.parametrize("last", [2**63 - 2, 2**63 - 1])
+    def test_the_largest_offset_of_all(self, tmp_path: Path, last: int) -> None:
+        storage = folder(tmp_path / "huge")
+        with RecordsFolder(path_of(storage, "orders"), 0, segment_bytes=1000) as made:
+            made.append([PlainRecord(last, 1000, 0, b"k", b"v", ())])
+        if last < 2**63 - 1:
+            assert whole_offsets(storage) == [last]
+            return
+        assert f"{FIRST}_records: it has a record of offset {last}" in refused(storage)
+        target = folder(tmp_path / "target")
+        assert import_into(storage, target, "Kafka").result.exit_code == 2
+        assert target.list() == []
 
     def test_a_topic_that_cannot_be_one(self, records: LocalStorage) -> None:
         path_of(records, "orders").rename(path_of(records, "or ders"))
@@ -408,6 +603,80 @@ class TestIntoAnother:
         assert (done.result.outcome, done.result.records) == ("Succeeded", 100)
         assert contents(target)["orders", 0] == contents(original)["orders", 0]
 
+    @pytest.mark.parametrize("name", ["Kafka", "Records", "Avro"])
+    def test_doing_it_again_adds_what_a_segment_has_grown_by(self, tmp_path: Path, name: str) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        for number, (end, added) in enumerate([(100, 100), (200, 100), (200, 0), (250, 50)]):
+            grow(tmp_path, source, end)
+            done = import_into(source, target, name, run_id=f"import-{number}")
+            assert (done.result.outcome, done.result.records) == ("Succeeded", added), done.result.message
+        assert contents(target) == contents(longer_archive(tmp_path, 250))
+        assert verify(Archive.open(target)).faults == []
+
+    @pytest.mark.parametrize("plans", [True, False], ids=["with plans", "without plans"])
+    @pytest.mark.parametrize("layout", [Layout.RECORDS, Layout.AVRO], ids=lambda layout: layout.name)
+    def test_a_segment_that_came_late_is_refused_by_name(self, tmp_path: Path, layout: Layout, plans: bool) -> None:
+        original, target = folder(tmp_path / "original"), folder(tmp_path / "target")
+        archive_of(original, *(chunk(original, at, at + 100) for at in (0, 100, 200)))
+        source = written(original, tmp_path / "foreign", layout, piece_bytes=1)
+        late = [info.path for info in source.list("topics/orders/") if "0000000100" in info.path]
+        kept = {path: source.read(path) for path in late}
+        source.delete([*late, "topics/orders/index_partition_000"])
+        assert import_into(source, target, "Kafka").result.records == 200
+        if not plans:
+            path_of(target, "runs/import-1/convert-plan.json").unlink()
+        for path, data in kept.items():
+            source.put(path, data)
+        before = Archive.open(target).load()
+        for dry_run in (True, False):
+            done = import_into(source, target, "Kafka", run_id="import-2", dry_run=dry_run)
+            assert (done.result.exit_code, done.result.error_code) == (2, "ArchiveMismatch")
+            offsets = "100 to 199" if plans else "0 to 99"
+            assert f" holds offsets {offsets} of topic 'orders' partition 0" in done.result.message
+            assert not plans or late[-1] in done.result.message
+            assert "Import into a new folder" in done.result.message
+        assert Archive.open(target).load().coverage == before.coverage
+        assert import_into(source, folder(tmp_path / "new"), "Kafka").result.records == 300
+
+    def test_a_segment_that_came_in_front_is_imported(self, tmp_path: Path) -> None:
+        original, target = folder(tmp_path / "original"), folder(tmp_path / "target")
+        archive_of(original, *(chunk(original, at, at + 100) for at in (0, 100, 200)))
+        source = written(original, tmp_path / "foreign", Layout.RECORDS_AT_ROOT, piece_bytes=1)
+        first = {suffix: source.read(FIRST + suffix) for suffix in ("_records", "_index")}
+        source.delete(FIRST + suffix for suffix in first)
+        assert import_into(source, target, "Records").result.records == 200
+        for suffix, data in first.items():
+            source.put(FIRST + suffix, data)
+        assert import_into(source, target, "Records", run_id="import-2").result.records == 100
+        assert contents(target) == contents(original)
+
+    def test_what_a_killed_run_has_planned_is_what_it_goes_on_with(self, tmp_path: Path) -> None:
+        source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        grow(tmp_path, source, 100)
+        with pytest.raises(Killed):
+            import_into(source, target, "Kafka", runner=kill_before(1))
+        grow(tmp_path, source, 200)
+        assert import_into(source, target, "Kafka").result.records == 100
+        assert import_into(source, target, "Kafka", run_id="import-2").result.records == 100
+        assert contents(target) == contents(longer_archive(tmp_path, 200))
+        assert verify(Archive.open(target)).faults == []
+
+
+def longer_archive(tmp_path: Path, end: int) -> LocalStorage:
+    """An archive of `orders` up to offset `end`."""
+    storage = folder(tmp_path / f"archive-{end}")
+    if not storage.list():
+        archive_of(storage, *(chunk(storage, at, at + 50) for at in range(0, end, 50)))
+    return storage
+
+
+def grow(tmp_path: Path, storage: LocalStorage, end: int) -> None:
+    """Let the tool of the Records format come to offset `end` in the one segment that a folder has."""
+    made = tmp_path / f"folder-{end}"
+    if not made.exists():
+        written(longer_archive(tmp_path, end), made, Layout.RECORDS_AT_ROOT)
+    shutil.copytree(made, path_of(storage, ""), dirs_exist_ok=True)
+
 
 def tool_archive(root: Path, compression: int = ZSTD, backup_id: str = "nightly") -> OsoArchive:
     """A backup with all that its format can hold."""
@@ -453,6 +722,20 @@ class TestKafkaBackupOfOso:
         done = import_into(folder(tmp_path / "backups"), folder(tmp_path / "other"), "Kafka")
         assert done.result.exit_code == 2
         assert "holds 2 backups of osodevops/kafka-backup: nightly, weekly" in done.result.message
+
+    def test_doing_it_again_adds_what_is_new_and_refuses_what_came_between(self, tmp_path: Path) -> None:
+        made = tool_archive(tmp_path)
+        made.finish()
+        source, target = folder(tmp_path / "nightly"), folder(tmp_path / "target")
+        assert import_into(source, target, "Avro").result.records == 63
+        made.add("orders", 0, [Written(n, 1) for n in range(70, 75)])
+        made.finish()
+        assert import_into(source, target, "Avro", run_id="import-2").result.records == 5
+        file = made.add("orders", 0, [Written(n, 1) for n in range(50, 55)])
+        made.finish()
+        done = import_into(source, target, "Avro", run_id="import-3")
+        assert done.result.exit_code == 2
+        assert f"{file.name} holds offsets 50 to 54 of topic 'orders' partition 0" in done.result.message
 
     def test_it_cannot_be_adopted_where_it_is(self, tmp_path: Path) -> None:
         tool_archive(tmp_path).finish()
@@ -514,6 +797,15 @@ class TestKafkaBackupOfOso:
         done = import_into(folder(tmp_path / "nightly"), folder(tmp_path / "target"), "Kafka")
         assert done.result.exit_code == 2
         assert message in done.result.message
+
+    def test_the_largest_offset_of_all_is_refused(self, tmp_path: Path) -> None:
+        made = OsoArchive(tmp_path, "nightly", NONE)
+        made.add("orders", 0, [Written(2**63 - 1, 5, b"k", b"v")])
+        made.finish()
+        done = import_into(folder(tmp_path / "nightly"), folder(tmp_path / "target"), "Kafka")
+        assert done.result.exit_code == 2
+        assert "it has a record of offset 9223372036854775807" in done.result.message
+        assert folder(tmp_path / "target").list() == []
 
     def test_a_gap_where_records_are_is_refused(self, tmp_path: Path) -> None:
         made = tool_archive(tmp_path)

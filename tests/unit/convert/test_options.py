@@ -1,34 +1,40 @@
 """Options of the commands `convert` and `import`: what they become, and what is refused by name."""
 
+import inspect
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logkeep_engine import cli_convert
 from logkeep_engine.cli_convert import convert_options, topic_chooser
 from logkeep_engine.contract.spec import AvroCodec, BatchCompression, Compatibility, Compression, FormatName
+from logkeep_engine.convert.run import ConvertOptions, ConvertResult
 from logkeep_engine.convert.source import archive_source
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
-from tests.unit.convert.converting import folder, tricky
+from logkeep_engine.report import Reporter
+from tests.unit.convert.converting import HereRunner, converted, folder, tricky
 
-DEFAULTS: dict[str, Any] = {
-    "format_name": FormatName.KAFKA,
-    "segment_bytes": "128Mi",
-    "compression": Compression.PASSTHROUGH,
-    "batch_compression": BatchCompression.ZSTD,
-    "compatibility": None,
-    "codec": None,
-    "allow_loss": False,
-}
-AVRO = {"format_name": FormatName.AVRO}
+KAFKA: dict[str, Any] = {"format_name": FormatName.KAFKA}
+RECORDS: dict[str, Any] = {"format_name": FormatName.RECORDS}
+AVRO: dict[str, Any] = {"format_name": FormatName.AVRO}
+
+
+@pytest.mark.parametrize("format_name", FormatName)
+def test_without_options_the_run_does_what_the_reference_says(format_name: FormatName) -> None:
+    options = convert_options(format_name)
+    assert options == ConvertOptions(format_name)
+    assert (options.segment_bytes, options.compression, options.codec) == (128 << 20, "Passthrough", Codec.ZSTD)
 
 
 def test_options_become_what_the_run_does() -> None:
-    options = convert_options(**{**DEFAULTS, "batch_compression": BatchCompression.LZ4, "segment_bytes": "2Mi"})
+    options = convert_options(**KAFKA, batch_compression=BatchCompression.LZ4, segment_bytes="2Mi")
     assert (options.codec, options.segment_bytes) == (Codec.LZ4, 2 << 20)
-    avro = {**AVRO, "compatibility": Compatibility.STRICT, "codec": AvroCodec.SNAPPY, "allow_loss": True}
-    options = convert_options(**{**DEFAULTS, **avro})
+    options = convert_options(**KAFKA, batch_compression=BatchCompression.NONE, compression=Compression.ZSTD)
+    assert (options.codec, options.compression) == (Codec.NONE, Compression.ZSTD)
+    options = convert_options(**AVRO, compatibility=Compatibility.STRICT, codec=AvroCodec.SNAPPY, allow_loss=True)
     assert options.format_options.allow_loss
     assert options.text()["compatibility"] == "strict"
     assert options.text()["avroCodec"] == "snappy"
@@ -37,20 +43,115 @@ def test_options_become_what_the_run_does() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"codec": AvroCodec.SNAPPY}, "--codec is an option of format Avro, not of Kafka"),
+        ({**KAFKA, "codec": AvroCodec.NONE}, "--codec is an option of format Avro, not of Kafka"),
         (
-            {"format_name": FormatName.RECORDS, "compatibility": Compatibility.STRICT},
+            {**RECORDS, "compatibility": Compatibility.STRICT},
             "--compatibility is an option of format Avro, not of Records",
         ),
-        ({**AVRO, "compression": Compression.ZSTD}, "--compression Zstd: segments of format Avro are not compressed"),
-        ({"segment_bytes": "12q"}, "--segment-bytes '12q': "),
-        ({"segment_bytes": "1"}, "--segment-bytes 1: must be 1Mi to 1Gi"),
-        ({"segment_bytes": "2Gi"}, "--segment-bytes 2Gi: must be 1Mi to 1Gi"),
+        ({**AVRO, "compression": Compression.ZSTD}, "--compression is an option of format Kafka, not of Avro"),
+        (
+            {**RECORDS, "compression": Compression.PASSTHROUGH},
+            "--compression is an option of format Kafka, not of Records",
+        ),
+        (
+            {**AVRO, "batch_compression": BatchCompression.LZ4},
+            "--batch-compression is an option of format Kafka, not of Avro",
+        ),
+        (
+            {**RECORDS, "batch_compression": BatchCompression.ZSTD},
+            "--batch-compression is an option of format Kafka, not of Records",
+        ),
+        ({**KAFKA, "allow_loss": True}, "--allow-loss has no effect"),
+        ({**RECORDS, "allow_loss": True}, "--allow-loss has no effect"),
+        ({**AVRO, "allow_loss": True}, "--allow-loss has no effect"),
+        ({**AVRO, "compatibility": Compatibility.LOSSLESS, "allow_loss": True}, "--allow-loss has no effect"),
+        ({**KAFKA, "segment_bytes": "12q"}, "--segment-bytes '12q': "),
+        ({**KAFKA, "segment_bytes": ""}, "--segment-bytes '': "),
+        ({**KAFKA, "segment_bytes": "1"}, "--segment-bytes 1: must be 1Mi to 1Gi"),
+        ({**KAFKA, "segment_bytes": "2Gi"}, "--segment-bytes 2Gi: must be 1Mi to 1Gi"),
     ],
 )
 def test_options_that_do_not_fit_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        convert_options(**{**DEFAULTS, **given})
+        convert_options(**given)
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> list[ConvertResult]:
+    """What commands give: their errors are raised, and their tasks run here."""
+    found: list[ConvertResult] = []
+
+    def perform(run_id: str, kind: str, master: str, storages: Any, job: cli_convert.Job, output: Any) -> None:
+        found.append(job(HereRunner, Reporter(run_id)))
+
+    monkeypatch.setattr(cli_convert, "_perform", perform)
+    monkeypatch.setattr(cli_convert, "errors", lambda debug: nullcontext())
+    return found
+
+
+IN_PLACE = {"source", "target", "repair", "dry_run", "run_id", "master", "endpoint", "region", "output", "debug"}
+WITH_TARGET: dict[str, Any] = {
+    **KAFKA,
+    "topic": ["a"],
+    "exclude": ["a"],
+    "segment_bytes": "128Mi",
+    "compression": Compression.PASSTHROUGH,
+    "batch_compression": BatchCompression.NONE,
+    "compatibility": Compatibility.LOSSLESS,
+    "codec": AvroCodec.NONE,
+    "allow_loss": True,
+    "target_endpoint": "http://127.0.0.1:1",
+    "target_region": "eu-north-1",
+}
+
+
+class TestImportInPlace:
+    @pytest.mark.parametrize("name", WITH_TARGET)
+    def test_an_option_for_a_new_archive_is_named(
+        self, tmp_path: Path, results: list[ConvertResult], name: str
+    ) -> None:
+        option = {"format_name": "--format"}.get(name, f"--{name.replace('_', '-')}")
+        with pytest.raises(SpecError, match=f"{option} has no effect: what is imported where it lies") as refused:
+            cli_convert.import_(tmp_path.as_uri(), **{name: WITH_TARGET[name]})
+        assert refused.value.hint == "Name DST to make another archive."
+        assert results == []
+
+    def test_every_other_option_has_an_effect(self) -> None:
+        assert set(inspect.signature(cli_convert.import_).parameters) == IN_PLACE | set(WITH_TARGET)
+
+
+class TestConvert:
+    @pytest.mark.parametrize(
+        ("given", "option"),
+        [
+            ({"segment_bytes": "128Mi"}, "--segment-bytes"),
+            ({"batch_compression": BatchCompression.ZSTD}, "--batch-compression"),
+        ],
+    )
+    def test_how_batches_are_made_is_refused_where_they_are_copied(
+        self, tmp_path: Path, results: list[ConvertResult], given: dict[str, Any], option: str
+    ) -> None:
+        source, records, target = folder(tmp_path / "source"), folder(tmp_path / "records"), tmp_path / "target"
+        tricky(source)
+        cli_convert.convert(source.uri, target.as_uri(), FormatName.KAFKA, **given)
+        (done,) = results
+        assert (done.result.error_code, done.result.exit_code) == ("InvalidSpec", 2)
+        assert done.result.message.startswith(f"{option} has no effect: from Kafka to Kafka segments are copied")
+        assert not target.exists()
+        converted(source, records, "Records")
+        cli_convert.convert(records.uri, target.as_uri(), FormatName.KAFKA, **given)
+        assert results[1].result.outcome == "Succeeded", results[1].result.message
+
+    def test_where_a_bucket_is_means_nothing_for_a_folder(self, tmp_path: Path, results: list[ConvertResult]) -> None:
+        source, target = (tmp_path / "source").as_uri(), (tmp_path / "target").as_uri()
+        for name in ("target_endpoint", "target_region"):
+            given = {name: WITH_TARGET[name]}
+            option = f"--{name.replace('_', '-')} has no effect: DST is a folder"
+            with pytest.raises(SpecError, match=option):
+                cli_convert.convert(source, target, FormatName.KAFKA, **given)
+            with pytest.raises(SpecError, match=option):
+                cli_convert.import_(source, target, FormatName.KAFKA, **given)
+        assert results == []
 
 
 @pytest.mark.parametrize(

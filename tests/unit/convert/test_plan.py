@@ -11,14 +11,17 @@ from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.plan import (
     ConvertPlan,
     Piece,
+    Seen,
+    check_additions,
     check_covers,
+    clipped,
     cut,
     make_plan,
     open_pieces,
     owned,
     segments_of,
 )
-from logkeep_engine.convert.source import ForeignSegment, Source, held_ranges
+from logkeep_engine.convert.source import ForeignSegment, SegmentPart, Source, held_ranges, removed_gaps
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import ORDERS
@@ -46,8 +49,10 @@ def source_of(*segments: ForeignSegment, partition: int = 0, start: int = 0, end
     )
 
 
-def plan_of(source: Source, state: ArchiveState | None = None, piece_bytes: int = 20) -> ConvertPlan:
-    return make_plan("run-1", source, "Records", {"segmentBytes": "1"}, state or ArchiveState(), piece_bytes)
+def plan_of(
+    source: Source, state: ArchiveState | None = None, piece_bytes: int = 20, target: str = "Records"
+) -> ConvertPlan:
+    return make_plan("run-1", source, target, {"segmentBytes": "1"}, state or ArchiveState(), piece_bytes)
 
 
 class TestCut:
@@ -95,7 +100,7 @@ class TestPlan:
         assert [piece.number for piece in plan.pieces] == list(range(11))
         assert plan.pieces[0] == Piece(0, *KEY, 0, 20, 20)
         assert plan.pieces[-1] == Piece(10, *other, 200, 210, 0)
-        assert segments_of(source, plan.pieces)[6] == tuple(segments[2:4])
+        assert segments_of(source, plan.target, plan.pieces)[6] == tuple(segments[2:4])
 
     def test_what_the_target_has_is_left_out(self) -> None:
         source = source_of(*(segment(at, at + 10) for at in range(0, 100, 10)))
@@ -105,15 +110,23 @@ class TestPlan:
         assert plan.pieces == (Piece(0, *KEY, 60, 100, 40),)
         assert plan.gaps == ()
 
+    def test_of_a_gap_is_planned_what_the_target_has_not_settled(self) -> None:
+        source = replace(source_of(), gaps=(Gap(*KEY, 100, 150, "retention"),))
+        state = ArchiveState()
+        state.add_facts([ORDERS], [Coverage(*KEY, 0, 110)], [], [Gap(*KEY, 120, 130, "retention")])
+        assert [(gap.start, gap.end) for gap in plan_of(source, state).gaps] == [(110, 120), (130, 150)]
+
     def test_pieces_that_are_done_are_not_open(self) -> None:
         plan = plan_of(source_of(*(segment(at, at + 10) for at in range(0, 100, 10))))
         state = ArchiveState()
         state.add_facts([ORDERS], [Coverage(*KEY, 0, 20), Coverage(*KEY, 40, 60)], [], [])
         assert [piece.start for piece in open_pieces(plan, state)] == [20, 60, 80]
 
-    def test_the_stored_plan_is_the_plan(self) -> None:
-        plan = plan_of(source_of(segment(0, 10)))
+    @pytest.mark.parametrize("catalogued", [True, False])
+    def test_the_stored_plan_is_the_plan(self, catalogued: bool) -> None:
+        plan = plan_of(replace(source_of(segment(0, 10)), catalogued=catalogued))
         assert ConvertPlan.from_json(plan.to_json(), "plan") == plan
+        assert plan.seen == ({} if catalogued else {KEY: (Seen(0, 10, 10),)})
 
     @pytest.mark.parametrize("data", [b"", b"{}", b'{"format": 1}', b"[]"])
     def test_what_is_no_plan_is_named(self, data: bytes) -> None:
@@ -129,6 +142,118 @@ class TestPlan:
         check_covers(source_of(segment(0, 10), end=120), plan)
         with pytest.raises(ArchiveMismatch, match="no longer holds offsets 0 to 99 of topic 'orders' partition 0"):
             check_covers(source_of(segment(0, 10), start=1), plan)
+
+
+def folder_of(*segments: ForeignSegment) -> Source:
+    """A source without a catalog."""
+    end = segments[-1].next_offset
+    source = source_of(*segments, start=segments[0].base_offset, end=end)
+    return replace(source, catalogued=False, gaps=())
+
+
+def covered(*ranges: tuple[int, int]) -> ArchiveState:
+    state = ArchiveState()
+    state.add_facts([ORDERS], [Coverage(*KEY, *item) for item in ranges], [], [])
+    return state
+
+
+class TestSourcesWithoutCatalog:
+    def test_of_a_segment_that_has_grown_its_end_is_planned(self) -> None:
+        source = folder_of(segment(0, 100), segment(100, 250), segment(250, 260))
+        plan = plan_of(source, covered((0, 200)), piece_bytes=1)
+        assert plan.pieces == (Piece(0, *KEY, 200, 250, 10), Piece(1, *KEY, 250, 260, 10))
+        assert segments_of(source, plan.target, plan.pieces) == {
+            0: (SegmentPart(segment(100, 250), 200, 250),),
+            1: (segment(250, 260),),
+        }
+
+    def test_of_a_segment_that_grows_while_a_run_is_interrupted_the_planned_part_is_converted(self) -> None:
+        plan = plan_of(folder_of(segment(0, 100)))
+        (parts,) = segments_of(folder_of(segment(0, 150), segment(150, 160)), plan.target, plan.pieces).values()
+        assert parts == (SegmentPart(segment(0, 150), 0, 100),)
+        assert (parts[0].base_offset, parts[0].next_offset, parts[0].bytes) == (0, 100, 10)
+
+    def test_a_batch_that_reaches_over_the_end_stays_with_its_segment_and_its_records_do_not(
+        self,
+    ) -> None:
+        source = source_of(segment(0, 103), segment(105, 200), end=200)
+        plan = plan_of(source, covered((0, 100)), target="Kafka")
+        assert segments_of(source, plan.target, plan.pieces) == {0: (segment(105, 200),)}
+        plan = plan_of(source, covered((0, 100)), target="Avro")
+        assert segments_of(source, plan.target, plan.pieces) == {
+            0: (SegmentPart(segment(0, 103), 100, 200), segment(105, 200))
+        }
+
+    @pytest.mark.parametrize(
+        ("start", "end", "found"),
+        [
+            (0, 30, [segment(0, 10), segment(10, 20), segment(20, 30)]),
+            (10, 20, [segment(10, 20)]),
+            (5, 6, [SegmentPart(segment(0, 10), 5, 6)]),
+            (15, 25, [SegmentPart(segment(10, 20), 15, 25), SegmentPart(segment(20, 30), 15, 25)]),
+            (30, 40, []),
+        ],
+    )
+    def test_what_of_segments_lies_in_a_range(self, start: int, end: int, found: list[object]) -> None:
+        assert list(clipped([segment(at, at + 10) for at in (0, 10, 20)], start, end)) == found
+
+    @pytest.mark.parametrize(
+        "now",
+        [
+            [segment(0, 10), segment(20, 30)],
+            [segment(0, 10), segment(20, 40), segment(40, 50)],
+            [segment(20, 30)],
+            [segment(-5, 0), segment(0, 10), segment(20, 30)],
+        ],
+        ids=["same", "grown", "fewer", "before"],
+    )
+    def test_what_was_seen_or_lies_outside_is_taken(self, now: list[ForeignSegment]) -> None:
+        before = plan_of(folder_of(segment(0, 10), segment(20, 30)))
+        check_additions(folder_of(*now), [before], covered((0, 30)))
+
+    @pytest.mark.parametrize(
+        ("now", "late"),
+        [
+            ([segment(0, 10), segment(10, 20), segment(20, 30)], "segment-10 holds offsets 10 to 19"),
+            ([segment(0, 15), segment(20, 30)], "segment-0 holds offsets 10 to 14"),
+            ([segment(0, 10), segment(20, 25)], "segment-20 holds offsets 20 to 24"),
+            ([segment(0, 10), replace(segment(20, 30), records=4)], "segment-20 holds offsets 20 to 29"),
+            ([segment(0, 10), replace(segment(20, 40), records=4)], "segment-20 holds offsets 20 to 39"),
+        ],
+        ids=["between", "grown over the next", "shorter", "other", "longer with fewer"],
+    )
+    def test_what_lies_where_the_target_has_been_is_refused_by_name(self, now: list[ForeignSegment], late: str) -> None:
+        before = plan_of(folder_of(segment(0, 10), segment(20, 30)))
+        with pytest.raises(ArchiveMismatch, match=f"{late} of topic 'orders' partition 0") as caught:
+            check_additions(folder_of(*now), [before], covered((0, 30)))
+        assert "Import into a new folder" in (caught.value.hint or "")
+
+    def test_the_last_plan_that_saw_the_partition_counts(self) -> None:
+        """What lay there when a run was killed, and did not when another converted that part, is late again."""
+        other = replace(plan_of(folder_of(segment(0, 5))), seen={(ORDERS.topic_id, 1): (Seen(0, 5, 5),)})
+        plans = [plan_of(folder_of(segment(0, 10), segment(10, 20))), plan_of(folder_of(segment(0, 10))), other]
+        check_additions(folder_of(segment(0, 10)), plans, covered((0, 20)))
+        with pytest.raises(ArchiveMismatch, match="segment-10 holds offsets 10 to 19"):
+            check_additions(folder_of(segment(0, 10), segment(10, 20)), plans, covered((0, 20)))
+
+    def test_without_a_plan_nothing_is_taken_for_seen(self) -> None:
+        with pytest.raises(ArchiveMismatch, match="segment-0 holds offsets 0 to 9"):
+            check_additions(folder_of(segment(0, 10)), [], covered((0, 10)))
+        check_additions(folder_of(segment(0, 10)), [], ArchiveState())
+        check_additions(source_of(segment(0, 10)), [], covered((0, 10)))
+
+    def test_what_comes_between_the_pieces_of_a_run_is_not_taken_into_them(self) -> None:
+        plan = plan_of(folder_of(segment(0, 10), segment(20, 30)))
+        now = folder_of(segment(0, 10), segment(10, 20), segment(20, 30), segment(30, 40))
+        with pytest.raises(ArchiveMismatch, match="segment-10 holds offsets 10 to 19"):
+            check_additions(now, [plan], ArchiveState(), plan.pieces)
+
+    def test_a_segment_that_is_gone_from_between_others_is_missed(self) -> None:
+        plan = plan_of(folder_of(segment(0, 10), segment(10, 20), segment(20, 30)))
+        with pytest.raises(ArchiveMismatch, match="no longer holds offsets 10 to 19 of topic 'orders' partition 0"):
+            check_covers(folder_of(segment(0, 10), segment(20, 30)), plan)
+        later = plan_of(folder_of(segment(0, 10), segment(10, 20), segment(20, 30)), covered((0, 20)))
+        check_covers(folder_of(segment(0, 10), segment(20, 30)), later)
 
 
 class TestHeldRanges:
@@ -149,3 +274,10 @@ class TestHeldRanges:
         state.coverage[KEY] = [(10, 50)]
         state.removed[KEY] = removed
         assert held_ranges(state).get(KEY, []) == held
+
+    def test_what_was_removed_is_lost_to_the_new_archive(self) -> None:
+        """Without the gaps that lie between: removed ranges become one across them."""
+        state = ArchiveState()
+        state.coverage[KEY] = [(10, 50), (60, 100)]
+        state.removed[KEY] = [(10, 20), (40, 80)]
+        assert [(gap.start, gap.end) for gap in removed_gaps(state)] == [(10, 20), (40, 50), (60, 80)]
