@@ -449,6 +449,7 @@ def recover_log(
                 "cutBytes": plan.cut_bytes,
                 "nextOffset": plan.next_offset,
                 "dropped": plan.dropped,
+                "lostRecords": plan.lost_records,
                 "reason": plan.reason,
                 "kept": [str(path) for path in kept.get(plan.segment.name, ())],
             }
@@ -468,11 +469,15 @@ def _print_plan(plan: Mapping[str, Any], whole: bool, done: bool) -> None:
     if whole:
         print(f"{name}: whole, {plan['validBytes']} bytes, next offset {plan['nextOffset']}")
         return
+    kept = f"; kept: {', '.join(plan['kept'])}" if done and plan["kept"] else ""
+    if not any((plan["cutBytes"], plan["dropped"], plan["validBytes"])):
+        print(f"{name}: {'taken away' if done else 'would be taken away'}: {plan['reason']}{kept}")
+        return
     if not plan["cutBytes"] and not plan["dropped"]:
         made = "its indexes were made" if done else "its indexes would be made"
-        print(f"{name}: whole, {plan['validBytes']} bytes, next offset {plan['nextOffset']}; {made}: {plan['reason']}")
+        size = f"{plan['validBytes']} bytes"
+        print(f"{name}: whole, {size}, next offset {plan['nextOffset']}; {made}: {plan['reason']}{kept}")
         return
-    kept = f"; kept: {', '.join(plan['kept'])}" if done else ""
     size = f"{plan['cutBytes']} bytes ({human_bytes(plan['cutBytes'])})"
     if plan["dropped"]:
         print(f"{name}: {'dropped' if done else 'would be dropped'}, {size}: {plan['reason']}{kept}")

@@ -29,7 +29,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import Layout
 from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_folder import recover_segment
-from logkeep_engine.formats.records_index import IndexState
+from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState
 from logkeep_engine.formats.records_names import pack_partition_index, partition_index_name, segments_of
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_folder
@@ -46,7 +46,8 @@ class Plan:
 
     `at`: the position of the first byte that goes. `next_offset`: the one behind the last that stays. `dropped`: the
     segment lies behind the damage of another one, and goes as a whole. `unindexed`: nothing goes, but an index is
-    missing, or ends elsewhere than the records, so that they are made again. `open_transactions`: what was open at its
+    missing, or ends elsewhere than the records, so that they are made again. `lost_records`: how many more the index
+    names than there are; only a copy of the segment can bring them back. `open_transactions`: what was open at its
     start. `end_offset`: the base offset of the next segment.
     """
 
@@ -58,6 +59,7 @@ class Plan:
     reason: str
     dropped: bool = False
     unindexed: bool = False
+    lost_records: int = 0
     end_offset: int | None = None
     open_transactions: dict[int, int] = field(default_factory=dict, repr=False)
 
@@ -95,9 +97,12 @@ def carry_out(plans: Sequence[Plan], *, interval_bytes: int = INDEX_INTERVAL_BYT
     """
     kept = {}
     for plan in plans:
-        if plan.cut_bytes and not plan.dropped:
+        changed = [_path_of(plan.segment)] if plan.cut_bytes and not plan.dropped else []
+        if plan.lost_records:
+            changed.append(_index_of(_path_of(plan.segment)))
+        if changed:
             with os_errors(plan.segment.name):
-                kept[plan.segment.name] = [_copy(_path_of(plan.segment))]
+                kept[plan.segment.name] = [_copy(path) for path in changed]
     for plan in reversed(plans):
         with os_errors(plan.segment.name):
             if plan.dropped:
@@ -177,13 +182,31 @@ def _plan_records(segment: Segment) -> Plan:
         found = recover_segment(path, _index_of(path), dry_run=True)
     except CorruptSegment as error:
         raise Refused(f"{segment.name}: {error.message}", hint=error.hint) from error
+    lost = max(0, _entries(_index_of(path)) - found.records)
+    named = [f"its index names {lost} more records, which are not there: restore them from a copy"] if lost else []
     if not found.records:
-        return Plan(segment, 0, 0, segment.size, segment.base_offset, "it has no whole record")
+        reason = "; ".join(["it has no whole record", *named])
+        empty = lost > 0 and not segment.size
+        return Plan(segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost)
     at = found.cuts[0].start if found.cuts else found.size
     cut_bytes = found.size - found.valid_bytes
     unindexed = not cut_bytes and found.index.state is not IndexState.GOOD
-    reason = found.index.what.rstrip(".") if unindexed else "; ".join(cut.reason.rstrip(".") for cut in found.cuts)
-    return Plan(segment, at, found.valid_bytes, cut_bytes, found.next_offset, reason, unindexed=unindexed)
+    reasons = [found.index.what.rstrip(".")] if unindexed else [cut.reason.rstrip(".") for cut in found.cuts]
+    return Plan(
+        segment,
+        at,
+        found.valid_bytes,
+        cut_bytes,
+        found.next_offset,
+        "; ".join([*reasons, *named]),
+        unindexed=unindexed,
+        lost_records=lost,
+    )
+
+
+def _entries(index: Path) -> int:
+    """How many whole entries an index has, whatever they say; 0 if there is none."""
+    return max(0, index.stat().st_size - 1) // ENTRY_BYTES if index.exists() else 0
 
 
 def _cut_records(plan: Plan, path: Path) -> None:

@@ -417,6 +417,26 @@ def test_what_the_index_of_a_segment_of_records_jumps_over_is_taken_out(tmp_path
     assert index.read_bytes() == entries
 
 
+@pytest.mark.parametrize("whole_records", [0, 1, 2])
+def test_records_that_only_the_index_names_are_told_and_the_index_is_kept(tmp_path: Path, whole_records: int) -> None:
+    segment, index, starts = records(tmp_path / "orders")
+    entries = index.read_bytes()
+    left = segment.read_bytes()[: starts[whole_records]] if whole_records else b""
+    segment.write_bytes(left)
+    lost = 3 - whole_records
+    told = run("recover", segment)
+    assert told.exit_code == 1
+    assert f"its index names {lost} more records, which are not there" in told.stdout
+    assert ("its indexes would be made" if whole_records else "would be taken away") in told.stdout
+    assert run_json("recover", segment)[0]["lostRecords"] == lost
+    assert (segment.read_bytes(), index.read_bytes()) == (left, entries)
+    assert run("recover", segment, "--yes").exit_code == 0
+    assert index.with_name(f"{index.name}.orig").read_bytes() == entries
+    assert segment.exists() == bool(whole_records)
+    if whole_records:
+        assert index.read_bytes() == entries[: 1 + 24 * whole_records]
+
+
 def test_a_segment_without_a_whole_record_goes(tmp_path: Path) -> None:
     segment, index, starts = records(tmp_path / "orders")
     segment.write_bytes(segment.read_bytes()[: starts[1] - 1])
