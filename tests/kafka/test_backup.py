@@ -266,7 +266,7 @@ class WithoutChunk:
         raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
 
 
-@pytest.mark.parametrize("format_name", ["Kafka", "Avro"])
+@pytest.mark.parametrize("format_name", ["Kafka", "Records"])
 @pytest.mark.parametrize("hole", [0, 1000, 2000])
 def test_chunk_that_failed_is_archived_by_the_next_run(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, format_name: str
