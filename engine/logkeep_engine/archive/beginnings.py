@@ -35,11 +35,13 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
 
     A plan that cannot be read is left out: a run's folder may be deleted. Raises storage errors.
     """
-    firsts = {key: state.settled(*key)[0][0] for key in state.partitions() if state.settled(*key)}
     unfinished = [run.run_id for run in state.runs.values() if run.outcome is not Outcome.SUCCEEDED]
+    if not unfinished:
+        return {}
+    firsts = {key: settled[0][0] for key in state.partitions() if (settled := state.settled(*key))}
+    if not firsts:
+        return {}
     found: dict[Partition, int] = {}
-    if not firsts or not unfinished:
-        return found
     with ThreadPoolExecutor(min(_READERS, len(unfinished)), thread_name_prefix="logkeep-plans") as pool:
         for starts in pool.map(lambda run_id: _planned_starts(archive, run_id), unfinished):
             for key, planned in starts.items():

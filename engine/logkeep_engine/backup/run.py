@@ -369,7 +369,7 @@ class _Run:
     def _tidy(self, plan: BackupPlan, writer: Writer) -> None:
         """Remove what earlier attempts have left beside the segments of this run. They are archived, so trouble is a
         warning."""
-        if self._spec.format is FormatName.KAFKA or not may_have_leftovers(writer):
+        if not may_have_leftovers(writer):
             return
         try:
             remove_leftovers(writer, {(chunk.topic_id, chunk.partition) for chunk in plan.chunks})

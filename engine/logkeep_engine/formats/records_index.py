@@ -101,15 +101,20 @@ def read_index(data: bytes) -> SegmentIndex:
 
 def find_position(index: SegmentIndex, offset: int) -> int | None:
     """File position of the first record with this offset or a later one; None if all records are before it."""
-    number = bisect_left(range(len(index)), offset, key=lambda at: index.numbers[3 * at])
+    number = _first_since(index, offset)
     return index.entry(number)[1] if number < len(index) else None
 
 
 def position_before(index: SegmentIndex, offset: int) -> int | None:
     """As `find_position`, but of the entry before, if there is one: an entry whose offset was altered hides the record
     it stands for behind the entry before it. For readers that look at the records themselves."""
-    number = bisect_left(range(len(index)), offset, key=lambda at: index.numbers[3 * at])
+    number = _first_since(index, offset)
     return index.entry(max(0, number - 1))[1] if number < len(index) else None
+
+
+def _first_since(index: SegmentIndex, offset: int) -> int:
+    """The number of the first entry with this offset or a later one."""
+    return bisect_left(range(len(index)), offset, key=lambda at: index.numbers[3 * at])
 
 
 def check_index(data: bytes | None, expected: bytes) -> IndexCheck:
