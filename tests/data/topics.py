@@ -1,12 +1,23 @@
 """Making topics, filling them and committing group positions: what tests and the demo share."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+_NOT_READY = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT,
+    }
+)
 
 NO_RETENTION = {"retention.ms": "-1"}
 """For records that carry times of long ago: a broker deletes them by those, not by the time they came."""
@@ -110,14 +121,35 @@ def random_records(partitions: int, megabytes: int, *, record_bytes: int = 20_00
         )
 
 
-def commit_positions(bootstrap: str, group: str, positions: Mapping[tuple[str, int], int]) -> None:
+def commit_positions(
+    bootstrap: str, group: str, positions: Mapping[tuple[str, int], int], *, metadata: str = ""
+) -> None:
     """Commit a consumer group's offsets without being a member of it, as a consumer that has left would have."""
+    commit(
+        bootstrap,
+        group,
+        [TopicPartition(topic, number, offset, metadata=metadata) for (topic, number), offset in positions.items()],
+    )
+
+
+def commit(bootstrap: str, group: str, positions: Sequence[TopicPartition]) -> None:
+    """As `commit_positions`. The first commit of a new broker makes `__consumer_offsets`; until the coordinators have
+    their partitions of it they refuse, and librdkafka gives up on some of that. This waits for them, at most 60 s.
+    """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false"})
+    until = time.monotonic() + 60
     try:
-        offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
-        for done in consumer.commit(offsets=offsets, asynchronous=False) or []:
-            if done.error:
-                raise KafkaException(done.error)
+        while True:
+            try:
+                for done in consumer.commit(offsets=list(positions), asynchronous=False) or []:
+                    if done.error:
+                        raise KafkaException(done.error)
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_READY or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
     finally:
         consumer.close()
 

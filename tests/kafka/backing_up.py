@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark import SparkContext
 
@@ -27,6 +27,7 @@ from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import commit_positions
 
 
 class Topics:
@@ -93,17 +94,7 @@ class Topics:
         return producer
 
     def commit_position(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
-        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group})
-        until = time.monotonic() + 30
-        while True:
-            try:
-                consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
-                break
-            except KafkaException as error:  # the first commit of a broker makes the topic in which it lies
-                if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > until:
-                    raise
-            time.sleep(0.1)
-        consumer.close()
+        commit_positions(self.broker.bootstrap, group, {(topic, partition): offset})
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import (
@@ -20,6 +20,7 @@ from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NewTopicPlan
 from logkeep_engine.kafka.protocol import parse_topic_id
 from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import commit
 from tests.kafka.raw import batch, eventually, plain, run
 
 
@@ -159,10 +160,8 @@ def test_group_positions_with_metadata_and_vanished_groups(
     kafka: KafkaBroker, control: ControlPlane, unique: str
 ) -> None:
     control.create_topics([NewTopicPlan(unique, 2, 1)])
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": unique, "enable.auto.commit": False})
     positions = [TopicPartition(unique, 0, 7, metadata="note", leader_epoch=0), TopicPartition(unique, 1, 0)]
-    consumer.commit(offsets=positions, asynchronous=False)
-    consumer.close()
+    commit(kafka.bootstrap, unique, positions)
     assert unique in control.groups()
     found = control.group_offsets([unique, "no-such"])
     assert found.offsets == (GroupOffset(unique, unique, 0, 7, 0, "note"), GroupOffset(unique, unique, 1, 0, -1, ""))

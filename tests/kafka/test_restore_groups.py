@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -26,7 +26,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerRefused, SpecError
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, topic_names
 from tests.kafka.raw import eventually
 from tests.kafka.record_archives import group, topic_entry, write_archive
 from tests.kafka.restores import (
@@ -65,9 +65,7 @@ def positions(kafka: KafkaBroker, group_id: str) -> Positions:
 
 
 def commit(kafka: KafkaBroker, group_id: str, topic: str, offset: int, partition: int = 0) -> None:
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group_id})
-    consumer.commit(offsets=[TopicPartition(topic, partition, offset, metadata="noted")], asynchronous=False)
-    consumer.close()
+    commit_positions(kafka.bootstrap, group_id, {(topic, partition): offset}, metadata="noted")
 
 
 @contextmanager

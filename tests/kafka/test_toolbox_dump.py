@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark import SparkContext
@@ -27,6 +27,7 @@ from logkeep_engine.toolbox.state import history, last_state, open_state
 from logkeep_engine.toolbox.transactions import Aborted
 from tests.cluster.kafka import KafkaBroker
 from tests.data import nycflights
+from tests.data.topics import commit_positions
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.unit.log.batches import NOON
 
@@ -79,18 +80,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 def commit(broker: KafkaBroker, group: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    place = TopicPartition("mixed", 1, offset, metadata=f"by {group}")
-    for _ in range(100):
-        try:
-            consumer.commit(offsets=[place], asynchronous=False)
-            break
-        except KafkaException as error:
-            # A coordinator that has just got its partition loads it first.
-            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
-                raise
-            time.sleep(0.2)
-    consumer.close()
+    commit_positions(broker.bootstrap, group, {("mixed", 1): offset}, metadata=f"by {group}")
 
 
 def transactional(broker: KafkaBroker, topic: str, name: str, *, commit: bool) -> None:
