@@ -35,7 +35,7 @@ COPY requirements.lock /build/
 COPY --from=requirements /build/engine.txt /build/
 COPY docker/trim.sh /build/
 RUN python3 -m pip --python /opt/logkeep/bin/python install -c /build/requirements.lock -r /build/engine.txt \
-    && sh /build/trim.sh /opt/logkeep/lib/python3.11/site-packages/pyspark
+    && sh /build/trim.sh /opt/logkeep/lib/python3.11/site-packages
 
 FROM ${BASE} AS python
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 tini && rm -rf /var/lib/apt/lists/* \

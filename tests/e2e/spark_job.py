@@ -1,6 +1,6 @@
 """What the test bed's own check runs in a driver pod: a Spark application with one executor that uses the network.
 
-Arguments: bootstrap servers, S3 endpoint. Prints one line when everything worked.
+Arguments: bootstrap servers, S3 endpoint, its region, URI of an archive. Prints one line when everything worked.
 """
 
 import os
@@ -27,10 +27,10 @@ def reach(servers: str, endpoint: str) -> str:
 
 
 def main() -> None:
-    """Start Spark as a Logkeep driver does and run an RDD job and a DataFrame job with a shuffle."""
+    """Start Spark as a Logkeep driver does, run an RDD job and a DataFrame job with a shuffle, and read an archive."""
     pod, address = os.environ["POD_NAME"], os.environ["POD_IP"]
     api = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
-    servers, endpoint = sys.argv[1:3]
+    servers, endpoint, region, archive = sys.argv[1:]
     settings = {
         "spark.kubernetes.namespace": os.environ["POD_NAMESPACE"],
         "spark.kubernetes.container.image": "localhost/logkeep-engine:dev",
@@ -43,6 +43,7 @@ def main() -> None:
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         "spark.ui.enabled": "false",
+        **{f"spark.executorEnv.{key}": os.environ[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     }
     builder = SparkSession.builder.master(f"k8s://https://{api}").appName("test bed")
     for name, value in settings.items():
@@ -51,7 +52,9 @@ def main() -> None:
     try:
         hosts = spark.sparkContext.parallelize([0], 1).map(lambda _: reach(servers, endpoint)).collect()
         groups = spark.range(100, numPartitions=2).selectExpr("id % 7 as g").groupBy("g").count().orderBy("g").collect()
-        print(f"executor {hosts[0]} reached all, {len(groups)} groups")
+        place = {"endpoint": endpoint, "region": region}
+        rows = spark.read.format("logkeep").options(**place).load(archive).selectExpr("count(value) as n").collect()
+        print(f"executor {hosts[0]} reached all, {len(groups)} groups, {rows[0].n} archived records")
     finally:
         spark.stop()
 
