@@ -242,7 +242,7 @@ class AvroCodec(StrEnum):
 
 
 class FormatOptions(Model):
-    """`allowLoss`: go on when the format cannot hold something that records carry. The others are of format Avro."""
+    """`allowLoss`: go on where strict Avro cannot hold something that records carry. All are of format Avro."""
 
     allow_loss: bool = False
     compatibility: Compatibility | None = None
@@ -358,8 +358,8 @@ class KafkaBackupSpec(Model):
         options = self.format_options
         if self.format is not FormatName.KAFKA and self.segment.compression is not Compression.PASSTHROUGH:
             raise ValueError("segment.compression may be Zstd only with format Kafka")
-        if self.format is FormatName.KAFKA and options.allow_loss:
-            raise ValueError("formatOptions.allowLoss may be true only with format Records or Avro")
+        if options.allow_loss and options.compatibility is not Compatibility.STRICT:
+            raise ValueError("formatOptions.allowLoss may be true only with compatibility strict")
         if self.format is not FormatName.AVRO:
             for name in ("compatibility", "codec"):
                 if getattr(options, name) is not None:

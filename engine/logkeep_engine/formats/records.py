@@ -105,7 +105,7 @@ class RecordsEncoder:
         self._offsets = array("q")
         self._fingerprints = array("q")
         self._min_timestamp: int | None = None
-        self._max_timestamp: int | None = None
+        self._max_timestamp = -1  # also where all are before 1970, as everywhere else
         self._append_time = False
         self._largest = 0
         self._shapes: dict[tuple[int, int], Callable[..., bytes]] = {}
@@ -146,7 +146,7 @@ class RecordsEncoder:
             bytes=self._position,
             index_bytes=1 + 24 * count,
             min_timestamp=-1 if self._min_timestamp is None else self._min_timestamp,
-            max_timestamp=-1 if self._max_timestamp is None else self._max_timestamp,
+            max_timestamp=self._max_timestamp,
             sha256=self._hash.hexdigest(),
             gaps=last - first + 1 != count,
             append_time=self._append_time,
@@ -218,7 +218,7 @@ class RecordsEncoder:
         if timestamps:
             lowest, highest = min(timestamps), max(timestamps)
             self._min_timestamp = lowest if self._min_timestamp is None else min(self._min_timestamp, lowest)
-            self._max_timestamp = highest if self._max_timestamp is None else max(self._max_timestamp, highest)
+            self._max_timestamp = max(self._max_timestamp, highest)
         return len(packed)
 
     def _shape(self, key_length: int, value_length: int) -> Callable[..., bytes]:

@@ -59,7 +59,7 @@ def test_a_retention_is_seconds_and_bytes() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"format": "Records", "formatOptions": {"allowLoss": True}},
+        {"format": "Records", "formatOptions": {"allowLoss": False}},
         {"format": "Avro", "formatOptions": {"compatibility": "strict", "codec": "snappy", "allowLoss": True}},
         {"format": "Kafka", "segment": {"compression": "Zstd"}, "formatOptions": {"allowLoss": False}},
     ],
@@ -101,7 +101,12 @@ BAD_BACKUPS = [
     (backup(format="Parquet"), "spec.format", "'Kafka', 'Records' or 'Avro'"),
     (backup(formatOptions={"compatibility": "loose"}), "spec.formatOptions.compatibility", "'lossless' or 'strict'"),
     (backup(format="Avro", formatOptions={"codec": "lz4"}), "spec.formatOptions.codec", "'none', 'deflate', 'snappy'"),
-    (backup(formatOptions={"allowLoss": True}), "spec", "formatOptions.allowLoss may be true only with format Records"),
+    (backup(formatOptions={"allowLoss": True}), "spec", "formatOptions.allowLoss may be true only with"),
+    (
+        backup(format="Avro", formatOptions={"allowLoss": True}),
+        "spec",
+        "formatOptions.allowLoss may be true only with compatibility strict",
+    ),
     (
         backup(format="Records", formatOptions={"compatibility": "strict"}),
         "spec",

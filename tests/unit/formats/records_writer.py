@@ -3,11 +3,12 @@
     python -m tests.unit.formats.records_writer FOLDER SEED
 
 It goes on where the folder ends, hands records over in runs of random length, some of them again, and says the
-committed position on its standard output after each commit.
+committed position on its standard output after each commit. It stops after some commits, if it is killed late.
 """
 
 import random
 import sys
+import time
 from pathlib import Path
 
 from logkeep_engine.formats.records_folder import RecordsFolder
@@ -15,6 +16,7 @@ from logkeep_engine.log.consumed import PlainRecord
 
 COUNT = 3000
 SEGMENT_BYTES = 20_000
+COMMITS = 6
 
 
 def records() -> list[PlainRecord]:
@@ -39,6 +41,7 @@ def main() -> None:
     folder, seed = Path(sys.argv[1]), int(sys.argv[2])
     rng = random.Random(seed)
     everything = records()
+    commits = 0
     with RecordsFolder(folder, 0, SEGMENT_BYTES) as partition:
         at = sum(record.offset < partition.next_offset for record in everything)
         at = max(0, at - rng.randrange(20))
@@ -48,6 +51,9 @@ def main() -> None:
             at += run
             if rng.random() < 0.3:
                 print(partition.commit(), flush=True)
+                commits += 1
+                if commits == COMMITS:
+                    time.sleep(60)
         print(partition.commit(), flush=True)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from logkeep_engine.errors import CorruptSegment
 from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records import (
     BLOCK_BYTES,
     LOSSES,
@@ -375,7 +376,16 @@ def test_records_come_back_from_their_bytes(records: list[PlainRecord], piece: i
     )
     times = [r.timestamp for r in records if r.timestamp is not None]
     assert facts.min_timestamp == min(times, default=-1)
-    assert facts.max_timestamp == max(times, default=-1)
+    assert facts.max_timestamp == max([-1, *times])
+
+
+def test_a_segment_of_times_before_1970_says_what_a_reader_counts() -> None:
+    records = [PlainRecord(0, -5, 0, None, b"a"), PlainRecord(1, -86_400_000, 0, None, b"b")]
+    _, _, facts = encoded(records)
+    counted = CountedRecords()
+    counted.note(records)
+    assert (facts.min_timestamp, facts.max_timestamp) == (counted.min_timestamp, counted.max_timestamp)
+    assert (facts.min_timestamp, facts.max_timestamp) == (-86_400_000, -1)
 
 
 @given(st.lists(rising_records(), min_size=1, max_size=3), st.integers(1, 600))
