@@ -26,7 +26,8 @@ def api(apiserver: ApiServer) -> ApiServer:
     """The API server with the CRDs."""
     apiserver.kubectl("apply", "--server-side", "-f", ROOT / "crds")
     apiserver.kubectl(
-        "wait", "--for=condition=Established", "crd", "kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev"
+        *("wait", "--for=condition=Established", "--timeout=120s"),
+        *("crd", "kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev"),
     )
     return apiserver
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 IMAGE = "registry.example/logkeep-engine:test"
 
 
-def wait_for(what: str, look: Callable[[], T | None], timeout: float = 20) -> T:
+def wait_for(what: str, look: Callable[[], T | None], timeout: float = 60) -> T:
     """Poll until `look` returns something true."""
     end = time.monotonic() + timeout
     while not (found := look()):
@@ -74,7 +74,7 @@ class Operator:
         """SIGTERM; the exit code."""
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def collect_logs(self, folder: Path) -> None:
         (folder / "operator.log").write_bytes(self.log.read_bytes())
@@ -148,9 +148,8 @@ class Namespace:
 
     def events(self, name: str) -> list[str]:
         found = [e for e in self.items("events") if e["involvedObject"]["name"] == name]
-        return [
-            e["reason"] for e in sorted(found, key=lambda e: (e["firstTimestamp"], e["metadata"]["resourceVersion"]))
-        ]
+        found.sort(key=lambda e: (e["firstTimestamp"], int(e["metadata"]["resourceVersion"])))
+        return [e["reason"] for e in found]
 
     # ---- as the cluster
 

@@ -15,7 +15,7 @@ from tests.cluster import system
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec, restore_spec
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(300)
 
 RUNNING: dict[str, Any] = {"phase": "Running"}
 UNSCHEDULABLE: dict[str, Any] = {
@@ -71,7 +71,7 @@ def test_a_backup_from_apply_to_success(namespace: Namespace, operator: Operator
     }  # fmt: skip
     assert (status["run"]["outcome"], status["history"][0]["runId"]) == ("Succeeded", run_id)
     assert namespace.events("nightly") == ["RunStarted", "RunSucceeded"]
-    namespace.kubectl("wait", "--for=condition=Ready", "kbak/nightly", "--timeout=1s")
+    namespace.kubectl("wait", "--for=condition=Ready", "kbak/nightly", "--timeout=30s")
 
 
 def test_no_finalizer_no_foreign_label_and_no_secret_in_anything_it_writes(
@@ -171,7 +171,7 @@ def test_a_restore_finds_its_backup_when_it_comes(namespace: Namespace, operator
     namespace.apply("KafkaRestore", "again", restore_spec())
     namespace.reason("krst", "again", "BackupNotFound")
     namespace.apply("KafkaBackup", "nightly", backup_spec(suspend=True))
-    job = wait_for("the restore's Job", lambda: namespace.items("jobs"), timeout=40)[0]
+    job = wait_for("the restore's Job", lambda: namespace.items("jobs"))[0]
     request = namespace.get("configmap", f"{job['metadata']['name']}-request")["data"]["request.json"]
     assert json.loads(request)["spec"]["source"]["storage"]["uri"] == "s3://bucket/prefix"
     offset_map = "s3://bucket/prefix/runs/x/offset-maps"
@@ -217,7 +217,7 @@ def test_a_job_that_may_not_make_pods_is_in_the_status(namespace: Namespace, ope
         ready = namespace.condition("kbak", "nightly", "Ready")
         return ready if ready.get("reason") == "DriverNotCreated" else None
 
-    assert "exceeded quota: compute" in wait_for("the quota's words", said, timeout=30)["message"]
+    assert "exceeded quota: compute" in wait_for("the quota's words", said)["message"]
 
 
 def test_what_the_api_refuses_is_in_the_status(namespace: Namespace, operator: Operator) -> None:
@@ -238,7 +238,7 @@ def test_what_the_api_refuses_is_in_the_status(namespace: Namespace, operator: O
 
 def test_a_deleted_resource_is_forgotten(namespace: Namespace, operator: Operator) -> None:
     start(namespace)
-    namespace.kubectl("delete", "kbak", "nightly", "--timeout=10s")
+    namespace.kubectl("delete", "kbak", "nightly", "--timeout=60s")
     namespace.kubectl("delete", "jobs", "--all")  # as the garbage collector
     namespace.apply("KafkaBackup", "other", backup_spec())
     wait_for("the other's Job", lambda: [j for j in namespace.items("jobs") if "other" in j["metadata"]["name"]])
@@ -252,7 +252,7 @@ def test_a_changed_spec_replaces_the_run(namespace: Namespace, operator: Operato
     def replaced() -> list[dict[str, Any]]:
         return [job for job in namespace.items("jobs") if run_id_of(job) != run_id_of(first)]
 
-    second = wait_for("another Job", replaced, timeout=30)[0]
+    second = wait_for("another Job", replaced)[0]
     assert [run_id_of(job) for job in namespace.items("jobs")] == [run_id_of(second)]
     status = namespace.phase("kbak", "nightly", "Pending")
     assert [(entry["runId"], entry["outcome"]) for entry in status["history"]] == [(run_id_of(first), "Replaced")]

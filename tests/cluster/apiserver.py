@@ -76,7 +76,7 @@ class ControlPlane:
                 *self.apiserver_flags(),
             ],
         )
-        apiserver.wait_ready(self._ready, timeout=120)
+        apiserver.wait_ready(self._ready, timeout=240)
 
     def apiserver_flags(self) -> list[str]:
         """Flags beyond the common ones."""

@@ -12,7 +12,7 @@ from typing import Self
 
 from tests.cluster import system, tools
 from tests.cluster.pki import Authority, Certificate
-from tests.cluster.process import Process
+from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State
 
 JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -157,6 +157,17 @@ class KafkaBroker:
         """A crash: SIGKILL."""
         if self._running is not None:
             self._running.kill()
+
+    def wait_until_cleaned(self, topic: str, partition: int = 0) -> None:
+        """Until the cleaner has compacted all that lies before the active segment: then it leaves the log as it is."""
+        folder = self.data_dir / f"{topic}-{partition}"
+
+        def cleaned() -> bool:
+            lines = (self.data_dir / "cleaner-offset-checkpoint").read_text().splitlines()
+            reached = [int(line.split()[2]) for line in lines if line.startswith(f"{topic} {partition} ")]
+            return bool(reached) and reached[0] >= max(int(log.stem) for log in folder.glob("*.log")) > 0
+
+        wait_until(cleaned, 120, f"the cleaner to be done with {topic}-{partition}")
 
     def tool(self, main_class: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's Java tools, such as `kafka.tools.DumpLogSegments`, where the broker runs."""

@@ -1,5 +1,6 @@
 """Logkeep on a node: its chart installed, resources applied and waited for, their pods found and killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -38,6 +39,7 @@ SMALL = {
 """`spec.spark` for a node of two cores."""
 
 Document = dict[str, Any]
+_BUSY = urllib3.Retry(6, backoff_factor=0.5, status_forcelist=(429, 500, 503, 504), raise_on_status=False)
 
 
 class StatusNotReached(AssertionError):
@@ -68,7 +70,7 @@ class KubeApi:
 
     def get(self, path: str) -> Document | None:
         """The object or list at a path such as `/api/v1/namespaces/a/pods`; None if there is none."""
-        answer = self._pool.request("GET", self._url + path, timeout=10.0, retries=3)
+        answer = self._pool.request("GET", self._url + path, timeout=30.0, retries=_BUSY)
         if answer.status == 404:
             return None
         if answer.status != 200:
@@ -105,7 +107,7 @@ class Installation:
             "--create-namespace",
             "--wait",
             "--timeout",
-            "120s",
+            "240s",
         ]
         self.helm(*command, "--values", "-", stdin=yaml.safe_dump({**images, **(values or {})}))
 
@@ -119,7 +121,7 @@ class Installation:
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and _phase(pod) == "Running"]
 
-    def wait_ready(self, timeout: float = 60) -> None:
+    def wait_ready(self, timeout: float = 180) -> None:
         """Wait until the operator's deployment is available again, after its pod was deleted or killed."""
         names = f"deployments --selector=app.kubernetes.io/instance={self.release}".split()
         place = ["-n", self.namespace, f"--timeout={timeout:.0f}s"]
@@ -206,7 +208,7 @@ class Resource:
         """The condition of this type; empty if there is none."""
         return next((c for c in self.status.get("conditions", []) if c["type"] == kind), {})
 
-    def wait(self, *phases: str, timeout: float = 180, run_not: str | None = None) -> Document:
+    def wait(self, *phases: str, timeout: float = 300, run_not: str | None = None) -> Document:
         """Wait for one of the phases and return the status; another final phase fails at once.
 
         `run_not` is the id of an earlier run whose status is not meant.
@@ -226,7 +228,7 @@ class Resource:
                 )
             time.sleep(0.3)
 
-    def wait_for_progress(self, records: int, timeout: float = 120) -> Document:
+    def wait_for_progress(self, records: int, timeout: float = 240) -> Document:
         """Wait until the run has done at least so many records, and is still going on."""
         until = time.monotonic() + timeout
         while True:
@@ -268,7 +270,7 @@ class Resource:
         """Ask for another run by the annotation."""
         self._kubectl("annotate", self.reference, f"logkeep.dev/run={value}", "--overwrite")
 
-    def delete(self, timeout: float = 60) -> None:
+    def delete(self, timeout: float = 120) -> None:
         """Delete it and wait until it is gone."""
         self._kubectl("delete", self.reference, f"--timeout={timeout:.0f}s")
 
@@ -285,7 +287,8 @@ def kill_pod(node: Node, pod: Document) -> None:
     if not pids:
         raise RuntimeError(f"{pod['metadata']['name']} has no processes")
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself, or with its parent
+            os.kill(pid, signal.SIGKILL)
 
 
 def _processes(node: Node, uid: str) -> list[int]:
@@ -293,7 +296,8 @@ def _processes(node: Node, uid: str) -> list[int]:
     for top in cgroup_folders(node.netns):
         for folder in top.rglob(f"*{uid}"):
             for file in folder.rglob("cgroup.procs"):
-                found.update(int(pid) for pid in file.read_text().split())
+                with contextlib.suppress(OSError):  # a container that has just ended
+                    found.update(int(pid) for pid in file.read_text().split())
     return sorted(pid for pid in found if not _holds_namespaces(pid))
 
 

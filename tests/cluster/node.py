@@ -65,7 +65,7 @@ class Node:
             self._control.start()
             self._start_parts()
             self._processes += self._control.processes
-            wait_until(self._schedulable, 120, "node Ready")
+            wait_until(self._schedulable, 240, "node Ready")
         except BaseException as problem:
             problem.add_note("\n".join(self._tails()))
             self.__exit__(None)

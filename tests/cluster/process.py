@@ -83,7 +83,7 @@ class Process:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
-    def wait_ready(self, check: Callable[[], bool], timeout: float = 60) -> None:
+    def wait_ready(self, check: Callable[[], bool], timeout: float = 120) -> None:
         """Poll `check` until it is true; fail at once when the process ends."""
 
         def ready_or_ended() -> bool:
@@ -99,7 +99,7 @@ class Process:
     def _tail(self) -> str:
         return f"last lines of {self.log}:\n" + "\n".join(self.output.splitlines()[-40:])
 
-    def stop(self, grace: float = 20) -> None:
+    def stop(self, grace: float = 60) -> None:
         """SIGTERM, and SIGKILL if it takes longer than `grace` seconds. Nothing happens if it is not running."""
         if self._child is None:
             return

@@ -74,7 +74,11 @@ class State:
         try:
             return _is_alive((self.path / "owner").read_text())
         except FileNotFoundError:
+            pass
+        try:
             return time.time() - self.path.stat().st_mtime < 60  # being made right now
+        except FileNotFoundError:
+            return True  # taken down right now
 
     def destroy(self, grace: float = 10) -> None:
         """End the part's processes, containers, mounts, namespace and cgroup, then remove the folder."""

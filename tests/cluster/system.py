@@ -1,12 +1,17 @@
 """Questions to the machine (root, cgroup version, free ports) and running a command to its end."""
 
+import fcntl
 import os
 import random
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache as once
 from pathlib import Path
+from typing import IO
+
+from tests.cluster import cache
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -61,7 +66,10 @@ def in_namespace(netns: str | None, argv: Sequence[str | Path]) -> list[str]:
 
 
 def free_ports(count: int, host: str = "127.0.0.1", netns: str | None = None) -> list[int]:
-    """Ports nobody listens on, below the range the kernel gives to clients, so that a server can come back to them."""
+    """Ports nobody listens on, below the range the kernel gives to clients, so that a server can come back to them.
+
+    They are this process's as long as it lives: no other run is given them while our server is starting or down.
+    """
     if netns:
         code = f"from tests.cluster.system import free_ports; print(*free_ports({count}, {host!r}))"
         project = Path(__file__).parents[2]
@@ -69,15 +77,39 @@ def free_ports(count: int, host: str = "127.0.0.1", netns: str | None = None) ->
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(18000, 29000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-        if port not in found:
+        if port not in _claimed and _is_free(host, port) and _claim(port):
             found.append(port)
     return found
+
+
+_claimed: set[int] = set()
+
+
+def _claim(port: int) -> bool:
+    """Lock the port's byte of a file, which the kernel unlocks when this process ends."""
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _claimed.add(port)
+    return True
+
+
+@once
+def _claims() -> IO[str]:
+    folder = cache.root() / "locks"
+    folder.mkdir(exist_ok=True)
+    return (folder / "ports").open("w")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def accepts(host: str, port: int) -> bool:

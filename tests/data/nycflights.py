@@ -21,7 +21,17 @@ from importlib.metadata import files
 from confluent_kafka import Producer
 
 from tests.data.compare import read_committed
-from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, end_offsets, flush, produce, send
+from tests.data.topics import (
+    NO_RETENTION,
+    Record,
+    commit_positions,
+    create_topic,
+    end_offsets,
+    flush,
+    produce,
+    send,
+    wait_until_decided,
+)
 
 TOPICS = ("flights", "planes", "weather")
 GROUP = "dashboard"
@@ -76,7 +86,7 @@ def load_weather(bootstrap: str) -> int:
             "partitioner": "murmur2_random",
         }
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     rows = [_observation(row) for row in _rows("weather.csv")]
     written = 0
     for number, start in enumerate(range(0, len(rows), 500)):
@@ -88,10 +98,11 @@ def load_weather(bootstrap: str) -> int:
             send(producer, "weather", (_broken(record) for record in rows[start : start + 100]))
             flush(producer, "weather")  # on the broker, and not just dropped from the queue, before the abort
             producer.abort_transaction(30)
+    wait_until_decided(bootstrap, "weather")
     return written
 
 
-def _wait_until_compacted(bootstrap: str, cleanable: dict[int, int], timeout: float = 60) -> None:
+def _wait_until_compacted(bootstrap: str, cleanable: dict[int, int], timeout: float = 120) -> None:
     """Wait until below the given offsets each key is there once: then the cleaner has nothing left to do."""
     until = time.monotonic() + timeout
     for number, end in cleanable.items():

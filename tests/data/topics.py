@@ -5,9 +5,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
+
+from tests.cluster.process import wait_until
 
 _NOT_READY = frozenset(
     {
@@ -38,11 +40,69 @@ class Record:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Create a topic with one replica; returns when it is there. Raises KafkaException if it exists."""
+    """Create a topic with one replica; returns when it can be used. Raises KafkaException if it exists."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     for done in admin.create_topics([new], operation_timeout=20).values():
         done.result(30)
+    wait_until_led(bootstrap, topic, range(partitions))
+
+
+def wait_until_led(bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
+    """Wait for new partitions: the controller answers before the broker knows of them and leads them."""
+    places = [(topic, number) for number in partitions]
+
+    def led() -> bool:
+        fresh = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})  # which has seen no other partitions
+        try:
+            return set(high_watermarks(fresh, places).values()) <= {0}
+        except KafkaException:
+            return False
+
+    wait_until(led, 60, f"the partitions of {topic}")
+
+
+def high_watermarks(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """One past the last record or marker, in open transactions too. Raises KafkaException if a partition is unknown."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, number): latest for topic, number in places}
+    found = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
+    return {(place.topic, place.partition): done.result(60).offset for place, done in found.items()}
+
+
+def end_transaction(
+    bootstrap: str, producer: Producer, places: Iterable[tuple[str, int]], *, commit: bool = True
+) -> None:
+    """End the transaction that has written to these partitions. The coordinator answers when the outcome is settled;
+    this waits for the markers too, without which a committed reader does not see the end of a partition.
+    """
+    if producer.flush(60):
+        raise TimeoutError("the records of a transaction were not acknowledged within 60 s")
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    before = high_watermarks(admin, set(places))
+    if commit:
+        producer.commit_transaction(60)
+    else:
+        producer.abort_transaction(60)
+
+    def marked() -> bool:
+        after = high_watermarks(admin, before)
+        return all(after[place] > offset for place, offset in before.items())
+
+    wait_until(marked, 60, "the markers of a transaction")
+
+
+def wait_until_decided(bootstrap: str, topic: str) -> None:
+    """As `end_transaction`, after transactions that wrote to a topic and were all ended."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+
+    def decided() -> bool:
+        ends = end_offsets(bootstrap, topic)  # before the watermarks: these may grow meanwhile
+        return high_watermarks(admin, [(topic, number) for number in ends]) == {
+            (topic, number): end for number, end in ends.items()
+        }
+
+    wait_until(decided, 60, f"the markers of the transactions in {topic}")
 
 
 def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
@@ -155,7 +215,7 @@ def commit(bootstrap: str, group: str, positions: Sequence[TopicPartition]) -> N
 
 
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
-    """The high watermark of each partition."""
+    """Where a committed reader stops in each partition: below the oldest open transaction, else the high watermark."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
     try:
         found = consumer.list_topics(topic, timeout=20).topics[topic].partitions

@@ -7,7 +7,7 @@ import pytest
 from tests.data.topics import produce, random_records
 from tests.e2e.home import Home, ProgressWatch, Throttle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def test_status_moves_partition_by_partition_and_the_restored_topic_equals_its_source(
@@ -15,7 +15,7 @@ def test_status_moves_partition_by_partition_and_the_restored_topic_equals_its_s
 ) -> None:
     records = home.fill("measured", 8, 60)
 
-    with throttle.to(5_000_000):
+    with throttle.to(4_000_000):
         saved = home.backup("measured")
         with ProgressWatch(saved) as watch:
             status = saved.wait("Succeeded")

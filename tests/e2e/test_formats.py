@@ -8,7 +8,7 @@ from tests.cluster.logkeep import backup
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
 from tests.e2e.home import Home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PARTITIONS = 2
 RECORDS = 400

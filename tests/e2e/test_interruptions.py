@@ -1,7 +1,11 @@
 """A person stops a run: by suspending it, or by deleting the resource."""
 
+import pytest
+
 from tests.cluster.process import wait_until
 from tests.e2e.home import Home, Throttle
+
+pytestmark = pytest.mark.timeout(1200)
 
 
 def test_a_suspended_backup_has_no_pods_and_goes_on_where_it_was(home: Home, throttle: Throttle) -> None:
@@ -10,8 +14,8 @@ def test_a_suspended_backup_has_no_pods_and_goes_on_where_it_was(home: Home, thr
         saved = home.backup("paused")
         saved.wait_for_progress(400)
         saved.patch({"suspend": True})
-        saved.wait("Suspended", timeout=60)
-        wait_until(lambda: not home.pods(), 60, "the pods of a suspended backup to go")
+        saved.wait("Suspended")
+        wait_until(lambda: not home.pods(), 120, "the pods of a suspended backup to go")
         lift()
 
     # A new operator must find out by itself that there is nothing to do yet.
@@ -41,8 +45,12 @@ def test_deleting_a_running_backup_ends_its_pods_and_keeps_the_archive(home: Hom
 
         saved.delete()
 
-        wait_until(lambda: not home.pods(), 60, "the pods of a deleted backup to go")
-    owned = home.logkeep.node.get("jobs,configmaps", "-n", home.namespace)["items"]
-    assert [item["metadata"]["name"] for item in owned if item["metadata"]["name"] != "kube-root-ca.crt"] == []
+        wait_until(lambda: not home.pods(), 120, "the pods of a deleted backup to go")
+
+    def nothing_left() -> bool:  # what Kubernetes collects comes after the pods, one owner after the other
+        items = home.logkeep.node.get("jobs,configmaps", "-n", home.namespace)["items"]
+        return {item["metadata"]["name"] for item in items} <= {"kube-root-ca.crt"}
+
+    wait_until(nothing_left, 120, "the Jobs and ConfigMaps of a deleted backup to go")
     assert archived <= set(home.objects())
     home.verify()

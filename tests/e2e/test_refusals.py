@@ -2,27 +2,31 @@
 
 from typing import Any
 
+import pytest
+
 from tests.cluster.logkeep import Resource, backup, restore
 from tests.cluster.process import wait_until
 from tests.data.topics import NO_RETENTION, Record, create_topic, end_offsets, produce
 from tests.e2e.home import Home
 
+pytestmark = pytest.mark.timeout(900)
+
 
 def _check_refused(resource: Resource, reason: str, *words: str) -> None:
     """Fail unless the run ended at the first try for this reason, and status and event both have the words."""
-    status = resource.wait("Failed", timeout=120)
+    status = resource.wait("Failed")
     assert status["run"]["outcome"] == "Failed"
     ready = resource.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("False", reason), ready
     assert resource.condition("Stalled")["status"] == "True"
-    wait_until(lambda: "RunFailed" in str(resource.events()), 10, "the event of the failed run")
+    wait_until(lambda: "RunFailed" in str(resource.events()), 60, "the event of the failed run")
     (event,) = (event for event in resource.events() if event.startswith("RunFailed: "))
     assert event.startswith(f"RunFailed: {reason}: "), event
     for word in words:
         assert word in ready["message"], ready
         assert word in status["run"]["message"], status
         assert word in event, event
-    wait_until(lambda: _has_failed(resource), 30, "the Job to be over")
+    wait_until(lambda: _has_failed(resource), 120, "the Job to be over")
     (job,) = resource.jobs()
     assert job["status"]["failed"] == 1, f"a refused run must not be tried again: {job['status']}"
     assert not [event for event in resource.events() if event.startswith("Retrying")], resource.events()
@@ -96,7 +100,7 @@ def test_a_broker_that_cannot_be_reached_fails_with_its_address_when_the_tries_a
     changes = {"cluster__bootstrapServers": [address], "runPolicy": {"backoffLimit": 0}}
     saved = _saved(home, "any", **changes)
 
-    status = saved.wait("Failed", timeout=180)
+    status = saved.wait("Failed")
 
     assert saved.condition("Ready")["reason"] == "BrokerUnavailable", status
     assert address in saved.condition("Ready")["message"], status

@@ -4,8 +4,12 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.logkeep import backup, restore
 from tests.e2e.home import Home
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def _sasl(home: Home, document: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, Progress, RunResul
 from logkeep_engine.errors import DataLoss, StorageRefused
 from logkeep_engine.report import CallbackSink, ConfigMapSink, Part, Reporter, failed
 from logkeep_engine.tasks import PartitionUpdate
+from tests.cluster.process import wait_until
 
 RESULT = RunResult(run_id="run", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0)
 
@@ -78,9 +79,9 @@ def test_nothing_to_do_is_all_done() -> None:
 def test_of_many_partitions_the_furthest_behind_are_shown() -> None:
     parts = [Part(number, "orders", number, 0, number + 1) for number in range(100_000)]
     run = reporter(*parts)
-    started = time.monotonic()
+    started = time.process_time()
     progress = run.snapshot()
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
     assert len(progress.partitions_shown) == MAX_PARTITIONS_SHOWN
     assert progress.partitions_shown[0].partition == 99_999
     assert len(progress.to_json()) < 700_000
@@ -90,6 +91,7 @@ def test_publishes_changes_and_the_result() -> None:
     seen: list[Progress] = []
     results: list[RunResult] = []
     run = Reporter("run", CallbackSink(seen.append, results.append), interval=0.01)
+    wait_until(lambda: bool(seen), 60, "the first progress")
     time.sleep(0.2)
     quiet = len(seen)
     assert [progress.phase for progress in seen] == ["Starting"]

@@ -10,19 +10,29 @@ import time
 from collections.abc import Callable
 
 from logkeep_operator.workqueue import WorkQueue
+from tests.cluster.process import wait_until
 
 
-def work_for(seconds: float, queue: WorkQueue[str], work: Callable[[str], float | None], *, keys: str = "a") -> None:
+def work_until(
+    done: Callable[[], bool], queue: WorkQueue[str], work: Callable[[str], float | None], *, keys: str = "a"
+) -> None:
+    """Work until it is done, and a moment longer, for what should not come."""
+
     async def main() -> None:
         task = asyncio.create_task(queue.run(work))
         for key in keys:
             queue.add(key)
-        await asyncio.sleep(seconds)
+        await eventually(done)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
     asyncio.run(main())
+
+
+async def eventually(done: Callable[[], bool]) -> None:
+    await asyncio.to_thread(wait_until, done, 60, "the calls")
+    await asyncio.sleep(0.2)
 
 
 def test_many_adds_become_one_call_and_what_comes_meanwhile_becomes_another() -> None:
@@ -42,7 +52,7 @@ def test_many_adds_become_one_call_and_what_comes_meanwhile_becomes_another() ->
         await asyncio.to_thread(begun.wait)
         for _ in range(50):
             queue.add("a")
-        await asyncio.sleep(0.3)
+        await eventually(lambda: len(calls) >= 2)
         task.cancel()
 
     asyncio.run(main())
@@ -54,8 +64,10 @@ def test_a_key_is_never_worked_on_twice_at_once_and_workers_are_limited() -> Non
     lock = threading.Lock()
     running: list[str] = []
     faults: list[list[str]] = []
+    done = 0
 
     def work(key: str) -> float:
+        nonlocal done
         with lock:
             running.append(key)
             if len(running) > 2 or running.count(key) > 1:
@@ -63,9 +75,10 @@ def test_a_key_is_never_worked_on_twice_at_once_and_workers_are_limited() -> Non
         time.sleep(0.005)
         with lock:
             running.remove(key)
+            done += 1
         return 0.0
 
-    work_for(0.3, queue, work, keys="abcd")
+    work_until(lambda: done >= 40, queue, work, keys="abcd")
     assert faults == []
 
 
@@ -78,7 +91,7 @@ def test_errors_wait_longer_and_longer_and_a_success_forgets_them() -> None:
         if len(calls) < 4:
             raise ValueError("not yet")
 
-    work_for(0.6, queue, work)
+    work_until(lambda: len(calls) >= 4, queue, work)
     waits = [later - earlier for earlier, later in itertools.pairwise(calls)]
     assert len(calls) == 4
     assert waits[0] >= 0.02
@@ -94,6 +107,6 @@ def test_work_says_when_to_look_again() -> None:
         calls.append(key)
         return 0.02 if len(calls) < 3 else None
 
-    work_for(0.4, queue, work)
+    work_until(lambda: len(calls) >= 3, queue, work)
     assert calls == ["a", "a", "a"]
     assert len(queue) == 0
