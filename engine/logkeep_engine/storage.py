@@ -52,6 +52,7 @@ from logkeep_engine.errors import (
 DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
 PATIENCE = 20.0  # seconds during which a request that failed for a reason that may pass is sent again
 _TEMPORARY = ".logkeep-"
+_LOST_AND_FOUND = "lost+found"  # a file system's own, for root only; no topic can have this name
 _NAME_BYTES = 255  # NAME_MAX of Linux's file systems
 _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
 _PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
@@ -366,7 +367,7 @@ class LocalStorage(Storage):
             return _file_version(self._path(path))
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
-        with _os_errors(self, path), open(self._path(path), "rb", buffering=0) as file:
+        with _os_errors(self, path, _NOT_READABLE), open(self._path(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             wanted = max(0, (size if end is None else min(end, size)) - start)
             data = bytearray(wanted)
@@ -381,7 +382,7 @@ class LocalStorage(Storage):
 
     def read_into(self, path: str, start: int, target: memoryview) -> int:
         filled = 0
-        with _os_errors(self, path), open(self._path(path), "rb", buffering=0) as file:
+        with _os_errors(self, path, _NOT_READABLE), open(self._path(path), "rb", buffering=0) as file:
             file.seek(start)
             while filled < len(target):
                 count = file.readinto(target[filled:])
@@ -393,10 +394,10 @@ class LocalStorage(Storage):
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         folder, _, _ = prefix.rpartition("/")
         found: list[ObjectInfo] = []
-        with _os_errors(self, prefix):
-            for parent, _, files in os.walk(self._root / folder):
-                relative = os.path.relpath(parent, self._root)
-                base = "" if relative == "." else relative.replace(os.sep, "/") + "/"
+        for parent, folders, files in os.walk(self._root / folder, onerror=self._not_listed):
+            base = self._relative(parent)
+            folders[:] = [name for name in folders if f"{base}{name}/".startswith(prefix)]
+            with _os_errors(self, base, _NOT_READABLE):
                 for name in files:
                     path = base + name
                     if path.startswith(prefix) and not name.startswith(_TEMPORARY):
@@ -417,6 +418,24 @@ class LocalStorage(Storage):
             if folder.exists():
                 with _os_errors(self, str(folder)):
                     _sync_folder(folder)
+
+    def _not_listed(self, error: OSError) -> None:
+        """Raises for a folder that could not be read: what is in it would be missing in a list, and nobody would know.
+
+        One that has vanished, or never was, holds nothing.
+        """
+        folder = os.fspath(error.filename)
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return
+        if isinstance(error, PermissionError) and os.path.basename(folder) == _LOST_AND_FOUND:
+            return
+        with _os_errors(self, self._relative(folder), _NOT_READABLE):
+            raise error
+
+    def _relative(self, folder: str) -> str:
+        """A folder below the root as a prefix of paths."""
+        relative = os.path.relpath(folder, self._root)
+        return "" if relative == "." else relative.replace(os.sep, "/") + "/"
 
     def _path(self, path: str) -> Path:
         parts = path.split("/")
@@ -535,11 +554,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-class _os_errors:  # noqa: N801 - reads as the statement it is
-    """Turns OSError into ours, with the object's name."""
+_NOT_WRITABLE = "The folder must be writable by this user, on a file system that has hard links."
+_NOT_READABLE = "It must be readable by this user: check its owner and mode, and those of the folders above it."
 
-    def __init__(self, storage: LocalStorage, path: str) -> None:
+
+class _os_errors:  # noqa: N801 - reads as the statement it is
+    """Turns OSError into ours, with the object's name; `hint` is for one that this user is not permitted to touch."""
+
+    def __init__(self, storage: LocalStorage, path: str, hint: str = _NOT_WRITABLE) -> None:
         self._name = f"{storage.uri}/{path}"
+        self._hint = hint
 
     def __enter__(self) -> None:
         return None
@@ -553,10 +577,7 @@ class _os_errors:  # noqa: N801 - reads as the statement it is
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             raise ObjectMissing(f"{self._name} does not exist.") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EOPNOTSUPP, errno.EMLINK):
-            raise StorageRefused(
-                f"{self._name}: {what}.",
-                hint="The folder must be writable by this user, on a file system that has hard links.",
-            ) from error
+            raise StorageRefused(f"{self._name}: {what}.", hint=self._hint) from error
         if error.errno == errno.ENAMETOOLONG:
             raise StorageRefused(f"{self._name}: {what}.", hint="Use a shorter path, or an object store.") from error
         raise StorageUnavailable(f"{self._name}: {what}.", hint="Check the disk.") from error

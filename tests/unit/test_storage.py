@@ -1,12 +1,15 @@
 """Storage in a folder: visible whole or not at all, created once, listed without leftovers."""
 
+import contextlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ from logkeep_engine.errors import (
     StorageUnavailable,
 )
 from logkeep_engine.storage import LocalStorage, ObjectInfo, ObjectWriter, S3Storage, Storage, open_storage, open_uri
+from tests.threads import at_once
 
 
 @pytest.fixture
@@ -39,21 +43,15 @@ def test_a_put_replaces_and_a_create_does_not(storage: Storage) -> None:
 
 def test_of_many_creates_at_once_one_succeeds(storage: Storage) -> None:
     won: list[int] = []
-    start = threading.Barrier(8)
 
     def create(number: int) -> None:
-        start.wait()
         try:
             storage.create("object", b"%d" % number * 1000)
         except ObjectExists:
             return
         won.append(number)
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(8, create)
     assert len(won) == 1
     assert storage.read("object") == b"%d" % won[0] * 1000
     assert storage.list() == [ObjectInfo("object", 1000)]
@@ -94,19 +92,13 @@ def test_a_writer_takes_the_place_of_what_it_was_told_and_of_nothing_else(storag
 def test_of_many_writers_that_have_seen_the_same_object_one_replaces_it(storage: Storage) -> None:
     storage.put("object", b"seen by all")
     seen = storage.version("object")
-    start = threading.Barrier(8)
     won: list[int] = []
 
     def replace(number: int) -> None:
-        start.wait()
         if _written(storage, b"%d" % number, replaces=seen):
             won.append(number)
 
-    threads = [threading.Thread(target=replace, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(8, replace)
     assert len(won) == 1
     assert storage.read("object") == b"%d" % won[0]
 
@@ -158,6 +150,89 @@ def test_a_list_is_sorted_recursive_and_by_prefix_of_the_path(storage: Storage) 
     assert [info.path for info in storage.list("b")] == ["b/10", "b/2", "b/x/y", "bc"]
     assert storage.list("b/1") == [ObjectInfo("b/10", 4)]
     assert storage.list("nothing/here") == []
+
+
+def test_a_list_looks_into_no_folder_whose_name_is_another(storage: Storage) -> None:
+    for path in ("a/1/x", "a/10/x", "a/10x", "a/2/x"):
+        storage.put(path, b"")
+    assert [info.path for info in storage.list("a/1")] == ["a/1/x", "a/10/x", "a/10x"]
+    assert [info.path for info in storage.list("a/1/")] == ["a/1/x"]
+    assert storage.list("a/1/x/") == [], "a file is no folder"
+
+
+@contextlib.contextmanager
+def as_another_user(folder: Path, bits: int) -> Iterator[None]:
+    """Neither reads what is in the folder nor enters it, as `bits` (rwx) say; root could do both."""
+    folder.chmod(bits * 0o111)
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(65534)
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that other users may enter, as those above pytest's own are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("bits", [0o0, 0o1, 0o4])
+@pytest.mark.parametrize("folder", ["topics/orders", "topics", ""])
+def test_a_list_that_would_be_too_short_is_refused_and_names_the_folder(
+    reachable: Path, folder: str, bits: int
+) -> None:
+    """With 4 its names can be read, but not what lies under them."""
+    storage = open_uri(f"file://{reachable}/archive")
+    for path in ("topics/orders/1.log", "topics/orders/2.log", "topics/others/1.log", "topics/x", "x"):
+        storage.put(path, b"")
+    with as_another_user(reachable / "archive" / folder, bits):
+        with pytest.raises(StorageRefused) as refused:
+            storage.list("topics/o" if folder else "")
+        if folder == "topics/orders":
+            assert len(storage.list("topics/ot")) == 1, "what lies beside it can be listed"
+    named = "topics/orders" if folder == "topics" and bits == 4 else folder
+    assert refused.value.message == f"file://{reachable}/archive/{named}".rstrip("/") + "/: Permission denied."
+    assert "readable by this user" in refused.value.hint
+
+
+def test_what_a_file_system_found_after_a_crash_is_not_looked_into(reachable: Path) -> None:
+    """Only root may read `lost+found`, and every volume of ext4 has one."""
+    storage = open_uri(f"file://{reachable}")
+    storage.put("x", b"")
+    (reachable / "lost+found").mkdir()
+    with as_another_user(reachable / "lost+found", 0):
+        assert storage.list() == [ObjectInfo("x", 0)]
+
+
+def test_what_vanishes_while_it_is_listed_is_left_out(storage: Storage, tmp_path: Path) -> None:
+    storage.put("kept/x", b"")
+    stop = threading.Event()
+
+    def come_and_go() -> None:
+        folders = [tmp_path / "archive" / f"{number:02}" for number in range(50)]
+        while not stop.is_set():
+            for folder in folders:
+                folder.mkdir()
+                (folder / "x").touch()
+            for folder in reversed(folders):
+                (folder / "x").unlink()
+                folder.rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert ObjectInfo("kept/x", 0) in storage.list()
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_delete_of_nothing_is_no_error(storage: Storage) -> None:
