@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -24,7 +24,6 @@ import typer
 import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from logkeep_engine import cli_convert
 from logkeep_engine.cli_common import (
@@ -36,20 +35,22 @@ from logkeep_engine.cli_common import (
     Region,
     Uri,
     errors,
+    facts,
     human_bytes,
     open_archive,
+    open_stdout,
     print_json,
     say,
     stdout,
     table,
 )
 from logkeep_engine.cli_log import log_app
-from logkeep_engine.cli_run import Master, RunId, Shown, check_run_id, new_run_id
+from logkeep_engine.cli_run import Master, RunId, end, leave, on_spark, run_id_or_new
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import API_VERSION, GroupRestore, KafkaBackupSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
-from logkeep_engine.report import CallbackSink, Reporter, failed
+from logkeep_engine.report import failed
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.inspect import Description
@@ -111,10 +112,12 @@ def inspect(
 ) -> None:
     """Show what an archive holds: runs, topics, partitions, consumer groups."""
     with errors(debug):
+        from logkeep_engine.archive.beginnings import missing_beginnings
         from logkeep_engine.archive.inspect import describe
 
         archive = open_archive(uri, endpoint, region)
-        described = describe(archive.info, archive.load())
+        state = archive.load()
+        described = describe(archive.info, state, beginnings=missing_beginnings(archive, state))
         if output is Output.JSON:
             print_json(described.to_json())
         else:
@@ -141,10 +144,10 @@ def verify(
 
 
 def _run_resource(kind: str, file: str, run_id: str | None, master: str, output: Output, debug: bool) -> None:
-    with errors(debug), ExitStack() as stack:
+    with errors(debug):
         document = read_document(file, kind)
         spec = document["spec"]
-        run_id = check_run_id(run_id) if run_id is not None else new_run_id()
+        run_id = run_id_or_new(run_id)
         typed = parse_backup(spec) if kind == "KafkaBackup" else parse_restore(spec)
         if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
             raise SpecError(
@@ -159,26 +162,21 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             run_id=run_id,
             spec=spec,
         )
-        say(f"run {run_id}")
-        from logkeep_engine.spark.session import Session, master_conf, planned_for, uses_s3
+        from logkeep_engine.spark.session import planned_for, uses_s3
 
-        # Options first: a wrong --master must not cost a started JVM.
-        conf = master_conf(master, {}, os.environ)
-        shown = stack.enter_context(Shown(kind))
-        reporter = Reporter(run_id, CallbackSink(shown.show), interval=0.5)
-        stack.callback(reporter.close)
         started = time.time()
         try:
-            # Java starts first, and while it does, what plans the run is imported here.
-            session = stack.enter_context(Session(conf, s3=uses_s3(typed)))
-            if isinstance(typed, KafkaBackupSpec):
-                from logkeep_engine.backup.run import run_backup
+            with on_spark(run_id, kind, master, s3=uses_s3(typed)) as (session, reporter):
+                # Java has been started first, and while it starts, what plans the run is imported here.
+                if isinstance(typed, KafkaBackupSpec):
+                    from logkeep_engine.backup.run import run_backup
 
-                result = run_backup(request, planned_for(master, typed), session.runner, reporter, os.environ)
-            else:
-                from logkeep_engine.restore.run import restore as run_restore
+                    result = run_backup(request, planned_for(master, typed), session.runner, reporter, os.environ)
+                else:
+                    from logkeep_engine.restore.run import restore as run_restore
 
-                result = run_restore(request, planned_for(master, typed), session.runner, reporter, os.environ)
+                    result = run_restore(request, planned_for(master, typed), session.runner, reporter, os.environ)
+                end(session, reporter, result)
         except (LogkeepError, KeyboardInterrupt) as error:
             if output is Output.JSON:
                 begun = RunResult(
@@ -188,18 +186,11 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             if isinstance(error, KeyboardInterrupt):
                 say(f"hint: go on with --run-id {run_id}")
             raise
-        reporter.close()
-        if result.exit_code == ExitCode.OK and session.learn():
-            say("keeping Java's classes for a quicker start of the next run")
-        stack.close()
         moves_groups = (
             not isinstance(typed, KafkaBackupSpec) and typed.consumer_groups.restore is GroupRestore.TRANSLATE
         )
         _print_result(result, output, moves_groups=moves_groups)
-        if result.exit_code:
-            if result.exit_code == ExitCode.INTERRUPTED:
-                say(f"hint: go on with --run-id {run_id}")
-            raise typer.Exit(result.exit_code)
+        leave(result)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -279,10 +270,7 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
         print_json(json.loads(result.to_json()))
         return
     if result.outcome == "Succeeded" or result.records:
-        table = Table(show_header=False, box=None, pad_edge=False)
-        for name, value in _result_rows(result, moves_groups):
-            table.add_row(name, value)
-        stdout().print(table)
+        stdout().print(facts(_result_rows(result, moves_groups)))
     for fact in result.loss:
         say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
     if result.loss_total > len(result.loss):
@@ -321,8 +309,7 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
 
 def _print_archive(archive: Description) -> None:
     out = stdout()
-    head = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in (
+    head = (
         ("archive", archive.archive_id),
         ("Kafka cluster", archive.cluster_id),
         ("format", f"{archive.segment_format}{', imported' if archive.imported else ''}"),
@@ -332,9 +319,8 @@ def _print_archive(archive: Description) -> None:
         ("bytes", f"{archive.bytes} ({human_bytes(archive.bytes)})"),
         ("stored", f"{archive.stored_bytes} ({human_bytes(archive.stored_bytes)})"),
         ("segments", str(archive.segments)),
-    ):
-        head.add_row(name, value)
-    out.print(head)
+    )
+    out.print(facts(head))
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     topics = table(*heads, *(["removed"] if retained else []))
@@ -438,6 +424,7 @@ cli_convert.register(app)
 
 def main() -> None:
     """The entry point of the command `logkeep`."""
+    open_stdout()
     try:
         app()
     except KeyboardInterrupt:  # outside of a command: while options are read

@@ -6,14 +6,18 @@ plain and never folded.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
+import os
 import signal
 import sys
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn, cast
 
 import typer
 from rich.console import Console, RenderableType
@@ -23,7 +27,7 @@ from rich.table import Table
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import SpecInvalid
-from logkeep_engine.errors import ArchiveDamaged, LogkeepError
+from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog import Archive
@@ -33,6 +37,7 @@ EXIT_CODES = (
     "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
     "archived and onDataLoss is Fail; 130 interrupted."
 )
+CLOSED_PIPE = 141  # as a shell shows a program that SIGPIPE has ended
 
 MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
 
@@ -49,6 +54,43 @@ Uri = Annotated[
 ]
 Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
 Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+
+
+class OutputFailed(OSError):
+    """Standard output takes no more: a full disk, or a pipe whose reader has gone."""
+
+
+class _Stdout(io.FileIO):
+    """Says what it could not write once; what comes after that is dropped."""
+
+    _failed = False
+
+    def write(self, data: Any) -> int:
+        if self._failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._failed = True
+            raise OutputFailed(error.errno, error.strerror) from error
+
+
+def open_stdout() -> None:
+    """For the whole process: failures of standard output can be told from others (OutputFailed), and characters that
+    its encoding does not have are shown as \\u20ac.
+    """
+    plain = sys.stdout
+    if plain is None:  # it was closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    elif isinstance(plain, io.TextIOWrapper):
+        raw = _Stdout(plain.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            cast("BinaryIO", raw) if plain.write_through else io.BufferedWriter(raw),
+            encoding=plain.encoding,
+            errors="backslashreplace",
+            line_buffering=plain.line_buffering,
+            write_through=plain.write_through,
+        )
 
 
 class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
@@ -76,6 +118,11 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            sys.stdout.flush()
+        except OutputFailed as failed:
+            if error is None or isinstance(error, typer.Exit):
+                error = failed
         if error is None or isinstance(error, (typer.Exit, typer.Abort, SystemExit)):
             return
         if self._debug:
@@ -91,8 +138,12 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             for fault in faults[:MAX_FAULTS] if len(faults) > 1 else ():
                 say(f"fault: {fault}")
             fail(error.exit_code, error.message, error.hint)
-        if isinstance(error, BrokenPipeError):
+        if isinstance(error, OutputFailed) and error.errno == errno.EPIPE:
+            raise typer.Exit(CLOSED_PIPE) from None
+        if isinstance(error, BrokenPipeError):  # of stderr, say
             raise typer.Exit(ExitCode.FAILED) from None
+        if isinstance(error, OutputFailed):
+            fail(ExitCode.FAILED, f"standard output: {error.strerror}.", "Make room, or write it somewhere else.")
         if isinstance(error, Exception):
             fail(
                 ExitCode.FAILED,
@@ -114,6 +165,13 @@ def fail(code: int, message: str, hint: str = "") -> NoReturn:
     raise typer.Exit(int(code)) from None
 
 
+def refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.") -> None:
+    """Raises SpecError for the first option that was given."""
+    for name, value in options.items():
+        if value:
+            raise SpecError(f"{name} {why}", hint=hint)
+
+
 def say(line: str) -> None:
     """One line on stderr."""
     print(line, file=sys.stderr, flush=True)
@@ -121,7 +179,17 @@ def say(line: str) -> None:
 
 def print_json(value: Any) -> None:
     """One document on stdout."""
-    print(json.dumps(value, ensure_ascii=False, indent=2), flush=True)
+    print(json_text(value, indent=2), flush=True)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that standard output can take: escaped where its encoding lacks a character, or half of one is in it."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
 
 
 def human_bytes(size: float) -> str:
@@ -164,6 +232,14 @@ def table(*columns: str) -> Table:
         right = column in ("partition", "records", "size", "segments", "offset")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
     return table
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """A table of names and what they stand for."""
+    shown = Table(show_header=False, box=None, pad_edge=False)
+    for row in rows:
+        shown.add_row(*row)
+    return shown
 
 
 def open_archive(uri: str, endpoint: str | None, region: str | None) -> Archive:

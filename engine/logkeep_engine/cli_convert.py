@@ -5,15 +5,13 @@ wrote. Registered by `cli.py`. Imports that take long happen inside the commands
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from logkeep_engine.cli_common import (
     EXIT_CODES,
@@ -24,14 +22,15 @@ from logkeep_engine.cli_common import (
     OutputFormat,
     Region,
     errors,
+    facts,
     human_bytes,
     print_json,
+    refuse,
     say,
     stdout,
     table,
 )
-from logkeep_engine.cli_run import Master, RunId, Shown, check_run_id, new_run_id
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.cli_run import Master, RunId, end, leave, on_spark, run_id_or_new
 from logkeep_engine.contract.spec import (
     AvroCodec,
     BatchCompression,
@@ -42,11 +41,11 @@ from logkeep_engine.contract.spec import (
     parse_quantity,
 )
 from logkeep_engine.errors import SpecError
-from logkeep_engine.report import CallbackSink, Reporter
 
 if TYPE_CHECKING:
     from logkeep_engine.convert.run import ConvertOptions, ConvertResult
     from logkeep_engine.convert.source import Source
+    from logkeep_engine.report import Reporter
     from logkeep_engine.storage import Storage
     from logkeep_engine.tasks import TaskRunner
 
@@ -54,7 +53,7 @@ MAX_LOSSES = 50
 MIN_SEGMENT_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 1 << 30
 
-Job = Callable[[Callable[[], "TaskRunner"], Reporter], "ConvertResult"]
+Job = Callable[[Callable[[], "TaskRunner"], "Reporter"], "ConvertResult"]
 
 From = Annotated[
     str,
@@ -144,9 +143,8 @@ def convert(
         )
         chosen = topic_chooser(topic, exclude)
         here = open_uri(source, endpoint, region)
-        there = open_uri(target, target_endpoint or endpoint, target_region or region)
-        _check_target(there, target_endpoint, target_region)
-        run = _run_id(run_id)
+        there = _open_target(target, endpoint, region, target_endpoint, target_region)
+        run = run_id_or_new(run_id)
 
         def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
             found = archive_source(here)
@@ -154,9 +152,7 @@ def convert(
                 _check_copy(segment_bytes, batch_compression)
             return chosen(found)
 
-        def job(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
-            return run_convert(run, prepare, there, options, runner_factory, reporter, dry_run=dry_run)
-
+        job = partial(run_convert, run, prepare, there, options, dry_run=dry_run)
         _perform(run, "Convert", master, [here, there], job, output)
 
 
@@ -194,10 +190,10 @@ def import_(
         from logkeep_engine.convert.run import run_convert
         from logkeep_engine.storage import open_uri
 
-        run = _run_id(run_id)
+        run = run_id_or_new(run_id)
         here = open_uri(source, endpoint, region)
         if target is None:
-            _refuse(
+            refuse(
                 {
                     "--format": format_name,
                     "--topic": topic,
@@ -214,14 +210,10 @@ def import_(
                 "has no effect: what is imported where it lies is imported as it is",
                 hint="Name DST to make another archive.",
             )
-
-            def in_place(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
-                return adopt(run, here, runner_factory, reporter, repair=repair, dry_run=dry_run)
-
+            in_place = partial(adopt, run, here, repair=repair, dry_run=dry_run)
             _perform(run, "Import", master, [here], in_place, output)
             return
-        there = open_uri(target, target_endpoint or endpoint, target_region or region)
-        _check_target(there, target_endpoint, target_region)
+        there = _open_target(target, endpoint, region, target_endpoint, target_region)
         chosen = topic_chooser(topic, exclude)
         format_name = format_name or _format_of(here)
         options = convert_options(
@@ -232,14 +224,8 @@ def import_(
         def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
             return chosen(find(runner_factory, reporter))
 
-        def job(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertResult:
-            return run_convert(run, prepare, there, options, runner_factory, reporter, dry_run=dry_run, kind="Import")
-
+        job = partial(run_convert, run, prepare, there, options, dry_run=dry_run, kind="Import")
         _perform(run, "Import", master, [here, there], job, output)
-
-
-def _run_id(run_id: str | None) -> str:
-    return check_run_id(run_id) if run_id is not None else new_run_id()
 
 
 def convert_options(
@@ -262,9 +248,9 @@ def convert_options(
     }
     for other, options in of_format.items():
         if other is not format_name:
-            _refuse(options, f"is an option of format {other}, not of {format_name}")
+            refuse(options, f"is an option of format {other}, not of {format_name}")
     if compatibility is not Compatibility.STRICT:
-        _refuse({"--allow-loss": allow_loss}, "has no effect: only --compatibility strict can lose what records carry")
+        refuse({"--allow-loss": allow_loss}, "has no effect: only --compatibility strict can lose what records carry")
     made = ConvertOptions(
         format_name, format_options=FormatOptions(allow_loss=allow_loss, compatibility=compatibility, codec=codec)
     )
@@ -274,13 +260,6 @@ def convert_options(
         compression=compression or made.compression,
         codec=made.codec if batch_compression is None else Codec[batch_compression.name],
     )
-
-
-def _refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.") -> None:
-    """Raises SpecError for the first option that was given."""
-    for name, value in options.items():
-        if value:
-            raise SpecError(f"{name} {why}", hint=hint)
 
 
 def _segment_bytes(text: str) -> int:
@@ -329,16 +308,23 @@ def _patterns(option: str, texts: Sequence[str]) -> list[re.Pattern[str]]:
 
 
 def _check_copy(segment_bytes: str | None, batch_compression: BatchCompression | None) -> None:
-    _refuse(
+    refuse(
         {"--segment-bytes": segment_bytes, "--batch-compression": batch_compression},
         "has no effect: from Kafka to Kafka segments are copied with their batches as they are",
         hint="Leave it out; --compression says whether segments are compressed as a whole.",
     )
 
 
-def _check_target(target: Storage, endpoint: str | None, region: str | None) -> None:
-    if target.uri.startswith("file:"):
-        _refuse({"--target-endpoint": endpoint, "--target-region": region}, "has no effect: DST is a folder")
+def _open_target(
+    target: str, endpoint: str | None, region: str | None, target_endpoint: str | None, target_region: str | None
+) -> Storage:
+    from logkeep_engine.storage import open_uri
+
+    opened = open_uri(target, target_endpoint or endpoint, target_region or region)
+    if opened.uri.startswith("file:"):
+        given = {"--target-endpoint": target_endpoint, "--target-region": target_region}
+        refuse(given, "has no effect: DST is a folder")
+    return opened
 
 
 def _format_of(storage: Storage) -> FormatName:
@@ -358,25 +344,12 @@ def _format_of(storage: Storage) -> FormatName:
 
 
 def _perform(run_id: str, kind: str, master: str, storages: Sequence[Storage], job: Job, output: Output) -> None:
-    say(f"run {run_id}")
-    from logkeep_engine.spark.session import Session, master_conf
-
-    # Options first: a wrong --master must not cost a started JVM.
-    conf = master_conf(master, {}, os.environ)
-    with ExitStack() as stack:
-        shown = stack.enter_context(Shown(kind))
-        reporter = Reporter(run_id, CallbackSink(shown.show), interval=0.5)
-        stack.callback(reporter.close)
-        session = stack.enter_context(Session(conf, s3=any(storage.uri.startswith("s3://") for storage in storages)))
+    s3 = any(storage.uri.startswith("s3://") for storage in storages)
+    with on_spark(run_id, kind, master, s3=s3) as (session, reporter):
         done = job(session.runner, reporter)
-        reporter.close()
-        if done.result.exit_code == ExitCode.OK and session.learn():
-            say("keeping Java's classes for a quicker start of the next run")
+        end(session, reporter, done.result)
     _print(done, output)
-    if done.result.exit_code:
-        if done.result.exit_code == ExitCode.INTERRUPTED:
-            say(f"hint: go on with --run-id {run_id}")
-        raise typer.Exit(done.result.exit_code)
+    leave(done.result)
 
 
 def _print(done: ConvertResult, output: Output) -> None:
@@ -399,8 +372,7 @@ def _print_text(done: ConvertResult) -> None:
     if result.outcome != "Succeeded":
         return
     if not done.dry_run:
-        rows = Table(show_header=False, box=None, pad_edge=False)
-        for name, value in (
+        rows = (
             ("run", result.run_id),
             ("outcome", result.outcome),
             ("topics", str(result.topics)),
@@ -411,9 +383,8 @@ def _print_text(done: ConvertResult) -> None:
             ("groups", str(result.groups)),
             ("seconds", f"{result.end_time - result.start_time:.1f}"),
             ("archive", result.archive_id),
-        ):
-            rows.add_row(name, value)
-        out.print(rows)
+        )
+        out.print(facts(rows))
     losses = done.losses.losses
     if losses:
         lost = table("what is lost", "topic", "partition", "count", "first offset")

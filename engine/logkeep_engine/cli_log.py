@@ -30,7 +30,9 @@ from logkeep_engine.cli_common import (
     Region,
     errors,
     human_bytes,
+    json_text,
     print_json,
+    refuse,
     say,
     stdout,
     table,
@@ -130,10 +132,14 @@ def dump(
     topic: Topics = None,
     partition: Partitions = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also the records of every batch.")] = False,
-    print_data: Annotated[bool, typer.Option("--print-data", help="Also keys, values and headers.")] = False,
+    print_data: Annotated[
+        bool, typer.Option("--print-data", help="Also keys, values and headers; a decoder means it too.")
+    ] = False,
     indexes: Annotated[bool, typer.Option("--indexes", help="Also the indexes beside each log.")] = False,
-    key_decoder: Annotated[DecoderChoice, typer.Option(help="How keys are shown.")] = DecoderChoice.STRING,
-    value_decoder: Annotated[DecoderChoice, typer.Option(help="How values are shown.")] = DecoderChoice.STRING,
+    key_decoder: Annotated[DecoderChoice | None, typer.Option(help="How keys are shown; string by default.")] = None,
+    value_decoder: Annotated[
+        DecoderChoice | None, typer.Option(help="How values are shown; string by default.")
+    ] = None,
     avro_schema: Annotated[Path | None, typer.Option(help="File with the schema for the decoder avro.")] = None,
     confluent: Annotated[
         bool, typer.Option("--confluent", help="Avro data begins with 0x00 and the id of its schema in a registry.")
@@ -158,16 +164,22 @@ def dump(
 
         first, last = _offsets(offset)
         begin, end = _times(time)
+        if DecoderChoice.AVRO not in (key_decoder, value_decoder):
+            refuse(
+                {"--avro-schema": avro_schema, "--confluent": confluent},
+                "has no effect: it is for the decoder avro",
+                hint="Add --key-decoder avro or --value-decoder avro, or leave it out.",
+            )
         options = Options(
             deep=deep,
-            data=print_data,
+            data=print_data or key_decoder is not None or value_decoder is not None,
             first_offset=first,
             last_offset=last,
             from_time=begin,
             to_time=end,
             key=_pattern(key_regex),
-            key_decoder=decoder(DecoderName(key_decoder), schema=avro_schema, confluent=confluent),
-            value_decoder=decoder(DecoderName(value_decoder), schema=avro_schema, confluent=confluent),
+            key_decoder=decoder(DecoderName(key_decoder or "string"), schema=avro_schema, confluent=confluent),
+            value_decoder=decoder(DecoderName(value_decoder or "string"), schema=avro_schema, confluent=confluent),
         )
         shown = _Rows(Output.JSON if as_json else output)
         for where in sources:
@@ -240,7 +252,7 @@ class _Rows:
             self.damages += 1
         self.undecodable += ("keyProblem" in row.fields) + ("payloadProblem" in row.fields)
         if self._json:
-            print(row.to_json())
+            print(json_text(row.to_json()))
         elif self._console is None:
             print(_printable(row.text()))
         elif row.kind in (RowKind.FILE, RowKind.DAMAGE):
@@ -354,9 +366,9 @@ def index_rebuild(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make the indexes again that are not what their log says. In a log folder the old ones are kept as .bak; in an
-    archive an object gets back the bytes that the catalog knows. Exit code 1 if one could not be made, or, without
-    --yes, if one would be.
+    """Make the indexes again that are not what their log says. In a log folder the old ones are kept as .bak, .bak.2
+    and so on; in an archive an object gets back the bytes that the catalog knows. Exit code 1 if one could not be made,
+    or, without --yes, if one would be.
     """
     with errors(debug):
         from logkeep_engine.toolbox.indexes import rewrite
@@ -525,7 +537,7 @@ def offsets(
                     if entry.record is None:
                         problems.append(entry)
                     elif group is None or entry.record.owner == group:
-                        print(json.dumps(entry.to_json(), ensure_ascii=False) if in_json else _history_line(entry))
+                        print(json_text(entry.to_json()) if in_json else _history_line(entry))
             else:
                 state = last_state(all_records(found, topic), problems)
                 kept += [record for record in state if group is None or record.owner == group]
@@ -614,6 +626,11 @@ def show_timestamps(
     with errors(debug):
         from logkeep_engine.toolbox.timestamps import Bucket, places, timestamps
 
+        if at is not None:
+            refuse(
+                {"--bucket": bucket is not BucketChoice.NONE, "--segments": segments},
+                "has no effect with --at, which answers for each partition",
+            )
         opened = _in_place(_open(source, topic, partition, endpoint, region))
         in_json = as_json or output is Output.JSON
         if at is not None:
@@ -650,14 +667,18 @@ def _print_places(found: Sequence[Place]) -> None:
 
 
 def _columns_of_logs(found: Sequence[Times | Place]) -> Sequence[str]:
-    """How a log is named: by its folder too, where a partition lies in several."""
+    """How a log is named: by its folder too, where a partition lies in several, and by the topic's id, where a topic
+    was deleted and made again.
+    """
     logs = {(item.topic, item.topic_id, item.partition, item.folder) for item in found}
-    alone = len({log[:3] for log in logs}) == len(logs)
-    return ("topic", "partition") if alone else ("folder", "topic", "partition")
+    folders = len({log[:3] for log in logs}) < len(logs)
+    topics = {log[:2] for log in logs}
+    again = len({topic for topic, _ in topics}) < len(topics)
+    return (*(["folder"] if folders else []), "topic", *(["topic id"] if again else []), "partition")
 
 
 def _log(item: Times | Place, columns: Sequence[str]) -> list[str]:
-    return [str(getattr(item, column)) or "-" for column in columns]
+    return [str(getattr(item, column.replace(" ", "_"))) or "-" for column in columns]
 
 
 def _print_times(read: Sequence[Times], *, segments: bool) -> None:
@@ -690,8 +711,11 @@ def diff(
         str | None, typer.Option(help="Compare with the live topics of this cluster, host:port[,host:port] (not B).")
     ] = None,
     security_protocol: Annotated[
-        Protocol, typer.Option(help="With SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets.")
-    ] = Protocol.PLAINTEXT,
+        Protocol | None,
+        typer.Option(
+            help="PLAINTEXT by default; with SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets."
+        ),
+    ] = None,
     sasl_mechanism: Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEXT and SASL_SSL.")] = None,
     topic: Topics = None,
     partition: Partitions = None,
@@ -715,16 +739,27 @@ def diff(
 
         if (b is None) == (bootstrap_server is None):
             raise SpecError("one of B and --bootstrap-server must be given", hint="A is compared with exactly one.")
+        if b is not None:
+            refuse(
+                {"--security-protocol": security_protocol, "--sasl-mechanism": sasl_mechanism},
+                "has no effect: it is for --bootstrap-server",
+            )
         renames = _renames(rename)
         left = ArchiveSide(_in_place(_open(a, topic, partition, endpoint, region)))
+        for name in sorted(renames.keys() - left.topics):
+            what = f"--rename {name}={renames[name]} has no effect: {a} has no topic {name}"
+            raise SpecError(what, hint="Leave it out.")
+        names = {renames.get(name, name) for name in left.topics}
         right: Side
         if b is not None:
             wanted = [renames.get(name, name) for name in topic] if topic else None
-            right = ArchiveSide(_in_place(_open(b, wanted, partition, endpoint, region)))
+            right = other = ArchiveSide(_in_place(_open(b, wanted, partition, endpoint, region)))
+            names |= other.topics
         else:
-            names = sorted({renames.get(name, name) for name, _ in left.partitions()})
-            connection = _connection(bootstrap_server or "", security_protocol, sasl_mechanism)
-            right = stack.enter_context(LiveSide(connection, names, partition or ()))
+            connection = _connection(bootstrap_server or "", security_protocol or Protocol.PLAINTEXT, sasl_mechanism)
+            right = stack.enter_context(LiveSide(connection, sorted(names), partition or ()))
+        if not names:
+            raise SpecError("there is no topic to compare", hint="Name an archive or a log folder that has one.")
         rules = Rules(offsets=offsets, ignore=frozenset(item.value for item in ignore or ()), rename=renames)
         comparison = Comparison(left, right, rules)
         first: list[Difference] = []

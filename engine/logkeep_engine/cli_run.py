@@ -1,20 +1,28 @@
-"""What commands that run on Spark share: options, the names of runs, and progress on stderr."""
+"""What commands that run on Spark share: options, the names of runs, progress on stderr, how a run begins and ends."""
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
-from contextlib import AbstractContextManager
-from typing import Annotated, Self
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from logkeep_engine.cli_common import human_bytes, say
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress as RunProgress
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import SpecError
+from logkeep_engine.report import CallbackSink, Reporter
+
+if TYPE_CHECKING:
+    from logkeep_engine.spark.session import Session
 
 MAX_BARS = 12  # topics shown at once; the rest is in the bar of the sum
 LINE_EVERY_SECONDS = 5.0
@@ -30,18 +38,48 @@ RunId = Annotated[
 Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or local[*] (N tasks at once).")]
 
 
-def new_run_id() -> str:
-    """Sorts by time: 20261121t140500z-1a2b3c."""
-    return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def check_run_id(run_id: str) -> str:
-    """The id itself. Raises SpecError for what cannot be one."""
+def run_id_or_new(run_id: str | None) -> str:
+    """The id itself; without one a new one, which sorts by time: 20261121t140500z-1a2b3c. Raises SpecError for what
+    cannot be one."""
+    if run_id is None:
+        return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
     if _RUN_ID.fullmatch(run_id) is None:
         raise SpecError(
             f"--run-id {run_id!r} is no name for a run", hint="Use 1 to 63 characters out of a-z, 0-9, '-' and '.'."
         )
     return run_id
+
+
+@contextmanager
+def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple[Session, Reporter]]:
+    """A session for one run, which starts while the body goes on, and a reporter whose progress is shown until the body
+    is left. Raises SpecError for a wrong `master`."""
+    say(f"run {run_id}")
+    from logkeep_engine.spark.session import Session, master_conf
+
+    # Options first: a wrong --master must not cost a started JVM.
+    conf = master_conf(master, {}, os.environ)
+    with (
+        Shown(kind) as shown,
+        closing(Reporter(run_id, CallbackSink(shown.show), interval=0.5)) as reporter,
+        Session(conf, s3=s3) as session,
+    ):
+        yield session, reporter
+
+
+def end(session: Session, reporter: Reporter, result: RunResult) -> None:
+    """The run is over: no more progress, and what Spark has learnt of one that went well is kept."""
+    reporter.close()
+    if result.exit_code == ExitCode.OK and session.learn():
+        say("keeping Java's classes for a quicker start of the next run")
+
+
+def leave(result: RunResult) -> None:
+    """End the command with the exit code of the run, if that is not 0."""
+    if result.exit_code:
+        if result.exit_code == ExitCode.INTERRUPTED:
+            say(f"hint: go on with --run-id {result.run_id}")
+        raise typer.Exit(result.exit_code)
 
 
 class Shown(AbstractContextManager["Shown"]):

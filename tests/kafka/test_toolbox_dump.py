@@ -6,18 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.model import Outcome, TopicEntry
+from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.dump import Options, RowKind, dump_file, dump_segment
 from logkeep_engine.toolbox.indexes import State, survey
 from logkeep_engine.toolbox.offsets import StateTopic
@@ -26,9 +25,11 @@ from logkeep_engine.toolbox.source import Segment, Source, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
 from logkeep_engine.toolbox.transactions import Aborted
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.process import wait_until
 from tests.data import nycflights
-from tests.data.topics import commit_positions
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, end_transaction, produce
 from tests.kafka.backing_up import Backups, Topics, folder_spec
+from tests.unit.archive.build import begin
 from tests.unit.log.batches import NOON
 
 DUMP = "kafka.tools.DumpLogSegments"
@@ -42,12 +43,9 @@ def broker() -> Iterator[KafkaBroker]:
     """All codecs, headers, nulls, transactions that end both ways, append times, groups."""
     chance = random.Random(1)
     with KafkaBroker(overrides={"log.segment.bytes": "1048576"}) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         keep = {"retention.ms": "-1", "segment.ms": str(10**15)}
-        append = keep | {"message.timestamp.type": "LogAppendTime"}
-        topics = [NewTopic("mixed", PARTITIONS, config=keep), NewTopic("stamped", 1, config=append)]
-        for done in admin.create_topics(topics).values():
-            done.result(30)
+        create_topic(broker.bootstrap, "mixed", PARTITIONS, keep)
+        create_topic(broker.bootstrap, "stamped", 1, keep | {"message.timestamp.type": "LogAppendTime"})
         for round_, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
             settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5}
             writer = Producer(settings | {"enable.idempotence": str(round_ % 2 == 0).lower()})
@@ -73,8 +71,10 @@ def broker() -> Iterator[KafkaBroker]:
             {"bootstrap.servers": broker.bootstrap, "group.id": "members", "auto.offset.reset": "earliest"}
         )
         member.subscribe(["mixed"])
-        assert member.poll(30) is not None
-        member.commit(asynchronous=False)
+        message = member.poll(60)
+        assert message is not None
+        assert message.error() is None
+        member.commit(message=message, asynchronous=False)
         member.close()
         yield broker
 
@@ -89,11 +89,7 @@ def transactional(broker: KafkaBroker, topic: str, name: str, *, commit: bool) -
     writer.begin_transaction()
     for i in range(30):
         writer.produce(topic, b"in a transaction %d" % i, timestamp=NOON + i, partition=i % PARTITIONS)
-    writer.flush()
-    if commit:
-        writer.commit_transaction()
-    else:
-        writer.abort_transaction()
+    end_transaction(broker.bootstrap, writer, [(topic, number) for number in range(PARTITIONS)], commit=commit)
 
 
 @pytest.fixture(scope="module")
@@ -227,15 +223,10 @@ def test_the_data_folder_of_a_stopped_broker_is_whole(folders: Path) -> None:
 def test_the_data_folder_of_a_killed_broker_is_whole() -> None:
     """With the log of its controller beside the snapshots of that."""
     with KafkaBroker(overrides={"metadata.log.max.snapshot.interval.ms": "1000"}) as broker:
-        writer = Producer({"bootstrap.servers": broker.bootstrap})
-        for number in range(100):
-            writer.produce("some", b"%d" % number)
-        writer.flush()
+        create_topic(broker.bootstrap, "some", config=NO_RETENTION)
+        produce(broker.bootstrap, "some", [Record(None, b"%d" % number, NOON) for number in range(100)])
         metadata = broker.data_dir / "__cluster_metadata-0"
-        for _ in range(300):
-            if list(metadata.glob("*.checkpoint")):
-                break
-            time.sleep(0.1)
+        wait_until(lambda: bool(list(metadata.glob("*.checkpoint"))), 60, "a snapshot of the metadata")
         broker.kill()
         assert any(segment.is_checkpoint for segment in open_source(str(metadata)).segments)
         assert_whole(broker.data_dir)
@@ -363,6 +354,22 @@ def test_a_record_more_in_the_live_topic_is_a_difference(
     assert [(item["kind"], item["offsetB"]) for item in found["differences"]] == [("only in B", 6)]
 
 
+def test_a_topic_that_was_empty_when_it_was_archived_is_compared(
+    broker: KafkaBroker, folders: Path, tmp_path: Path
+) -> None:
+    topics = Topics(broker)
+    topics.create("later", partitions=2)
+    with begin(open_uri(tmp_path.as_uri())) as writer:
+        writer.commit(topics=[TopicEntry("later", "d" * 21 + "A", 2, 1)])
+        writer.end(Outcome.SUCCEEDED)
+    diff = ["log", "diff", tmp_path.as_uri(), "--bootstrap-server", broker.bootstrap]
+    done = logkeep(*diff)
+    assert done.returncode == 0, done.stderr + done.stdout
+    topics.produce("later", [b"one"], partition=1)
+    done = logkeep(*diff)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "later-1: the partition is only in B")
+
+
 def test_a_cluster_that_is_not_there_is_said(archive: Path) -> None:
     done = logkeep("log", "diff", archive.as_uri(), "--bootstrap-server", "127.0.0.1:1")
     assert done.returncode == 1
@@ -380,4 +387,4 @@ def test_the_command_prints_what_kafkas_tool_prints(broker: KafkaBroker, folders
 
 def logkeep(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "logkeep_engine.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

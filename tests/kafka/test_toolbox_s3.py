@@ -1,6 +1,9 @@
 """The toolbox on archives and logs that lie in an object store."""
 
 import json
+import threading
+from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,9 +16,10 @@ from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.storage import Storage
 from tests.cluster.s3 import S3Server
-from tests.kafka.test_storage_s3 import open_s3
+from tests.kafka.test_storage_s3 import Proxy, open_s3
 from tests.unit.archive.build import ORDERS, Batch, archive_of, write_segment
 from tests.unit.archive.build import chunk as plain_chunk
+from tests.unit.log.batches import batch
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def storage(s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Stora
 
 
 def run(s3: S3Server, command: str, *arguments: str) -> Result:
-    words = [*command.split(), *arguments, "--endpoint", s3.endpoint]
+    words = [*command.split(), "--endpoint", s3.endpoint, *arguments]
     return CliRunner().invoke(app, ["log", *words, *(["--region", s3.region] if s3.region else [])])
 
 
@@ -80,6 +84,28 @@ def test_an_archive_there_is_compared_with_itself(s3: S3Server, storage: Storage
     done = run(s3, "diff", storage.uri, storage.uri)
     assert done.exit_code == 0, done.output
     assert "100 records equal" in done.stdout
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[Proxy]:
+    with Proxy(s3) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_credentials_for_a_prefix_are_enough(s3: S3Server, storage: Storage, proxy: Proxy) -> None:
+    """Nobody says then whether an archive lies above it."""
+    log = f"orders-0/{0:020}.log"
+    storage.put(log, batch(0, 5))
+    proxy.allows = lambda line: b"/orders-0/" in unquote_to_bytes(line)  # of an object, and of a list
+    for where in (f"{storage.uri}/orders-0", f"{storage.uri}/{log}"):
+        done = run(s3, "dump", where, "--endpoint", proxy.endpoint)
+        assert done.exit_code == 0, done.output
+        assert "lastOffset: 4" in done.stdout
+    done = run(s3, "dump", storage.uri, "--endpoint", proxy.endpoint)
+    assert done.exit_code == 2
+    assert "denied access" in done.stderr
 
 
 def test_nothing_there_is_said(s3: S3Server, storage: Storage) -> None:

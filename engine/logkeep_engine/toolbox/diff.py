@@ -127,12 +127,9 @@ class ArchiveSide:
     def __init__(self, source: Source) -> None:
         self._state = source.state
         self._partitions: dict[Partition, list[Segment]] = {}
-        order = {topic_id: number for number, topic_id in enumerate(source.state.topics if source.state else ())}
-        found = source.partitions()
-        for log in sorted(found, key=lambda key: order.get(key.topic_id, -1)):
-            last = max((key.topic_id for key in found if key.topic == log.topic), key=lambda item: order.get(item, -1))
-            if log.topic_id != last:
-                continue
+        newest = source.newest()
+        found = newest.partitions()
+        for log in found:
             if other := self._partitions.get((log.topic, log.partition)):
                 folders = " and ".join(display(source.storage, folder) for folder in (other[0].folder, log.folder))
                 raise Refused(
@@ -140,6 +137,8 @@ class ArchiveSide:
                     hint="Name a folder that has each partition once, such as the data folder of one broker.",
                 )
             self._partitions[log.topic, log.partition] = found[log]
+        self.topics = {topic.name for topic in newest.topics} | {log.topic for log in found}
+        """Also those without a segment, which only a catalog knows."""
 
     def partitions(self) -> Sequence[Partition]:
         return sorted(self._partitions)
@@ -158,9 +157,9 @@ class ArchiveSide:
                             continue
                     yield from records
         except (CorruptBatch, CorruptSegment, CorruptIndex) as error:
-            raise ArchiveDamaged(
-                f"topic {topic} partition {partition}: {error.message}", hint="`logkeep verify` names all damage."
-            ) from error
+            archived = self._state is not None
+            hint = "`logkeep verify` names all damage." if archived else "`logkeep log dump` shows what is left."
+            raise ArchiveDamaged(f"topic {topic} partition {partition}: {error.message}", hint=hint) from error
 
 
 class LiveSide(AbstractContextManager["LiveSide"]):

@@ -83,14 +83,8 @@ class Row:
         """As Kafka's tool prints it."""
         return _TEXTS[self.kind](self.fields)
 
-    def to_json(self) -> str:
-        document = {"type": self.kind.value, **self.fields}
-        line = json.dumps(document, ensure_ascii=False)
-        try:
-            line.encode()
-        except UnicodeEncodeError:  # half a character, such as a header key has that is not UTF-8
-            return json.dumps(document)
-        return line
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind.value, **self.fields}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from itertools import count, pairwise
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import Layout
@@ -118,20 +118,33 @@ def survey(source: Source, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> Ite
 
 
 def rewrite(index: Index) -> str:
-    """Write the index as it should be, whole and durable. Outside of an archive the old one is kept beside it; returns
-    its name ("" if there is none).
+    """Write the index as it should be, whole and durable. Outside of an archive the old one is kept beside it with
+    `.bak` behind its name, or `.bak.2` and so on if an earlier one has that name; returns that name ("" if there is
+    none).
     """
     if index.made is None:
         raise Refused(f"{index.name}: what it should be cannot be said.", hint="; ".join(index.faults))
     kept = ""
     if index.found is not None and not index.committed:
-        kept = index.path + BACKUP
+        kept = _free_name(index, index.found)
         _write(index, kept, index.found)
     if index.made or not index.may_be_absent:
         _write(index, index.path, index.made)
     else:
         index.storage.delete([index.path])
     return display(index.storage, kept) if kept else ""
+
+
+def _free_name(index: Index, found: bytes) -> str:
+    """A name for what is kept of the index: one that is free, or that has the same bytes already."""
+    for number in count(1):
+        kept = index.path + BACKUP + (f".{number}" if number > 1 else "")
+        try:
+            if index.storage.read(kept) == found:
+                return kept
+        except ObjectMissing:
+            return kept
+    raise AssertionError
 
 
 def _write(index: Index, path: str, content: bytes) -> None:

@@ -66,7 +66,8 @@ class StateRecord:
     """A record of a coordinator's topic. `type` is the number its key begins with, `kind` its name ("Unknown": a newer
     Kafka has written it; then `key` and `value` hold the bytes in hex).
 
-    `value` None: a tombstone, and `version` is None too. The names of the fields are those of Kafka's schemas.
+    `value` None: a tombstone, and `version` is None too. No coordinator writes an empty value: it is what archives of
+    format Avro with the published schema make of a tombstone. The names of the fields are those of Kafka's schemas.
     """
 
     kind: str
@@ -168,10 +169,10 @@ def _decode(kinds: Mapping[int, messages.Kind], key: bytes | None, value: bytes 
     (number,) = _TYPE.unpack_from(key)
     kind = kinds.get(number)
     if kind is None:
-        held = None if value is None else {"hex": value.hex()}
+        held = {"hex": value.hex()} if value else None
         return StateRecord("Unknown", number, {"hex": key.hex()}, None, held)
     keys = messages.decode(messages.Schema(kind.key, flexible=1), 0, memoryview(key)[_TYPE.size :])
-    if value is None:
+    if not value:
         return StateRecord(kind.name, number, keys, None, None)
     if len(value) < _TYPE.size:
         raise UndecodableRecord(f"the value of a {kind.name} record is cut short: {len(value)} bytes")

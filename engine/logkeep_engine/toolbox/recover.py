@@ -6,8 +6,9 @@
 
 A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
 (`log.recovery`). Of a segment of the Records format goes what is no record (`formats.records_folder`): its torn end,
-and what its index jumps over, since the original tool goes on behind a torn record. What is behind the damage in a log
-goes too, later segments of the partition included: a broker drops them, since after a crash nothing there was ever
+and what its index jumps over, since the original tool goes on behind a torn record. A segment of its first byte alone
+is whole: that tool makes one when it begins a partition, which may never get a record. What is behind the damage in a
+log goes too, later segments of the partition included: a broker drops them, since after a crash nothing there was ever
 acknowledged as durable. Everything that is cut away is kept under its name with `.orig` behind it, or `.orig.2` and so
 on if an earlier recovery has taken that name.
 
@@ -30,7 +31,7 @@ from logkeep_engine.archive.entry import Layout
 from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_folder import recover_segment
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState
-from logkeep_engine.formats.records_names import pack_partition_index, partition_index_name, segments_of
+from logkeep_engine.formats.records_names import MAGIC, pack_partition_index, partition_index_name, segments_of
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_folder
 from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES
@@ -184,7 +185,7 @@ def _plan_records(segment: Segment) -> Plan:
         raise Refused(f"{segment.name}: {error.message}", hint=error.hint) from error
     lost = max(0, _entries(_index_of(path)) - found.records)
     named = [f"its index names {lost} more records, which are not there: restore them from a copy"] if lost else []
-    if not found.records:
+    if not found.records and (lost or segment.size != len(MAGIC)):
         reason = "; ".join(["it has no whole record", *named])
         empty = lost > 0 and not segment.size
         return Plan(segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost)
@@ -197,7 +198,7 @@ def _plan_records(segment: Segment) -> Plan:
         at,
         found.valid_bytes,
         cut_bytes,
-        found.next_offset,
+        found.next_offset if found.records else segment.base_offset,
         "; ".join([*reasons, *named]),
         unindexed=unindexed,
         lost_records=lost,
@@ -210,8 +211,8 @@ def _entries(index: Path) -> int:
 
 
 def _cut_records(plan: Plan, path: Path) -> None:
-    """A segment that has no whole record is taken away: a file with its first byte only would be one of no use. It goes
-    last of what knows it.
+    """A segment that has nothing whole is taken away: the original tool begins its partition anew, or goes on in the
+    segment before. It goes last of what knows it.
     """
     if plan.valid_bytes:
         recover_segment(path, _index_of(path))

@@ -23,7 +23,7 @@ from logkeep_engine.log.recovery import misplaced
 from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
 
 MAX_BATCH_BYTES = 128 << 20
-"""A length above this is taken for damage, unless it is known that the log has such batches."""
+"""A length above this is taken for damage, unless the CRC of the batch holds or it is known that the log has such."""
 
 _PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic
 _OVERHEAD = 12
@@ -93,7 +93,7 @@ class _Window:
         self._blocks = blocks
         self._hole: Hole | None = None
         self._size: int | None = size
-        self._held = b""
+        self._held: bytes | bytearray = b""
         self._start = 0
         self.position = position
         self.ended = False
@@ -107,7 +107,8 @@ class _Window:
         return None if self._size is None else self._size - self.position
 
     def view(self, start: int = 0, end: int | None = None) -> memoryview:
-        return memoryview(self._held)[self._start + start : None if end is None else self._start + end]
+        whole = memoryview(self._held).toreadonly()
+        return whole[self._start + start : None if end is None else self._start + end]
 
     def find(self, what: bytes, start: int) -> int:
         found = self._held.find(what, self._start + start)
@@ -122,20 +123,19 @@ class _Window:
         """Have at least `count` bytes; False: so many are not there."""
         if len(self) >= count:
             return True
-        parts: list[Buffer] = [self.view()]
-        held = len(self)
-        while held < count and self._hole is None:
+        held: bytearray | None = None  # grows in place: a large batch is not held twice
+        while self._hole is None and len(self if held is None else held) < count:
             item = next(self._blocks, None)
             if item is None:
                 break
             if isinstance(item, Hole):
                 self._hole = item
             else:
-                parts.append(bytes(item))
-                held += len(item)
-        if len(parts) > 1:
-            self._held, self._start = b"".join(parts), 0
-        return held >= count
+                held = bytearray(self.view()) if held is None else held
+                held += item
+        if held is not None:
+            self._held, self._start = held, 0
+        return len(self) >= count
 
     def drop(self, count: int) -> None:
         self._start += count
@@ -175,7 +175,7 @@ def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: i
         return f"no batch begins there (magic {magic}, length {length})"
     if left is not None and size > left:
         return f"the batch at offset {base_offset} is cut short: {left} of {size} bytes"
-    if size > max_batch_bytes:
+    if size > max_batch_bytes and left is None:
         return f"a batch that claims {size} bytes"
     if not window.fill(size):
         return f"the batch at offset {base_offset} is cut short: {len(window)} of {size} bytes"
@@ -189,6 +189,8 @@ def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: i
             problem = error.message.rstrip(".")
     except CorruptBatch as error:
         return error.message.rstrip(".")
+    if problem and size > max_batch_bytes:
+        return f"a batch that claims {size} bytes"
     if problem and not _followed(window, header):
         return problem
     intact = not problem

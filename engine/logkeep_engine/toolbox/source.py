@@ -299,7 +299,8 @@ class Source:
     """What was found: segments by topic, incarnation, partition, folder and offset; `single` if the user named one
     file, which may also be an index or another file beside a log (`object_path`).
 
-    `archive` and `state` are those of the archive that it is, or lies in.
+    `archive` and `state` are those of the archive that it is, or lies in; `topics` are those of its topics that were
+    named, in the catalog's order, also those without a segment.
     """
 
     storage: Storage = field(repr=False)
@@ -307,6 +308,7 @@ class Source:
     archive: Archive | None = field(default=None, repr=False)
     state: ArchiveState | None = field(default=None, repr=False)
     single: str = ""
+    topics: tuple[TopicEntry, ...] = ()
 
     def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[Segment]]:
         """The segments of each log, in order. Snapshots of a metadata log are none, unless they are asked for, or the
@@ -328,6 +330,13 @@ class Source:
         """Without them: what is in them is no longer, or not yet, the partition that their name says."""
         return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
+    def newest(self) -> Source:
+        """Of a topic that was deleted and made again, its last incarnation only."""
+        last = {topic.name: topic.topic_id for topic in self.topics}
+        segments = (item for item in self.segments if last.get(item.topic, item.topic_id) == item.topic_id)
+        topics = (topic for topic in self.topics if last[topic.name] == topic.topic_id)
+        return replace(self, segments=tuple(segments), topics=tuple(topics))
+
 
 def open_source(
     where: str, selection: Selection | None = None, *, endpoint: str | None = None, region: str | None = None
@@ -336,16 +345,19 @@ def open_source(
     selection = selection or Selection()
     with os_errors(where):
         found = _find(_uri(where), endpoint, region)
-    if not found.segments and not found.single:
+    if not found.segments and not found.single and found.state is None:
         raise Refused(
             f"{where}: there is no archive and no log.",
             hint="Name an archive's URI, a broker's log folder such as orders-0, or a file such as "
             "00000000000000000000.log.",
         )
     chosen = tuple(segment for segment in found.segments if segment in selection)
-    if found.segments and not chosen:
+    topics = tuple(topic for topic in found.topics if not selection.topics or topic.name in selection.topics)
+    lowest = min(selection.partitions, default=0)
+    there = chosen or any(lowest < topic.partitions for topic in topics)  # without a segment, maybe
+    if not there and selection != Selection() and (found.segments or not found.single):
         raise Refused(f"{where}: {_not_there(found, selection)}.", hint=_what_is_there(found))
-    return Source(found.storage, chosen, found.archive, found.state, found.single)
+    return replace(found, segments=chosen, topics=topics)
 
 
 def local_path(storage: Storage, path: str) -> Path | None:
@@ -411,6 +423,7 @@ def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[A
     """The archive that `uri` is or lies in, and the path inside."""
     parts = urlsplit(uri)
     pieces = [piece for piece in parts.path.split("/") if piece]
+    # What lies above may be for others only; if it is `uri` itself, whoever reads it next says so.
     for depth in range(len(pieces), -1, -1):
         root = f"{parts.scheme}://{parts.netloc}/{'/'.join(pieces[:depth])}".rstrip("/")
         if parts.scheme == "file":
@@ -419,7 +432,7 @@ def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[A
         else:
             try:
                 open_uri(root, endpoint, region).read(names.ARCHIVE)
-            except ObjectMissing:
+            except (ObjectMissing, StorageRefused):
                 continue
         return Archive.open(open_uri(root, endpoint, region)), unquote("/".join(pieces[depth:]))
     return None, ""
@@ -446,7 +459,24 @@ def _in_archive(archive: Archive, inside: str) -> Source:
         orphan = _segment(archive.storage, info, "") if info is not None else None
         single = inside if info is not None and (orphan is not None or _is_beside(inside)) else ""
         segments = [orphan] if orphan is not None else []
-    return Source(archive.storage, _sorted(segments), archive, state, single)
+    there = {segment.topic_id for segment in segments}
+    topics = tuple(
+        topic
+        for topic in state.topics.values()
+        if not inside or topic.topic_id in there or _is_folder_of(topic, inside)
+    )
+    if inside and not (segments or single or topics):
+        return Source(archive.storage, ())  # something else of an archive
+    return Source(archive.storage, _sorted(segments), archive, state, single, topics)
+
+
+def _is_folder_of(topic: TopicEntry, inside: str) -> bool:
+    """Would segments of the topic lie in this folder of an archive? There may be none yet."""
+    folder = names.TOPICS + topic.name
+    above, _, last = inside.rpartition("/partition=")
+    return inside in (names.TOPICS.rstrip("/"), folder, f"{folder}/{topic.topic_id}") or (
+        above in (folder, f"{folder}/{topic.topic_id}") and last.isdecimal() and int(last) < topic.partitions
+    )
 
 
 def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> Segment:
@@ -477,7 +507,7 @@ def _is_file(uri: str, endpoint: str | None, region: str | None) -> bool:
         return False
     try:
         open_uri(folder, endpoint, region).read_range(name, 0, 1)
-    except ObjectMissing:
+    except (ObjectMissing, StorageRefused):
         return False
     return True
 
@@ -562,7 +592,7 @@ def _sorted(segments: Sequence[Segment]) -> tuple[Segment, ...]:
 
 
 def _not_there(found: Source, selection: Selection) -> str:
-    topics = {segment.topic for segment in found.segments}
+    topics = {segment.topic for segment in found.segments} | {topic.name for topic in found.topics}
     missing = [topic for topic in selection.topics if topic not in topics]
     if missing:
         return f"there is no topic {missing[0]}"
@@ -571,9 +601,10 @@ def _not_there(found: Source, selection: Selection) -> str:
 
 
 def _what_is_there(found: Source) -> str:
-    topics = sorted({segment.topic or "(a log without a topic's name)" for segment in found.segments})
+    named = {segment.topic or "(a log without a topic's name)" for segment in found.segments}
+    topics = sorted(named | {topic.name for topic in found.topics})
     more = f" and {len(topics) - 20} more" if len(topics) > 20 else ""
-    return f"There are: {', '.join(topics[:20])}{more}."
+    return f"There are: {', '.join(topics[:20]) or 'none'}{more}."
 
 
 # ---- bytes

@@ -7,7 +7,7 @@ for record in last_state(source): ...       # what is in force at the end
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logkeep_engine.errors import Refused, UndecodableRecord
@@ -50,22 +50,25 @@ def open_state(
     where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
 ) -> list[tuple[StateTopic, Source]]:
     """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
-    of `chosen`. Raises Refused if there is none, or a partition lies in two folders.
+    of `chosen`. Of a topic that was deleted and made again, the last incarnation. Raises Refused if there is none, or a
+    partition lies in two folders.
     """
-    whole = open_source(where, endpoint=endpoint, region=region).in_place()
+    whole = open_source(where, endpoint=endpoint, region=region).in_place().newest()
     found = []
     for topic in StateTopic if chosen is None else (chosen,):
         selection = Selection(topics=(topic.value,))
         names = selection.topics if chosen is None else (*selection.topics, "")
         segments = tuple(segment for segment in whole.segments if segment.topic in names)
-        if segments:
-            found.append((topic, Source(whole.storage, segments, whole.archive, whole.state, whole.single)))
+        topics = tuple(entry for entry in whole.topics if entry.name in names)
+        if segments or topics:
+            found.append((topic, replace(whole, segments=segments, topics=topics)))
     if not found:
         wanted = chosen.value if chosen is not None else " or ".join(StateTopic)
-        topics = sorted({segment.topic for segment in whole.segments if state_topic(segment.topic) is None})
+        there = {segment.topic for segment in whole.segments} | {entry.name for entry in whole.topics}
+        others = sorted(name for name in there if state_topic(name) is None)
         raise Refused(
             f"{where}: there is no topic {wanted}.",
-            hint=f"There are: {', '.join(name or '(a log without a name)' for name in topics[:20]) or 'no others'}. "
+            hint=f"There are: {', '.join(name or '(a log without a name)' for name in others[:20]) or 'no others'}. "
             "A backup holds internal topics with spec.topics.internal: true; --as says what a log without a name is.",
         )
     for topic, source in found:

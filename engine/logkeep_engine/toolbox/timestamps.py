@@ -106,8 +106,8 @@ class Times:
 class Place:
     """Where a moment (ms) lies in a partition. `offset`: the first record of that time or later, None if all are
     earlier; `timestamp` is that record's. `first` and `last` are the lowest and the highest time of the partition, the
-    lowest by what the headers of batches say. `damage`: places that could not be read on the way; the record may have
-    lain there.
+    lowest by what the headers of batches say, both by the catalog of an archive, which counts markers too. `damage`:
+    places that could not be read on the way; the record may have lain there.
     """
 
     topic: str
@@ -126,7 +126,7 @@ class Place:
         """Can the partition be brought back as it was at that moment?"""
         if self.first is None or self.last is None:
             return "no record has a time"
-        if self.moment > self.last:
+        if self.moment > self.last or (self.offset is None and not self.damage):
             return "after the last record"
         return "before the first record" if self.moment < self.first else "inside"
 
@@ -285,13 +285,13 @@ def _from_time(segment: Segment, moment: int, on_damage: OnDamage) -> Iterator[S
 
 
 def _data(items: Iterable[Batch | Damage], on_damage: OnDamage) -> Iterator[Batch]:
-    """The good ones of these batches, without control batches."""
+    """The good ones of these batches, without control batches and those that compaction has emptied."""
     for item in items:
         if isinstance(item, Damage):
             on_damage(item)
         elif item.problem:
             on_damage(damage_of(item, item.problem))
-        elif not item.header.is_control:
+        elif not item.header.is_control and item.header.record_count:
             yield item
 
 

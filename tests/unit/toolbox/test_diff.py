@@ -1,6 +1,7 @@
 """`logkeep log diff`: whatever differs between two sides is found, and nothing else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,48 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, arguments: list[str
     done = run("diff", a, *(argument.replace("{}", str(a)) for argument in arguments))
     assert done.exit_code == 2, done.output
     assert message in done.stderr
+
+
+def test_a_damaged_log_folder_cannot_be_compared(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "a-0", [batch(0, 2), batch(2, 2)])
+    path.write_bytes(path.read_bytes()[:-1])
+    done = run("diff", tmp_path / "a-0", tmp_path / "a-0")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("hint: `logkeep log dump` shows what is left.\n")
+
+
+def test_nothing_is_not_the_same_as_nothing(tmp_path: Path) -> None:
+    """Both sides have only what a broker has put aside."""
+    for side in "ab":
+        write_log(tmp_path / side / f"orders-0.{'0' * 32}-delete", [batch(0, 3)])
+    done = run("diff", tmp_path / "a", tmp_path / "b")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: there is no topic to compare\n" in done.stderr
+
+
+def test_of_a_topic_that_was_made_again_the_last_incarnation_is_compared(tmp_path: Path) -> None:
+    """Also if it has no record yet: that is what a restore brings back."""
+    storage = open_uri((tmp_path / "a").as_uri())
+    archive_of(storage, chunk(storage, 0, 50, partition=1))
+    with begin(storage, "run-2") as writer:
+        writer.commit(topics=[replace(ORDERS, topic_id="A" * 22, partitions=1)])
+        writer.end(Outcome.SUCCEEDED)
+    b = archive(tmp_path / "b", (0, 50), partition=1)
+    for options in ([], ["--topic", "orders", "--partition", "1"]):
+        done = run("diff", tmp_path / "a", b, *options)
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (1, "orders-1: the partition is only in B")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--security-protocol", "SSL"], "--security-protocol has no effect: it is for --bootstrap-server"),
+        (["--sasl-mechanism", "PLAIN"], "--sasl-mechanism has no effect: it is for --bootstrap-server"),
+        (["--rename", "nope=x"], "--rename nope=x has no effect: {} has no topic nope"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path: Path, options: list[str], message: str) -> None:
+    a = archive(tmp_path / "a", (0, 10))
+    done = run("diff", a, a, *options)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {message.replace('{}', str(a))}\n")

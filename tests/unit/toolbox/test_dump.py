@@ -450,6 +450,11 @@ def test_an_archive_is_dumped_by_topic_partition_and_object(tmp_path: Path) -> N
             ["{}/orders-3", "--value-decoder", "avro", "--avro-schema", "{}/notes.txt"],
             "error: {}/notes.txt: not an Avro schema: ",
         ),
+        (["{}/orders-3", "--confluent"], "error: --confluent has no effect: it is for the decoder avro\n"),
+        (
+            ["{}/orders-3", "--value-decoder", "json", "--avro-schema", "{}/none"],
+            "error: --avro-schema has no effect: it is for the decoder avro\n",
+        ),
         (["ftp://host/x"], "error: 'ftp://host"),
     ],
 )
@@ -469,3 +474,11 @@ def test_a_terminal_gets_tables(folder: Path) -> None:
     assert "22 to 24" in text
     assert "transactional, aborted" in text
     assert "ABORT" in text
+
+
+@pytest.mark.parametrize("option", ["--key-decoder", "--value-decoder"])
+def test_a_decoder_means_that_data_is_printed(folder: Path, option: str) -> None:
+    """As with Kafka's own tool."""
+    record = next(row for row in rows(folder, option, "string") if row["type"] == "record")
+    assert "payload" in record
+    assert all("payload" not in row for row in rows(folder, "--deep"))

@@ -7,7 +7,7 @@ import pytest
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt
-from logkeep_engine.archive.record_segments import open_sink
+from logkeep_engine.archive.record_segments import RecordSink
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
@@ -33,7 +33,7 @@ def build(folder: Path, name: FormatName) -> Path:
     with archive.begin_run("run-1", wait=FAST) as writer:
         receipts = []
         for start in range(0, COUNT, 20):
-            sink = open_sink(
+            sink = RecordSink(
                 storage, LAYOUTS[name], "orders", ORDERS.topic_id, 0, writer.epoch, 0, 1 << 20, FormatOptions()
             )
             sink.append([same_as_chunk(offset) for offset in range(start, start + 20)])

@@ -124,6 +124,20 @@ def test_every_fault_is_found_and_mended(folder: Path, name: str) -> None:
     assert faults(folder) == []
 
 
+def test_every_index_that_was_replaced_is_kept(folder: Path) -> None:
+    path = folder / f"{STEM}.index"
+    good = path.read_bytes()
+    spoiled = [b"one", b"two", b"three"]
+    for number, data in enumerate([*spoiled, b"one", b"two"]):
+        path.write_bytes(data)
+        (item,) = run_json("index", "rebuild", folder, "--interval-bytes", INTERVAL, "--yes")
+        kept = [f"{path}{suffix}" for suffix in (".bak", ".bak.2", ".bak.3")]
+        assert item["kept"] == kept[number % 3], "the same bytes are kept once"
+    assert [Path(name).read_bytes() for name in kept] == spoiled
+    assert path.read_bytes() == good
+    assert faults(folder) == []
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_missing_index_is_found_and_made(folder: Path, suffix: str) -> None:
     good = contents(folder)

@@ -39,7 +39,7 @@ def test_every_version_is_read_as_kafka_reads_it(golden: dict[str, Any]) -> None
 def test_a_value_cut_anywhere_is_said(golden: dict[str, Any]) -> None:
     decode = decode_transaction_record if golden["kind"] == "TransactionLog" else decode_offset_record
     key, value = bytes.fromhex(golden["key"]), bytes.fromhex(golden["value"])
-    for cut in range(len(value)):
+    for cut in range(1, len(value)):
         with pytest.raises(UndecodableRecord):
             decode(key, value[:cut])
 
@@ -51,8 +51,10 @@ def test_a_commit_has_its_parts() -> None:
     assert (found.leader_epoch, found.metadata, found.commit_timestamp, found.expire_timestamp) == (7, "hi", 1000, None)
 
 
-def test_a_tombstone_deletes_the_commit() -> None:
-    deleted = decode_offset_record(COMMIT_KEY, None)
+@pytest.mark.parametrize("tombstone", [None, b""], ids=["null", "as strict Avro has it"])
+def test_a_tombstone_deletes_the_commit(tombstone: bytes | None) -> None:
+    deleted = decode_offset_record(COMMIT_KEY, tombstone)
+    assert (deleted.version, deleted.value) == (None, None)
     assert deleted.commit is not None
     assert deleted.commit.offset is None
     kept = decode_offset_record(COMMIT_KEY, commit(42))
@@ -69,6 +71,7 @@ def test_the_last_commit_counts_also_behind_one_of_the_old_key() -> None:
 def test_a_kind_that_is_not_known_is_kept_as_it_is() -> None:
     found = decode_offset_record(b"\x00\x63rest", b"value")
     assert found == StateRecord("Unknown", 99, {"hex": "006372657374"}, None, {"hex": "76616c7565"})
+    assert decode_offset_record(b"\x00\x63rest", b"").value is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the commands of `logkeep log` write where: tables in pipes and on terminals, faults while it works, the end."""
 
+import json
 import os
 import signal
 import struct
@@ -107,3 +108,49 @@ def test_faults_of_indexes_are_said_as_they_come_and_no_index_is_held(
 
 def wrong(source: Source, path: str, found: bytes) -> Index:
     return Index(source.storage, path, "t", 0, State.WRONG, ("it is wrong",), found, None, False, "")
+
+
+def test_what_the_encoding_of_stdout_lacks_is_escaped(tmp_path: Path) -> None:
+    commits(tmp_path, "gr\u00fcn \U0001f600")
+    write_log(tmp_path / "t-0", [batch(0, value="gr\u00fcn \U0001f600".encode())])
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    code, text, problems = piped("dump", tmp_path / "t-0", "--print-data", **ascii_only)
+    assert (code, problems) == (0, "")
+    assert r"payload: gr\xfcn \U0001f600" in text
+    (document,) = json.loads(piped("offsets", tmp_path, "--json", **ascii_only)[1])
+    assert document["key"]["group"] == "gr\u00fcn \U0001f600"
+    lines = piped("dump", tmp_path / "t-0", "--print-data", "--json", **ascii_only)[1].splitlines()
+    assert json.loads(lines[-1])["payload"] == "gr\u00fcn \U0001f600"
+
+
+@pytest.mark.parametrize(("records", "unbuffered"), [(1, ""), (5000, "1")])
+def test_a_reader_that_goes_ends_the_command_quietly(tmp_path: Path, records: int, unbuffered: str) -> None:
+    """As SIGPIPE ends other programs: what was found is not known."""
+    write_log(tmp_path / "t-0", [batch(i) for i in range(records)])
+    ours, theirs = os.pipe()
+    os.close(ours)
+    assert ended("dump", tmp_path / "t-0", "--deep", stdout=theirs, unbuffered=unbuffered) == (141, "")
+    os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("asked", "records", "unbuffered"),
+    [("dump --deep", 5000, ""), ("dump --json", 1, ""), ("timestamps", 1, "1"), ("timestamps --json", 1, "")],
+)
+def test_a_full_disk_under_stdout_is_said(tmp_path: Path, asked: str, records: int, unbuffered: str) -> None:
+    """/dev/full answers ENOSPC to every write, as a full disk does."""
+    write_log(tmp_path / "t-0", [batch(i) for i in range(records)])
+    with open("/dev/full", "wb") as full:
+        assert ended(*asked.split(), tmp_path / "t-0", stdout=full.fileno(), unbuffered=unbuffered) == (
+            1,
+            "error: standard output: No space left on device.\nhint: Make room, or write it somewhere else.\n",
+        )
+
+
+def ended(*arguments: object, stdout: int, unbuffered: str) -> tuple[int, str]:
+    """Exit code and stderr of a process."""
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(
+        command(*arguments), stdout=stdout, stderr=subprocess.PIPE, text=True, env=environ, check=False
+    )
+    return done.returncode, done.stderr

@@ -446,6 +446,41 @@ def test_a_segment_without_a_whole_record_goes(tmp_path: Path) -> None:
     assert segment.with_name(segment.name + ".orig").exists()
 
 
+def test_a_partition_that_never_had_a_record_is_whole(tmp_path: Path) -> None:
+    """The original tool makes its first segment, and names it in its index, "even if it is empty"."""
+    segment, index, _ = records(tmp_path / "orders")
+    files = {
+        segment.name: b"\x01",
+        index.name: b"\x01",
+        "index_partition_000": pack_partition_index([SegmentName(0, 0)]),
+        "consumer_offsets_partition_000": b"",
+    }
+    for name, data in files.items():
+        segment.with_name(name).write_bytes(data)
+    for target in (segment, segment.parent):
+        told = run("recover", target, "--yes")
+        assert (told.exit_code, contents(segment.parent)) == (0, files)
+    (plan,) = run_json("recover", segment.parent)
+    assert (plan["validBytes"], plan["nextOffset"], plan["reason"]) == (1, 0, "")
+    assert run("index", "check", segment.parent).exit_code == 0
+    assert run("dump", segment.parent).exit_code == 0
+
+
+@pytest.mark.parametrize("left", [None, b"", b"\x01" + bytes(5)])
+def test_the_index_of_a_segment_without_records_is_made_again(tmp_path: Path, left: bytes | None) -> None:
+    segment, index, _ = records(tmp_path / "orders")
+    segment.write_bytes(b"\x01")
+    index.unlink()
+    if left is not None:
+        index.write_bytes(left)
+    told = run("recover", segment)
+    assert told.exit_code == 1
+    assert "its indexes would be made" in told.stdout
+    assert run("recover", segment, "--yes").exit_code == 0
+    assert (segment.read_bytes(), index.read_bytes()) == (b"\x01", b"\x01")
+    assert run("recover", segment).exit_code == 0
+
+
 def test_the_index_of_a_partition_does_not_name_a_segment_that_has_gone(tmp_path: Path) -> None:
     first, _, _ = records(tmp_path / "orders")
     second = first.with_name("segment_partition_000_from_offset_0000000003_records")

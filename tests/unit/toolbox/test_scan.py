@@ -7,7 +7,7 @@ import pytest
 from logkeep_engine.archive.log_reader import Hole
 from logkeep_engine.log.batch import Buffer
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.toolbox.scan import Batch, Damage, scan
+from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, Damage, scan
 from tests.unit.log.batches import batch, positions
 
 LOG = [batch(i * 10, 10, codec=Codec(i % 5), value=b"\x02x" * 15) for i in range(20)]
@@ -15,9 +15,9 @@ WHOLE = b"".join(LOG)
 STARTS = positions(LOG)
 
 
-def look(data: bytes, block: int = 1000) -> list[Batch | Damage]:
+def look(data: bytes, block: int = 1000, *, max_batch_bytes: int = MAX_BATCH_BYTES) -> list[Batch | Damage]:
     blocks: Iterator[Buffer | Hole] = (data[at : at + block] for at in range(0, len(data), block))
-    return list(scan(blocks, len(data)))
+    return list(scan(blocks, len(data), max_batch_bytes=max_batch_bytes))
 
 
 def offsets(found: list[Batch | Damage]) -> list[int]:
@@ -107,6 +107,33 @@ def test_a_batch_too_far_above_the_base_offset_is_a_problem_and_what_follows_is_
         "",
     ]
     assert offsets(look(batch(2**31 - 1))) == [2**31 - 1]
+
+
+LARGE = batch(10, 50)
+
+
+@pytest.mark.parametrize("block", [61, 10**6])
+def test_a_batch_above_the_limit_is_one_if_its_crc_holds(block: int) -> None:
+    """Brokers take what max.message.bytes allows, up to a whole segment."""
+    found = look(LOG[0] + LARGE + batch(60, 2), block, max_batch_bytes=len(LARGE) - 1)
+    assert offsets(found) == [0, 10, 60]
+    assert not damages(found)
+
+
+def test_a_batch_above_the_limit_whose_crc_is_wrong_is_damage() -> None:
+    """Its length may be what is wrong."""
+    torn = bytearray(LARGE)
+    torn[-1] ^= 1
+    found = look(LOG[0] + torn + batch(60, 2), max_batch_bytes=len(LARGE) - 1)
+    assert offsets(found) == [0, 60]
+    assert damages(found) == [Damage(len(LOG[0]), len(LARGE), 10, f"a batch that claims {len(LARGE)} bytes")]
+
+
+def test_where_the_end_of_the_log_is_unknown_a_length_above_the_limit_is_damage() -> None:
+    blocks: list[Buffer | Hole] = [LOG[0], Hole("gone", -1), LARGE + batch(60, 2)]
+    found = list(scan(iter(blocks), len(WHOLE), max_batch_bytes=len(LARGE) - 1))
+    assert offsets(found) == [0, 60]
+    assert [item.what for item in damages(found)] == ["gone", f"a batch that claims {len(LARGE)} bytes"]
 
 
 def test_a_hole_is_said_and_what_is_behind_it_is_read() -> None:

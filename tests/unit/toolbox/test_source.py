@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.model import Outcome, TopicEntry
 from logkeep_engine.log.segment import without_preallocated
+from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.scan import Batch, Damage
 from logkeep_engine.toolbox.source import LogKey, Segment, open_source
+from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.log.batches import NOON, batch
 from tests.unit.toolbox.logs import run, run_json, write_log
 
@@ -124,3 +127,80 @@ def test_a_uri_with_more_than_a_place_is_refused_before_a_part_of_it_is_used(uri
     assert done.exit_code == 2
     assert "hunter2" not in done.output
     assert "URI" in done.stderr
+
+
+EMPTY = TopicEntry("empty", "d" * 21 + "_", 2, 1)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """50 records in partition 0 of `orders`, and a topic that nobody has written to."""
+    storage = open_uri((tmp_path / "archive").as_uri())
+    with begin(storage) as writer:
+        writer.commit(topics=[EMPTY, ORDERS], receipts=[chunk(storage, 0, 50)])
+        writer.end(Outcome.SUCCEEDED)
+    return tmp_path / "archive"
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["--topic", "empty"],
+        ["--topic", "empty", "--partition", "1"],
+        ["--topic", "orders", "--partition", "1"],
+        ["topics/empty"],
+        [f"topics/empty/{EMPTY.topic_id}"],
+        [f"topics/empty/{EMPTY.topic_id}/partition=1"],
+    ],
+)
+def test_a_topic_or_partition_without_a_record_is_there(archive: Path, chosen: list[str]) -> None:
+    inside, options = (chosen[:1], []) if chosen[0].startswith("topics") else ([], chosen)
+    where = archive.joinpath(*inside)
+    where.mkdir(parents=True, exist_ok=True)
+    for command, shown in (
+        (["dump"], ""),
+        (["index", "check"], "0 indexes, 0 with faults\n"),
+        (["timestamps", "-o", "json"], "[]\n"),
+        (["timestamps", "--at", "5", "-o", "json"], "[]\n"),
+    ):
+        done = run(*command, where, *options)
+        assert (done.exit_code, done.stdout, done.stderr) == (0, shown, "")
+
+
+@pytest.mark.parametrize("topics", [[], [EMPTY]])
+def test_an_archive_without_a_record_is_one(archive: Path, tmp_path: Path, topics: list[TopicEntry]) -> None:
+    other = tmp_path / "other"
+    with begin(open_uri(other.as_uri())) as writer:
+        writer.commit(topics=topics)
+        writer.end(Outcome.SUCCEEDED)
+    assert run("dump", other).exit_code == 0
+    assert run("index", "check", other).exit_code == 0
+    assert run_json("timestamps", other) == []
+    done = run("diff", archive, other)
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (1, "orders-0: the partition is only in A")
+    done = run("offsets", other)
+    there = "empty" if topics else "no others"
+    assert done.exit_code == 2
+    assert f"there is no topic __consumer_offsets or __transaction_state.\nhint: There are: {there}. " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--topic", "none"], "there is no topic none.\nhint: There are: empty, orders.\n"),
+        (["--topic", "empty", "--partition", "2"], "there is no partition 2 of empty.\n"),
+        (["--partition", "3"], "there is no partition 3.\n"),
+    ],
+)
+def test_what_an_archive_does_not_have_is_said(archive: Path, options: list[str], message: str) -> None:
+    done = run("dump", archive, *options)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {archive}: {message}")
+
+
+@pytest.mark.parametrize("inside", ["catalog", "archive.json", "topics/empty/partition=2"])
+def test_something_else_of_an_archive_is_no_log(archive: Path, inside: str) -> None:
+    (archive / "topics/empty/partition=2").mkdir(parents=True)
+    done = run("dump", archive / inside)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {archive / inside}: there is no archive and no log.\n")

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.transactions import TransactionTracker
+from logkeep_engine.storage import open_uri
+from tests.unit.archive.build import begin, write_segment
 from tests.unit.log.batches import NOON, batch, marker
 from tests.unit.toolbox.logs import run, run_json, write_log
 
@@ -158,3 +161,27 @@ def test_a_source_without_them_is_refused(data: Path) -> None:
         f"error: {data}/orders-0: there is no topic __consumer_offsets or __transaction_state.\n"
         "hint: There are: orders."
     )
+
+
+def test_of_a_topic_that_was_made_again_the_last_incarnation_is_in_force(tmp_path: Path) -> None:
+    storage = open_uri(tmp_path.as_uri())
+    ids = {5: "z" * 21 + "A", 99: "a" * 21 + "A"}
+    for number, (offset, topic_id) in enumerate(ids.items()):
+        topic = TopicEntry("__consumer_offsets", topic_id, 1, 1)
+        with begin(storage, f"run-{number}") as writer:
+            batches = [kept(0, (key("g", "t", 0), value(offset)))]
+            entry = write_segment(storage, batches, topic=topic, epoch=writer.epoch)
+            writer.commit(topics=[topic], receipts=[Receipt((Coverage(topic_id, 0, 0, 1),), (entry,))])
+            writer.end(Outcome.SUCCEEDED)
+    assert positions(run_json("offsets", tmp_path)) == [(0, 99)]
+    assert len(run("offsets", tmp_path, "--history").stdout.splitlines()) == 1
+    folder = tmp_path / "topics" / "__consumer_offsets" / ids[5]
+    assert positions(run_json("offsets", folder)) == [(0, 5)]
+
+
+def test_a_topic_without_a_record_keeps_nothing(tmp_path: Path) -> None:
+    with begin(open_uri(tmp_path.as_uri())) as writer:
+        writer.commit(topics=[TopicEntry("__consumer_offsets", "a" * 21 + "A", 1, 1)])
+        writer.end(Outcome.SUCCEEDED)
+    done = run("offsets", tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "nothing is kept\n")

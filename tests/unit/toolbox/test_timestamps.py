@@ -2,18 +2,21 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import open_uri
-from tests.unit.archive.build import TIME, archive_of, chunk
+from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, chunk, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
-from tests.unit.toolbox.logs import run, run_json, write_log
+from tests.unit.toolbox.logs import emptied, run, run_json, write_log
 
 HOUR = 3_600_000
+DAY = 24 * HOUR
 
 
 def log_of(folder: Path, *times: int, offset: int = 0) -> None:
@@ -173,3 +176,39 @@ def test_damage_is_a_fault(tmp_path: Path) -> None:
     done = run("timestamps", tmp_path / "t-0")
     assert done.exit_code == 1
     assert f"fault: {path} at position {2 * len(batch(0))}, offset 2: The batch at offset 2 is damaged" in done.stderr
+
+
+@pytest.mark.parametrize("last", ["marker", "emptied batch"])
+def test_what_is_no_record_is_no_end_of_the_partition(tmp_path: Path, last: str) -> None:
+    """A marker is as late as its transaction's end, and the header of an emptied batch as what compaction took."""
+    old = batch(0, 5, timestamp=NOON - DAY, producer_id=7, transactional=last == "marker")
+    batches = [old, marker(5, 7, commit=True) if last == "marker" else emptied(batch(5, 1, producer_id=7))]
+    write_log(tmp_path / "orders-0", batches)
+    storage = open_uri((tmp_path / "archive").as_uri())
+    archive_of(storage, Receipt((Coverage(ORDERS.topic_id, 0, 0, 6),), (write_segment(storage, batches),)))
+    for where in ("orders-0", "archive"):
+        (found,) = run_json("timestamps", tmp_path / where, "--at", NOON - HOUR)
+        assert (found["offset"], found["verdict"]) == (None, "after the last record")
+        (found,) = run_json("timestamps", tmp_path / where, "--at", NOON - DAY)
+        assert (found["offset"], found["verdict"]) == (0, "inside")
+
+
+def test_incarnations_of_a_topic_are_told_apart(tmp_path: Path) -> None:
+    storage = open_uri(tmp_path.as_uri())
+    archive_of(storage, chunk(storage, 0, 50))
+    again = replace(ORDERS, topic_id="A" * 22)
+    with begin(storage, "run-2") as writer:
+        writer.commit(topics=[again], receipts=[chunk(storage, 0, 20, topic=again, epoch=writer.epoch)])
+        writer.end(Outcome.SUCCEEDED)
+    for options in ([], ["--at", TIME], ["--bucket", "day"]):
+        lines = [line.split() for line in run("timestamps", tmp_path, *options).stdout.splitlines()]
+        assert lines[0][:4] == ["topic", "topic", "id", "partition"]
+        assert [line[:3] for line in lines[1:3]] == [["orders", "A" * 22, "0"], ["orders", ORDERS.topic_id, "0"]]
+
+
+@pytest.mark.parametrize("option", [["--bucket", "day"], ["--segments"]])
+def test_options_without_effect_are_refused(tmp_path: Path, option: list[str]) -> None:
+    log_of(tmp_path / "t-0", NOON)
+    done = run("timestamps", tmp_path / "t-0", "--at", NOON, *option)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {option[0]} has no effect with --at")
