@@ -1,4 +1,5 @@
-"""What is in an archive, from the catalog alone: for `logkeep inspect`, and for scripts as JSON.
+"""What is in an archive, from the catalog and the plans of unfinished runs: for `logkeep inspect`, and for scripts as
+JSON.
 
 Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none). `bytes` are those of the logs,
 `stored_bytes` what the objects that hold them take (less, if `segment.compression` is Zstd); indexes are not counted.
@@ -6,13 +7,14 @@ Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
+from logkeep_engine.archive.beginnings import holes
 from logkeep_engine.archive.catalog import iso
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
 from logkeep_engine.archive.wire import ArchiveInfo
 
 
@@ -63,8 +65,8 @@ class GapInfo(_Json):
 
 @dataclass(frozen=True)
 class PartitionInfo(_Json):
-    """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are not
-    archived yet. `removed`: parts that retention has removed."""
+    """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are neither
+    archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
 
     partition: int
     start: int
@@ -139,8 +141,15 @@ class Description(_Json):
     groups: tuple[GroupInfo, ...]
 
 
-def describe(info: ArchiveInfo, state: ArchiveState, *, topics: Callable[[str], bool] | None = None) -> Description:
-    """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation."""
+def describe(
+    info: ArchiveInfo,
+    state: ArchiveState,
+    *,
+    beginnings: Mapping[Partition, int] = MappingProxyType({}),
+    topics: Callable[[str], bool] | None = None,
+) -> Description:
+    """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
+    those that are missing (see `archive.beginnings`)."""
     by_name: dict[str, list[str]] = {}
     for topic_id, topic in state.topics.items():
         by_name.setdefault(topic.name, []).append(topic_id)
@@ -148,7 +157,7 @@ def describe(info: ArchiveInfo, state: ArchiveState, *, topics: Callable[[str], 
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
     described = tuple(
-        _topic(state, topic_id, at, len(ids), highest.get(topic_id, -1) + 1)
+        _topic(state, beginnings, topic_id, at, len(ids), highest.get(topic_id, -1) + 1)
         for name, ids in sorted(by_name.items())
         if topics is None or topics(name)
         for at, topic_id in enumerate(ids, start=1)
@@ -194,7 +203,14 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
     )
 
 
-def _topic(state: ArchiveState, topic_id: str, incarnation: int, incarnations: int, archived: int) -> TopicInfo:
+def _topic(
+    state: ArchiveState,
+    beginnings: Mapping[Partition, int],
+    topic_id: str,
+    incarnation: int,
+    incarnations: int,
+    archived: int,
+) -> TopicInfo:
     topic = state.topics[topic_id]
     count = max(topic.partitions, archived)
     entries = [entry for partition in range(count) for entry in state.segments.get((topic_id, partition), ())]
@@ -210,11 +226,13 @@ def _topic(state: ArchiveState, topic_id: str, incarnation: int, incarnations: i
         stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
         segments=len(entries),
         times=_times(entries),
-        partitions=tuple(_partition(state, topic_id, partition) for partition in range(count)),
+        partitions=tuple(_partition(state, beginnings, topic_id, partition) for partition in range(count)),
     )
 
 
-def _partition(state: ArchiveState, topic_id: str, partition: int) -> PartitionInfo:
+def _partition(
+    state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
+) -> PartitionInfo:
     entries = list(state.segments.get((topic_id, partition), ()))
     settled = state.settled(topic_id, partition)
     return PartitionInfo(
@@ -227,7 +245,7 @@ def _partition(state: ArchiveState, topic_id: str, partition: int) -> PartitionI
         segments=len(entries),
         times=_times(entries),
         gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
-        holes=tuple((end, start) for (_, end), (start, _) in pairwise(settled)),
+        holes=tuple(holes(state, (topic_id, partition), beginnings)),
         removed=tuple(state.removed.get((topic_id, partition), ())),
     )
 

@@ -1,15 +1,19 @@
-"""Writing a segment's log into the archive: as it is, or compressed as a whole.
+"""Writing segments of batches into the archive: the log as it is, or compressed as a whole, and its indexes.
 
-writer = log_writer(storage, stem, Compression.ZSTD)
-writer.write(batches); ...; writer.commit()
-SegmentEntry.of(summary, ..., stored_bytes=writer.stored_bytes)
+segment = LogSegment(storage, Compression.ZSTD, topic, topic_id, partition, base_offset, epoch, attempt)
+segment.builder.append(data, headers)
+entry = segment.finish()
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from logkeep_engine.archive import names
+from logkeep_engine.archive.entry import SegmentEntry
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.seekable import SeekableWriter
+from logkeep_engine.log.segment import SegmentBuilder
 from logkeep_engine.storage import Buffer, ObjectWriter, Storage
 
 
@@ -70,3 +74,38 @@ class ZstdLogWriter(LogWriter):
 def log_writer(storage: Storage, stem: str, compression: Compression) -> LogWriter:
     """Opens the object of the log at `stem`."""
     return (ZstdLogWriter if compression is Compression.ZSTD else LogWriter)(storage, stem)
+
+
+class LogSegment:
+    """A segment in the making: the batches that `builder` is given. Nothing of it is visible before `finish`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        compression: Compression,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        base_offset: int,
+        epoch: int,
+        attempt: int,
+    ) -> None:
+        self._storage = storage
+        self._stem = names.segment_stem(topic, topic_id, partition, base_offset, epoch, attempt)
+        self._writer = log_writer(storage, self._stem, compression)
+        self._entry = partial(SegmentEntry.of, topic_id=topic_id, partition=partition, epoch=epoch, attempt=attempt)
+        self.builder = SegmentBuilder(base_offset, self._writer.write)
+
+    def finish(self) -> SegmentEntry:
+        """Make its objects visible. Indexes first: a `.log` that is there has its indexes beside it."""
+        summary = self.builder.finish()
+        self._storage.put(self._stem + names.INDEX, summary.index)
+        self._storage.put(self._stem + names.TIMEINDEX, summary.timeindex)
+        if summary.txnindex:
+            self._storage.put(self._stem + names.TXNINDEX, summary.txnindex)
+        self._writer.commit()
+        return self._entry(summary, stored_bytes=self._writer.stored_bytes)
+
+    def abort(self) -> None:
+        """Drop it."""
+        self._writer.abort()

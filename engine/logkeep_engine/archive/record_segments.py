@@ -1,6 +1,6 @@
 """Segments of the Records and the Avro format in an archive: written, read, and held against the catalog.
 
-    sink = open_sink(storage, Layout.RECORDS, topic, topic_id, partition, epoch, attempt, limit_bytes, options)
+    sink = RecordSink(storage, Layout.RECORDS, topic, topic_id, partition, epoch, attempt, limit_bytes, options)
     taken = sink.append(records); entry = sink.finish()
     for records in read_records(storage, topic, entry): ...
 
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from operator import attrgetter
 from typing import cast
@@ -68,9 +68,10 @@ _offset = attrgetter("offset")
 
 
 class RecordSink:
-    """One segment in the making. Offsets of the records it is given must rise; one thread at a time.
+    """One segment of `layout` (RECORDS or AVRO) in the making, which ends with the record that takes it over
+    `limit_bytes`. Offsets of the records it is given must rise; one thread at a time.
 
-    The name comes from the first record. Nothing is visible before `finish`.
+    The name comes from the first record. Nothing is written before that, and nothing is visible before `finish`.
     """
 
     def __init__(
@@ -165,20 +166,47 @@ class RecordSink:
         return item
 
 
-def open_sink(
-    storage: Storage,
-    layout: Layout,
-    topic: str,
-    topic_id: str,
-    partition: int,
-    epoch: int,
-    attempt: int,
-    limit_bytes: int,
-    options: FormatOptions,
-) -> RecordSink:
-    """A segment of `layout` (RECORDS or AVRO) that ends with the record that takes it over `limit_bytes`. Writes
-    nothing yet."""
-    return RecordSink(storage, layout, topic, topic_id, partition, epoch, attempt, limit_bytes, options)
+class RecordSegments:
+    """The segments of a piece, one after another, each from `open_sink`."""
+
+    def __init__(self, open_sink: Callable[[], RecordSink]) -> None:
+        self._open_sink = open_sink
+        self._sink: RecordSink | None = None
+        self._entries: list[SegmentEntry] = []
+        self._closed_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data objects so far."""
+        return self._closed_bytes + (self._sink.size if self._sink is not None else 0)
+
+    def append(self, records: Sequence[LogRecord]) -> None:
+        at = 0
+        while at < len(records):
+            if self._sink is None:
+                self._sink = self._open_sink()
+            at += self._sink.append(records, at)
+            if self._sink.full:
+                self._close()
+
+    def finish(self) -> tuple[SegmentEntry, ...]:
+        """Close the open segment, if any; all entries."""
+        self._close()
+        return tuple(self._entries)
+
+    def abort(self) -> None:
+        """Drop the open segment. Harmless after `finish`."""
+        if self._sink is not None:
+            self._sink.abort()
+            self._sink = None
+
+    def _close(self) -> None:
+        if self._sink is None:
+            return
+        entry = self._sink.finish()
+        self._sink = None
+        self._entries.append(entry)
+        self._closed_bytes += entry.bytes
 
 
 def entry_of(

@@ -15,18 +15,20 @@ Objects that no commit names are orphans, not faults: a crash leaves them, and s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
+from logkeep_engine import collector
 from logkeep_engine.archive import names
-from logkeep_engine.archive.beginnings import missing_beginnings
+from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Partition, Range, SegmentEntry
 from logkeep_engine.archive.record_files import is_made_again
 from logkeep_engine.archive.record_segments import verify_record_segment
 from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
@@ -101,12 +103,13 @@ def verify(
     if state is None:
         return VerifyReport(objects, 0, 0, 0, faults, [])
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
-    entries = [
-        entry for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen for entry in segments
-    ]
+    tables = [segments for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen]
+    total = sum(map(len, tables))
     faults.extend(_verify_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
     done_bytes = good_bytes = good_records = 0
-    bytes_total = sum(entry.bytes for entry in entries)
+    bytes_total = sum(segments.sums()[1] for segments in tables)
+    # Entries are made as they come up: a million of them would be a gigabyte.
+    entries = chain.from_iterable(tables)
     for done, (entry, found) in enumerate(_verified(archive.storage, chosen, entries, workers), start=1):
         faults.extend(found)
         done_bytes += entry.bytes
@@ -115,9 +118,9 @@ def verify(
             good_bytes += entry.bytes
             good_records += entry.records
         if on_progress is not None:
-            on_progress(VerifyProgress(done, len(entries), done_bytes, bytes_total, len(faults)))
+            on_progress(VerifyProgress(done, total, done_bytes, bytes_total, len(faults)))
     orphans = _orphans(archive.storage, state, topics)
-    return VerifyReport(objects, len(entries), good_bytes, good_records, faults, orphans)
+    return VerifyReport(objects, total, good_bytes, good_records, faults, orphans)
 
 
 def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
@@ -242,7 +245,7 @@ def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> s
 
 
 def _verified(
-    storage: Storage, chosen: dict[str, str], entries: list[SegmentEntry], workers: int
+    storage: Storage, chosen: dict[str, str], entries: Iterable[SegmentEntry], workers: int
 ) -> Iterator[tuple[SegmentEntry, list[Fault]]]:
     """Entries in order with their faults; a few ahead of the caller."""
     waiting: deque[tuple[SegmentEntry, Future[list[Fault]]]] = deque()
@@ -260,6 +263,7 @@ def _verified(
             pool.shutdown(cancel_futures=True)
 
 
+@collector.paused()
 def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState | None, int]:
     """The state, or None if it cannot be known; the number of the catalog's objects."""
     listing = archive.listing()
@@ -331,11 +335,8 @@ def _verify_continuity(
             continue
         topic = chosen[topic_id]
         folder = f"{storage.uri}/{_folder(state, topic_id, partition)}"
-        settled = state.settled(topic_id, partition)
-        meant = [(begins, begins)] if (begins := beginnings.get((topic_id, partition))) is not None else []
-        for (_, end), (start, _) in pairwise([*meant, *settled]):
-            what = f"offsets [{end}, {start}) are neither archived nor recorded as lost: a run did not finish"
-            yield Fault(folder, topic, partition, end, what)
+        for start, end in holes(state, (topic_id, partition), beginnings):
+            yield Fault(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_SETTLED}")
         coverage = state.coverage.get((topic_id, partition), [])
         at = -1
         for entry in state.segments.get((topic_id, partition), ()):
@@ -343,8 +344,13 @@ def _verify_continuity(
             if entry.base_offset < at:
                 yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
             at = max(at, entry.next_offset)
-            if not any(start <= entry.base_offset < end for start, end in coverage):
+            covers = bisect_right(coverage, entry.base_offset, key=_start)
+            if not covers or coverage[covers - 1][1] <= entry.base_offset:
                 yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
+
+
+def _start(covered: Range) -> int:
+    return covered[0]
 
 
 def _folder(state: ArchiveState, topic_id: str, partition: int) -> str:

@@ -70,16 +70,15 @@ class PieceWriter(ABC):
         """What the format cannot hold of the records so far, if this is what was asked for."""
         return ()
 
-    def absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
+    def absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         """Take the batches of one fetch that belong to this piece.
 
-        `aborted` are (producer id, first offset) of the aborted transactions that reach into `data`, `log_start` is the
-        partition's log start when it was fetched. Raises CorruptBatch; everything before the damaged batch is taken
-        then, and `at` is where it would begin.
+        `aborted` are (producer id, first offset) of the aborted transactions that reach into `data`. Raises
+        CorruptBatch; everything before the damaged batch is taken then, and `at` is where it would begin.
         """
         with self._lock:
             if not self._aborted:
-                self._absorb(data, aborted, log_start)
+                self._absorb(data, aborted)
 
     def skip_to(self, offset: int, reason: str) -> None:
         """Record [at, offset) as gone, at most to the piece's end, and go on from there; the log starts there now."""
@@ -98,9 +97,10 @@ class PieceWriter(ABC):
         self.at = max(self.at, self.piece.end)
 
     def finish(self, end: int) -> Receipt | None:
-        """Close the segment and say what was done up to `end`; None if it is nothing."""
+        """Close the segment and say what was done up to `end`, or to where the last batch ends; None if it is
+        nothing."""
         self._close_segment()
-        self.at = min(end, self.piece.end)
+        self.at = max(self.at, end)
         self._cover()
         if not self._coverage and not self._gaps:
             return None
@@ -113,7 +113,7 @@ class PieceWriter(ABC):
             self._drop_segment()
 
     @abstractmethod
-    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
+    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         """See `absorb`."""
 
     @abstractmethod
@@ -134,10 +134,15 @@ class PieceWriter(ABC):
             )
 
     def _cover(self) -> None:
-        end = min(self.at, self.piece.end)
-        if end > self._from:
-            self._coverage.append(Coverage(self.piece.topic_id, self.piece.partition, self._from, end))
-            self._from = end
+        if self.at > self._from:
+            self._coverage.append(Coverage(self.piece.topic_id, self.piece.partition, self._from, self.at))
+            self._from = self.at
+
+    def _leave_below(self, offset: int) -> None:
+        """Settle nothing below `offset`, and go on from there."""
+        self._coverage.clear()
+        self._gaps.clear()
+        self.at = self._from = offset
 
 
 class TransactionNotes(Protocol):

@@ -2,8 +2,8 @@
 
 A plan is made once a run, stored in the archive before the first task, and loaded when the run's driver starts again:
 end offsets and chunk bounds of a run never change. A chunk owns the batches whose base offset lies in [start, end), so
-any split of a partition archives the same bytes; in the record-shaped formats it owns the records whose offset lies
-there, so any split archives the same records.
+any split of a partition archives the same bytes, and it settles all offsets of these batches and none of others; in the
+record-shaped formats it owns the records whose offset lies there, so any split archives the same records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.model import (
+    ArchiveState,
+    Coverage,
+    Gap,
+    GroupEntry,
+    Partition,
+    Range,
+    Receipt,
+    TopicEntry,
+)
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
@@ -66,9 +75,10 @@ class Chunk:
 class Piece:
     """Offsets [start, end) of a partition to archive: what is not settled yet of chunk `number` of the plan.
 
-    In Kafka's format a batch that begins below `start` belongs to whoever does the offsets before, and is skipped.
-    Unless the log itself starts at `start` or behind: then its records from there on belong to this piece. Offsets
-    below `done_below` are in a segment that is archived already, in a batch that began before `start`.
+    In Kafka's format a batch that begins below `start` belongs to a piece before, with all its offsets, whatever is
+    left of it there. Only the `first` piece that a partition has in this attempt takes the records of such a batch from
+    `start` on: all before is settled. Offsets below `done_below` are in a segment that is archived already, in a batch
+    that began before `start`.
     """
 
     number: int
@@ -80,6 +90,7 @@ class Piece:
     leader: int
     bytes: int
     done_below: int = 0
+    first: bool = False
 
     @property
     def where(self) -> str:
@@ -326,6 +337,7 @@ def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
 
 def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
     """What of the plan's chunks is neither archived nor recorded as lost."""
+    before: Partition | None = None
     for number, chunk in enumerate(plan.chunks):
         key = (chunk.topic_id, chunk.partition)
         for start, end in state.uncovered(*key, chunk.start, chunk.end):
@@ -340,7 +352,33 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
                 leader=chunk.leader,
                 bytes=chunk.bytes * (end - start) // (chunk.end - chunk.start),
                 done_below=held if held > start else 0,
+                first=key != before,
             )
+            before = key
+
+
+def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt]:
+    """The receipts without what is settled already, in the archive or by one before them, and without those of which
+    nothing is left.
+
+    A batch across the end of a chunk settles offsets of the next one, which has settled them too if it has not seen the
+    batch: compaction or retention has removed it between their fetches.
+    """
+    settled = ArchiveState()
+
+    def parts(item: Coverage | Gap) -> Iterable[Range]:
+        key = (item.topic_id, item.partition)
+        for part in state.uncovered(*key, item.start, item.end):
+            yield from settled.uncovered(*key, *part)
+
+    left: list[Receipt] = []
+    for receipt in receipts:
+        coverage = tuple(replace(item, start=start, end=end) for item in receipt.coverage for start, end in parts(item))
+        gaps = tuple(replace(item, start=start, end=end) for item in receipt.gaps for start, end in parts(item))
+        settled.add_facts((), coverage, (), gaps)
+        if coverage or gaps:
+            left.append(replace(receipt, coverage=coverage, gaps=gaps))
+    return left
 
 
 def pack(pieces: Sequence[Piece], slots: int, *, task_bytes: int = TASK_BYTES) -> list[tuple[Piece, ...]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from logkeep_engine.archive.catalog import Writer
 from logkeep_engine.archive.entry import LAYOUTS
@@ -24,7 +25,7 @@ from logkeep_engine.archive.record_files import (
     write_consumer_offsets,
     write_partition_indexes,
 )
-from logkeep_engine.archive.record_segments import RecordSink, open_sink
+from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
 from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
@@ -35,7 +36,7 @@ from logkeep_engine.log.codec import check_offsets, decode_records
 class RecordReader(PieceWriter):
     """The committed records of a piece, in order, batch by batch."""
 
-    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
+    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
         for position, header in walk_checked(data, self.piece.end):
             if header.base_offset < self.at:
@@ -43,7 +44,8 @@ class RecordReader(PieceWriter):
                     continue  # lies wholly before the offset that was asked for
                 self._check_overlap(header)
             self._take_batch(data, position, header)
-            self.at = self._passed = header.next_offset
+            self._passed = header.next_offset
+            self.at = min(header.next_offset, self.piece.end)
 
     def _take_batch(self, data: memoryview, position: int, header: BatchHeader) -> None:
         if header.attributes & TRANSACTIONAL_OR_CONTROL:
@@ -66,46 +68,33 @@ class RecordReader(PieceWriter):
 class RecordChunkWriter(RecordReader):
     """The segments of one piece in the Records or the Avro format. `bytes` are those of their data objects."""
 
-    _sink: RecordSink | None = None
-    _closed_bytes = 0
-
-    def _take(self, records: Sequence[LogRecord]) -> None:
-        at = 0
-        while at < len(records):
-            if self._sink is None:
-                self._sink = self._open_sink()
-            at += self._sink.append(records, at)
-            self.bytes = self._closed_bytes + self._sink.size
-            if self._sink.full:
-                self._close_segment()
-
-    def _open_sink(self) -> RecordSink:
-        setting, piece = self._setting, self.piece
-        return open_sink(
-            setting.storage,
-            LAYOUTS[setting.format],
-            piece.topic,
-            piece.topic_id,
-            piece.partition,
-            setting.epoch,
-            self._attempt,
-            setting.segment_bytes,
-            setting.options,
+    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+        super().__init__(setting, piece, attempt)
+        self._written = RecordSegments(
+            partial(
+                RecordSink,
+                setting.storage,
+                LAYOUTS[setting.format],
+                piece.topic,
+                piece.topic_id,
+                piece.partition,
+                setting.epoch,
+                attempt,
+                setting.segment_bytes,
+                setting.options,
+            )
         )
 
+    def _take(self, records: Sequence[LogRecord]) -> None:
+        self._written.append(records)
+        self.bytes = self._written.size
+
     def _close_segment(self) -> None:
-        if self._sink is None:
-            return
-        entry = self._sink.finish()
-        self._sink = None
-        self._segments.append(entry)
-        self._closed_bytes += entry.bytes
-        self.bytes = self._closed_bytes
+        self._segments = list(self._written.finish())
+        self.bytes = self._written.size
 
     def _drop_segment(self) -> None:
-        if self._sink is not None:
-            self._sink.abort()
-            self._sink = None
+        self._written.abort()
 
 
 class LossChecker(RecordReader):

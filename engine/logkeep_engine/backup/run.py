@@ -17,10 +17,10 @@ from functools import partial
 
 from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
 from logkeep_engine.archive.catalog import Archive, Writer
-from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.losses import (
     LOSS_FILE,
@@ -47,14 +47,13 @@ from logkeep_engine.backup.plan import (
     pack,
     select_groups,
     select_topics,
+    still_open,
 )
 from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
-from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
-    ArchiveFenced,
     BrokerRefused,
     BrokerUnavailable,
     CorruptBatch,
@@ -67,15 +66,13 @@ from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane, TopicInfo
 from logkeep_engine.limits import RunLimits
-from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 
 log = logging.getLogger(__name__)
 
 PLANNING_TRIES = 5
-COMMIT_SECONDS = 1.0
-COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
 
 
 def run_backup(
@@ -92,22 +89,10 @@ def run_backup(
     if the run had begun there. The same `request.run_id` again goes on with the same plan. The caller hands the result
     to the reporter.
     """
-    run = _Run(request, spec, runner_factory, reporter, environ)
-    try:
-        run.execute()
-        result = replace(run.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
-    except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
-            log.exception("unexpected error")
-        result = failed(run.result(), error)
-        run.give_up(error, result.message)
-        result = replace(result, commit=run.commit)
-    finally:
-        run.close()
-    return replace(result, end_time=time.time())
+    return _Run(request, spec, runner_factory, reporter, environ).perform()
 
 
-class _Run:
+class _Run(ArchivingRun):
     def __init__(
         self,
         request: RunRequest,
@@ -116,24 +101,16 @@ class _Run:
         reporter: Reporter,
         environ: MutableMapping[str, str],
     ) -> None:
-        self._request = request
+        super().__init__(request.run_id, request.kind, reporter)
         self._spec = spec
         self._runner_factory = runner_factory
-        self._reporter = reporter
         self._environ = environ
-        self._archive: Archive | None = None
-        self._writer: Writer | None = None
         self._plan: BackupPlan | None = None
         self._topics_before: Mapping[str, TopicEntry] = {}
         self._failures: list[LogkeepError] = []
         self._losses: tuple[Loss, ...] = ()
         self._groups = 0
         self._message = ""
-        self._notes: list[str] = []
-
-    @property
-    def commit(self) -> int:
-        return self._writer.state.commit if self._writer is not None else -1
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
@@ -142,9 +119,9 @@ class _Run:
         connection = self._connection()
         with ControlPlane(connection) as control:
             self._archive = Archive.create_or_open(storage, control.cluster_id(), self._spec.format)
-            writer = self._writer = self._archive.begin_run(self._request.run_id)
+            writer = self._writer = self._archive.begin_run(self._run_id)
             self._topics_before = dict(writer.state.topics)
-            attempt = writer.state.runs[self._request.run_id].attempts
+            attempt = writer.state.runs[self._run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)
             log.info(
                 "run %s writes the archive at %s at epoch %d, attempt %d",
@@ -163,13 +140,16 @@ class _Run:
             writer.commit(topics=plan.topics, receipts=found)
             self._announce(plan, pieces)
             pieces = [piece for piece in pieces if piece.number not in unchecked]
-            if pieces:
+            while pieces:
                 self._archive_pieces(storage, connection, control, writer, pieces)
+                # What neighbours have left to each other: the log has changed between their fetches. Each round settles
+                # all of the first piece of a partition.
+                pieces = [] if self._failures else list(open_pieces(plan, writer.state))
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
 
     def _load_or_make_plan(self, archive: Archive, control: ControlPlane, state: ArchiveState) -> BackupPlan:
-        storage, path = archive.storage, archive.run_file(self._request.run_id, PLAN_FILE)
+        storage, path = archive.storage, archive.run_file(self._run_id, PLAN_FILE)
         try:
             stored = storage.read(path)
             log.info("going on with the plan of an earlier attempt")
@@ -212,7 +192,7 @@ class _Run:
         earliest = control.earliest_offsets(partitions)
         ends = control.last_stable_offsets(partitions)
         plan = make_plan(
-            self._request.run_id,
+            self._run_id,
             topics,
             configs=control.topic_configs([topic.name for topic in topics]),
             earliest=earliest,
@@ -263,7 +243,7 @@ class _Run:
         through, which must not be archived: their failures are the run's. Each chunk is read once, before anything of
         it is written, and what was found is stored.
         """
-        storage, path = archive.storage, archive.run_file(self._request.run_id, LOSS_FILE)
+        storage, path = archive.storage, archive.run_file(self._run_id, LOSS_FILE)
         known: tuple[Loss, ...] = ()
         left = frozenset(piece.number for piece in pieces)
         try:
@@ -308,7 +288,7 @@ class _Run:
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             for result in done:
-                committer.add(result)
+                committer.add_piece(result)
                 if result.failure is not None:
                     log.error("%s", result.failure)
                     self._failures.append(result.failure)
@@ -326,14 +306,8 @@ class _Run:
             committer.commit_if_due()
 
         log.info("archiving %d chunks in %d tasks", len(pieces), len(work))
-        try:
+        with committer:
             self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update, self._limits())
-        except ArchiveFenced:
-            raise
-        except (Exception, KeyboardInterrupt):
-            committer.commit_quietly()  # what other tasks have done need not be done again
-            raise
-        committer.commit()
 
     def _connection(self) -> Connection:
         return connection_from(self._spec.cluster, self._environ)
@@ -363,22 +337,11 @@ class _Run:
             write_record_files(writer, plan, groups, self._topics_before)
         writer.end(Outcome.SUCCEEDED, _loss_message(loss), groups)
         self._groups = len(plan.groups)
-        self._tidy(plan, writer)
+        self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
         self._retain(writer)
 
-    def _tidy(self, plan: BackupPlan, writer: Writer) -> None:
-        """Remove what earlier attempts have left beside the segments of this run. They are archived, so trouble is a
-        warning."""
-        if not may_have_leftovers(writer):
-            return
-        try:
-            remove_leftovers(writer, {(chunk.topic_id, chunk.partition) for chunk in plan.chunks})
-        except LogkeepError as error:
-            log.warning("%s", error)
-            self._notes.append(f"objects that no commit names could not be removed: {error.message}")
-
     def _retain(self, writer: Writer) -> None:
-        """Remove what is older or more than `spec.retention` says. Everything is archived, so trouble is a warning."""
+        """Remove what is older or more than `spec.retention` says."""
         retention = self._spec.retention
         limits = RetentionLimits(
             None if retention.max_age_seconds is None else retention.max_age_seconds * 1000, retention.max_bytes_int
@@ -386,8 +349,7 @@ class _Run:
         try:
             removed = remove_expired(writer, limits, time.time_ns() // 1_000_000)
         except LogkeepError as error:
-            log.warning("%s", error)
-            self._notes.append(f"retention could not be finished, the next run goes on with it: {error.message}")
+            self._note("retention could not be finished, the next run goes on with it", error)
         else:
             if removed.segments:
                 word = "segment" if removed.segments == 1 else "segments"
@@ -409,29 +371,8 @@ class _Run:
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
-        result = RunResult(
-            run_id=self._request.run_id,
-            kind=self._request.kind,
-            outcome="Failed",
-            exit_code=int(ExitCode.FAILED),
-            start_time=self._reporter.start_time,
-            end_time=time.time(),
-            message=self._message,
-        )
-        if self._archive is not None:
-            info = self._archive.info
-            result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
-        plan, writer = self._plan, self._writer
-        if writer is not None:
-            run = writer.state.runs[self._request.run_id]
-            result = replace(
-                result,
-                epoch=writer.epoch,
-                commit=writer.state.commit,
-                records=run.records,
-                bytes=run.bytes,
-                segments=run.segments,
-            )
+        result = replace(super().result(), message=self._message)
+        plan = self._plan
         if plan is not None:
             loss = self._loss()
             result = replace(
@@ -448,54 +389,27 @@ class _Run:
             )
         return result
 
-    def give_up(self, error: BaseException, message: str) -> None:
-        """Note in the archive that the run failed."""
-        if self._writer is not None:
-            self._writer.give_up(error, message)
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-class _Committer:
-    """Gathers receipts and commits them about once a second; what was read by a topic's name only if it is still the
-    topic that was planned."""
+class _Committer(Committer):
+    """Commits what is not settled yet, and what was read by a topic's name only if it is still the topic that was
+    planned."""
 
     def __init__(self, writer: Writer, control: ControlPlane, topics: dict[str, str]) -> None:
-        self._writer = writer
+        super().__init__(writer)
         self._control = control
         self._topics = topics
-        self._waiting: list[Receipt] = []
         self._by_name: list[Receipt] = []
-        self._due = 0.0
 
-    def add(self, done: PieceDone) -> None:
+    def add_piece(self, done: PieceDone) -> None:
         if done.receipt is not None:
             (self._by_name if done.by_name else self._waiting).append(done.receipt)
 
-    def commit_if_due(self) -> None:
-        if (self._waiting or self._by_name) and time.monotonic() >= self._due:
-            self.commit()
-
-    def commit(self) -> None:
-        if not self._waiting and not self._by_name:
-            return
-        started = time.monotonic()
+    def _receipts(self) -> list[Receipt]:
         if self._by_name:
             self._waiting += self._checked(self._by_name)
             self._by_name = []
-        self._writer.commit(receipts=self._waiting)
-        self._waiting = []
-        now = time.monotonic()
-        self._due = now + max(COMMIT_SECONDS, COMMIT_SHARE * (now - started))
-
-    def commit_quietly(self) -> None:
-        """Commit while another error is on its way."""
-        try:
-            self.commit()
-        except Exception as error:
-            log.warning("what was archived last could not be committed: %s", error)
+        self._waiting = still_open(self._waiting, self._writer.state)
+        return self._waiting
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         wanted = {topic_id for receipt in receipts for topic_id, _, _, _ in receipt.ranges}

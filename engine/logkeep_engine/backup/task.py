@@ -7,7 +7,9 @@ In the record-shaped formats `records.RecordChunkWriter` stands in the place of 
 
 In Kafka's format bytes are written as the broker gave them, with one exception: when the log starts inside a batch
 (DeleteRecords, or an offset that retention chose), the records before that are gone for every consumer, and the batch
-is built anew without them.
+is built anew without them. A batch across a bound between two chunks is the first one's with all its offsets: if that
+one fails, the hole that it leaves has the whole batch, and if the log's start moves into the batch between the two
+fetches, what neither has settled is done by another round of tasks.
 
 Memory: per partition one fetch in work, one in flight, and the storage's writer; at most CONCURRENT partitions at once.
 Their fetches together are FETCH_BYTES: it is the same for one partition and for many, and whatever their size.
@@ -17,13 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from logkeep_engine.archive import names
-from logkeep_engine.archive.log_writer import LogWriter, log_writer
-from logkeep_engine.archive.model import Receipt, SegmentEntry
+from logkeep_engine.archive.log_writer import LogSegment
+from logkeep_engine.archive.model import Receipt
 from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
@@ -34,7 +35,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, walk_checked
 from logkeep_engine.log.records import decode, encode
-from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 __all__ = ["ChunkWriter", "PieceDone", "Setting", "archive_pieces", "trim"]
@@ -148,7 +149,7 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
             async for fetched in stream:
                 by_name = by_name or not fetched.by_id
                 await throttle.pace(len(fetched.data))
-                await asyncio.to_thread(writer.absorb, fetched.data, fetched.aborted, fetched.log_start_offset)
+                await asyncio.to_thread(writer.absorb, fetched.data, fetched.aborted)
                 fetched.release()
             await asyncio.to_thread(writer.reach_end)
         except OffsetOutOfRange as error:
@@ -188,7 +189,7 @@ class ChunkWriter(PieceWriter):
         super().__init__(setting, piece, attempt)
         self._segment: _OpenSegment | None = None
 
-    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]], log_start: int) -> None:
+    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
         # Millions of tiny batches pass here: fields by number, and what stays the same for a run in local names.
         run: list[tuple[int, BatchHeader]] = []
@@ -200,7 +201,7 @@ class ChunkWriter(PieceWriter):
                 if base < at:
                     self._flush(data, run)
                     self.at = at
-                    self._overlapping(data, position, header, log_start)
+                    self._overlapping(data, position, header)
                     at = self.at
                     room, end_offset = self._room()
                     continue
@@ -237,14 +238,16 @@ class ChunkWriter(PieceWriter):
         if self._segment is not None:
             self._transactions.observe(data, position, header, self._segment)
 
-    def _overlapping(self, data: memoryview, position: int, header: BatchHeader, log_start: int) -> None:
+    def _overlapping(self, data: memoryview, position: int, header: BatchHeader) -> None:
         """A batch that begins below where this piece goes on."""
         if header.next_offset <= self.at:
             return  # lies wholly before the offset that was asked for
         self._check_overlap(header)
-        trimmed = None  # it belongs to the chunk before, which takes it from the log start on if that is inside of it
-        if log_start >= self.at:
-            trimmed = trim(data[position : position + header.size], self.at)
+        if header.base_offset < self.piece.start and not self.piece.first:
+            self._leave_below(header.next_offset)
+            self._passed = header.next_offset
+            return
+        trimmed = trim(data[position : position + header.size], self.at)  # the log starts inside of it
         self.at = self._passed = header.next_offset
         if trimmed is None:
             return
@@ -272,62 +275,42 @@ class ChunkWriter(PieceWriter):
         self.records += segment.builder.records - before
 
     def _open_segment(self, base_offset: int) -> _OpenSegment:
-        piece, setting = self.piece, self._setting
-        stem = names.segment_stem(
-            piece.topic, piece.topic_id, piece.partition, base_offset, setting.epoch, self._attempt
-        )
-        writer = log_writer(setting.storage, stem, setting.compression)
-        return _OpenSegment(stem, writer, SegmentBuilder(base_offset, writer.write))
+        return _OpenSegment(self._setting, self.piece, base_offset, self._attempt)
 
     def _close_segment(self) -> None:
-        """Indexes first: a `.log` that is there has its indexes beside it."""
         segment = self._segment
         if segment is None:
             return
         if segment.builder.size == 0:
-            segment.writer.abort()
-            self._segment = None
+            self._drop_segment()
             return
         for txn in segment.aborted():
             segment.builder.add_aborted(txn)
-        summary = segment.builder.finish()
-        storage, stem = self._setting.storage, segment.stem
-        for suffix, content in _index_objects(summary).items():
-            storage.put(stem + suffix, content)
-        segment.writer.commit()
+        entry = segment.finish()
         self._segment = None
-        self._segments.append(
-            SegmentEntry.of(
-                summary,
-                topic_id=self.piece.topic_id,
-                partition=self.piece.partition,
-                epoch=self._setting.epoch,
-                attempt=self._attempt,
-                stored_bytes=segment.writer.stored_bytes,
-            )
-        )
+        self._segments.append(entry)
 
     def _drop_segment(self) -> None:
         if self._segment is not None:
-            self._segment.writer.abort()
+            self._segment.abort()
             self._segment = None
 
 
-def _index_objects(summary: SegmentSummary) -> Mapping[str, bytes]:
-    objects = {names.INDEX: summary.index, names.TIMEINDEX: summary.timeindex}
-    if summary.txnindex:
-        objects[names.TXNINDEX] = summary.txnindex
-    return objects
-
-
-@dataclass(slots=True)
-class _OpenSegment:
-    stem: str
-    writer: LogWriter
-    builder: SegmentBuilder
-    # Last offset of an aborted transaction in this segment -> (producer id, first offset).
-    _ended: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _unended: dict[int, tuple[int, int]] = field(default_factory=dict)
+class _OpenSegment(LogSegment):
+    def __init__(self, setting: Setting, piece: Piece, base_offset: int, attempt: int) -> None:
+        super().__init__(
+            setting.storage,
+            setting.compression,
+            piece.topic,
+            piece.topic_id,
+            piece.partition,
+            base_offset,
+            setting.epoch,
+            attempt,
+        )
+        # Last offset of an aborted transaction in this segment -> (producer id, first offset).
+        self._ended: dict[int, tuple[int, int]] = {}
+        self._unended: dict[int, tuple[int, int]] = {}
 
     def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
         """A batch of an aborted transaction whose marker has not come by yet."""

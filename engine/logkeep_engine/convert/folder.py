@@ -4,7 +4,8 @@
 
 Three layouts can be adopted where they are: topics' folders of the Records format under `topics/` or beside each other
 at the root, and the Avro format under `topics/`. Anything of which a name does not fit, or that could mean two things,
-is refused by name: what is adopted is read by its name ever after.
+is refused by name: what is adopted is read by its name ever after. So is what is named as data and lies elsewhere than
+data does; what has no name of the format is left out, and told.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ _WORDS = {
 }
 _AVRO = re.compile(r"topics/([^/]+)/partition=([0-9]+)/([^/]+)\.data")
 _AVRO_AT_ROOT = re.compile(r"[^/]+/partition=[0-9]+/[^/]+\.data")
+_LOOKS_LIKE_AVRO = re.compile(r"[^/]+(\+[0-9]+-[0-9]+\.(data|avro)|-[0-9]+-[0-9]+\.avro)")
 _LOOKS_LIKE_RECORDS = re.compile(r"segment_partition_[0-9]+_from_offset_[0-9]+_(records|index)")
 _MAX_SEQUENCE = 2**63 - 1
+_MAX_PARTITIONS = 100_000
+"""More than any topic has: a larger number is that of a stray file, and an archive lists all partitions below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,8 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What is there. `partitions` are those of each topic of which anything is there; `others` are objects that belong
-    to no segment. `groups` are files with positions of consumer groups."""
+    """What is there. `partitions` are those of each topic of which anything is there; `others` are objects that have no
+    name of the format. `groups` are files with positions of consumer groups."""
 
     layout: Layout
     segments: tuple[FoundSegment, ...]
@@ -158,15 +162,11 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
         topic = folder.removeprefix(root)
         file = parse_name(name)
         if not folder.startswith(root.rstrip("/")) or "/" in topic or not topic or file is None:
-            if _LOOKS_LIKE_RECORDS.fullmatch(name):
-                raise FolderRefused(
-                    f"{uri}/{info.path} looks like a segment and is not named or placed as one: partitions have at "
-                    "least 3 digits, offsets at least 10, and no zeros beyond that.",
-                    hint="Rename or move it.",
-                )
+            _check_other(info.path, uri)
             others.append(info.path)
             continue
         _check_topic(topic, uri, info.path)
+        _check_partition(file.partition, uri, info.path)
         partitions[topic] = max(partitions.get(topic, 0), file.partition + 1)
         if file.start_offset is not None:
             kept = records if file.kind is FileKind.RECORDS else indexes
@@ -203,6 +203,7 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
     for info in objects:
         match = _AVRO.fullmatch(info.path)
         if match is None:
+            _check_other(info.path, uri)
             others.append(info.path)
             continue
         topic, partition, name = match[1], match[2], match[3]
@@ -219,9 +220,40 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
                 f"{uri}/{info.path}: partition {partition} is written with zeros in front.", hint="Rename its folder."
             )
         number = int(partition)
+        _check_partition(number, uri, info.path)
         partitions[topic] = max(partitions.get(topic, 0), number + 1)
         segments.append(FoundSegment(topic, number, int(digits), len(digits), info.path, info.size))
     return Folder(Layout.AVRO, tuple(segments), (), (), partitions, tuple(others))
+
+
+def _check_other(path: str, uri: str) -> None:
+    """What is named as if it held something of the format is not to be left out: a whole topic may be missed then."""
+    name = path.rpartition("/")[2]
+    if _LOOKS_LIKE_RECORDS.fullmatch(name):
+        raise FolderRefused(
+            f"{uri}/{path} looks like a segment and is not named or placed as one: partitions have at least 3 digits, "
+            "offsets at least 10, and no zeros beyond that.",
+            hint="Rename or move it.",
+        )
+    if parse_name(name) is not None:
+        raise FolderRefused(
+            f"{uri}/{path} is named as a file of the Records format, and does not lie where the segments lie.",
+            hint="Move it.",
+        )
+    if _LOOKS_LIKE_AVRO.fullmatch(name):
+        raise FolderRefused(
+            f"{uri}/{path} is named as an object of the Avro format and does not lie as one: "
+            "topics/<topic>/partition=<n>/<topic>+<n>-<number>.data is expected.",
+            hint="Rename or move it.",
+        )
+
+
+def _check_partition(partition: int, uri: str, path: str) -> None:
+    if partition >= _MAX_PARTITIONS:
+        raise FolderRefused(
+            f"{uri}/{path}: it would be of partition {partition}, and no topic has more than {_MAX_PARTITIONS}.",
+            hint="Rename or move it.",
+        )
 
 
 def _check_topic(topic: str, uri: str, path: str) -> None:

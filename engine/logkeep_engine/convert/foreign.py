@@ -87,7 +87,7 @@ def folder_source(
     last = {(found.topic, found.partition): found.path for found in folder.segments}
     faults: list[str] = []
     repairs: list[Repair] = []
-    notes: list[str] = []
+    notes: list[str] = _left_out(folder.others)
     entries: dict[Partition, list[SegmentEntry]] = {}
     for found in folder.segments:
         result = checked[found.path]
@@ -143,6 +143,13 @@ def folder_source(
         catalogued=False,
     )
     return Adopted(source, tuple(repairs))
+
+
+def _left_out(others: Sequence[str]) -> list[str]:
+    if not others:
+        return []
+    count = f"{len(others)} objects are" if len(others) > 1 else "1 object is"
+    return [f"{count} left out, first {others[0]}: it has no name of the format"]
 
 
 def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:

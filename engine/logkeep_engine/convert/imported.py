@@ -11,16 +11,16 @@ that are missing or short, and, if it is asked for, torn tails; what was there b
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive, Writer
+from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import SegmentEntry
 from logkeep_engine.archive.model import ArchiveState, Coverage, GroupEntry, Outcome, Receipt
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.check import Checked, CheckSetting, check_segments, rebuilt_index
@@ -29,15 +29,8 @@ from logkeep_engine.convert.foreign import Adopted, Repair, folder_source, tool_
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import ConvertResult, Prepare
 from logkeep_engine.convert.source import NO_CLUSTER, Source
-from logkeep_engine.errors import (
-    ArchiveDamaged,
-    ArchiveMismatch,
-    ArchiveMissing,
-    FolderRefused,
-    LogkeepError,
-    UndecodableRecord,
-)
-from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
+from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS, decode_offset_record
@@ -48,6 +41,7 @@ KIND = "Import"
 ORIGINALS = "original"
 TASK_BYTES = 64 << 20
 RECEIPTS_AT_ONCE = 200
+_READERS = 16
 
 
 def adopt(
@@ -64,19 +58,7 @@ def adopt(
     Never raises for what happens in a run: every error becomes a result with its exit code.
     """
     run = _Adoption(run_id, storage, runner_factory, reporter, repair, dry_run)
-    faults: tuple[str, ...] = ()
-    try:
-        run.execute()
-        result = replace(run.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
-    except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
-            log.exception("unexpected error")
-        result = failed(run.result(), error)
-        faults = error.faults if isinstance(error, ArchiveDamaged) else ()
-        run.give_up(error, result.message)
-    finally:
-        run.close()
-    return ConvertResult(replace(result, end_time=time.time()), dry_run=dry_run, faults=faults)
+    return ConvertResult(run.perform(), dry_run=dry_run, faults=run.faults)
 
 
 def foreign_source(storage: Storage, *, repair: bool = False) -> Prepare:
@@ -100,7 +82,7 @@ def foreign_source(storage: Storage, *, repair: bool = False) -> Prepare:
     return prepare
 
 
-class _Adoption:
+class _Adoption(ArchivingRun):
     def __init__(
         self,
         run_id: str,
@@ -110,14 +92,11 @@ class _Adoption:
         repair: bool,
         dry_run: bool,
     ) -> None:
-        self._run_id = run_id
+        super().__init__(run_id, KIND, reporter)
         self._storage = storage
         self._runner_factory = runner_factory
-        self._reporter = reporter
         self._repair = repair
         self._dry_run = dry_run
-        self._archive: Archive | None = None
-        self._writer: Writer | None = None
         self._source: Source | None = None
 
     def execute(self) -> None:
@@ -137,13 +116,12 @@ class _Adoption:
         for item in adopted.repairs:
             self._mend(item)
         archive = self._archive = Archive.create_or_open(storage, NO_CLUSTER, folder.format, imported=True)
-        with archive.begin_run(self._run_id, kind=KIND) as writer:
-            self._writer = writer
-            writer.commit(topics=source.topics)
-            receipts = _receipts(source, writer.epoch)
-            for at in range(0, len(receipts), RECEIPTS_AT_ONCE):
-                writer.commit(receipts=receipts[at : at + RECEIPTS_AT_ONCE])
-            writer.end(Outcome.SUCCEEDED, "", source.groups)
+        writer = self._writer = archive.begin_run(self._run_id, kind=KIND)
+        writer.commit(topics=source.topics)
+        receipts = _receipts(source, writer.epoch)
+        for at in range(0, len(receipts), RECEIPTS_AT_ONCE):
+            writer.commit(receipts=receipts[at : at + RECEIPTS_AT_ONCE])
+        writer.end(Outcome.SUCCEEDED, "", source.groups)
 
     def _mend(self, item: Repair) -> None:
         """Originals first: a crash leaves at worst one of them twice."""
@@ -160,42 +138,20 @@ class _Adoption:
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
-        result = RunResult(
-            run_id=self._run_id,
-            kind=KIND,
-            outcome="Failed",
-            exit_code=int(ExitCode.FAILED),
-            start_time=self._reporter.start_time,
-            end_time=time.time(),
+        result, source = super().result(), self._source
+        if source is None:
+            return result
+        entries = [entry for key in source.segments for entry in source.segments[key]]
+        return replace(
+            result,
+            topics=len(source.topics),
+            partitions=sum(topic.partitions for topic in source.topics),
+            records=sum(entry.records for entry in entries),
+            bytes=sum(entry.bytes for entry in entries),
+            segments=len(entries),
+            groups=len({group.group_id for group in source.groups}),
+            warnings=source.notes[:MAX_LIST],
         )
-        if self._archive is not None:
-            info = self._archive.info
-            result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
-        if self._source is not None:
-            source = self._source
-            entries = [entry for key in source.segments for entry in source.segments[key]]
-            result = replace(
-                result,
-                topics=len(source.topics),
-                partitions=sum(topic.partitions for topic in source.topics),
-                records=sum(entry.records for entry in entries),
-                bytes=sum(entry.bytes for entry in entries),
-                segments=len(entries),
-                groups=len({group.group_id for group in source.groups}),
-                warnings=source.notes[:MAX_LIST],
-            )
-        if self._writer is not None:
-            result = replace(result, epoch=self._writer.epoch, commit=self._writer.state.commit)
-        return result
-
-    def give_up(self, error: BaseException, message: str) -> None:
-        """Note in the archive that the run failed."""
-        if self._writer is not None:
-            self._writer.give_up(error, message)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
 
 
 _AGAIN = "To import again what was added to it since, remove archive.json and catalog/ first."
@@ -296,12 +252,18 @@ def _check(
     if groups:
         setting = CheckSetting(storage, folder.layout)
         runner_factory().run(groups, partial(check_segments, setting), on_result, reporter.update)
-    contents = {file.path: storage.read(file.path) for file in (*folder.groups, *folder.partition_indexes)}
+    contents = _contents(storage, [file.path for file in (*folder.groups, *folder.partition_indexes)])
     adopted = folder_source(storage, folder, checked, repair=repair, contents=contents)
     if folder.format is not FormatName.AVRO:
         return adopted
     found_groups = _positions(adopted.source, runner_factory)
     return replace(adopted, source=replace(adopted.source, groups=found_groups))
+
+
+def _contents(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
+    """Of small objects, two for each partition: latency decides how long they take."""
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-files") as pool:
+        return dict(zip(paths, pool.map(storage.read, paths), strict=True))
 
 
 def _group_work(segments: Sequence[FoundSegment]) -> list[tuple[FoundSegment, ...]]:

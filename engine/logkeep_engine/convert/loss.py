@@ -52,20 +52,24 @@ class LossReport:
     """The losses of a run, by kind, topic and partition."""
 
     def __init__(self, losses: Iterable[Loss] = ()) -> None:
-        self._losses = merge_losses(losses)
+        self._of_partition: dict[tuple[str, int], tuple[Loss, ...]] = {}
+        self.add(losses)
 
     def add(self, losses: Iterable[Loss]) -> None:
-        self._losses = merge_losses((*self._losses, *losses))
+        """Takes as long as what the partitions of these losses have, whatever others have."""
+        for loss in losses:
+            key = (loss.topic, loss.partition)
+            self._of_partition[key] = merge_losses((*self._of_partition.get(key, ()), loss))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """By topic, partition and kind."""
-        return self._losses
+        return tuple(loss for key in sorted(self._of_partition) for loss in self._of_partition[key])
 
     @property
     def of_records(self) -> list[Loss]:
         """Those that are refused unless they are allowed."""
-        return [loss for loss in self._losses if loss.kind not in OF_BATCHES]
+        return [loss for loss in self.losses if loss.kind not in OF_BATCHES]
 
     def refused(self, target: str) -> FormatLoss:
         """The error that names what of the records would be lost."""
@@ -85,8 +89,9 @@ class LossReport:
     def warnings(self) -> list[str]:
         """A line for each kind, for the result of a run."""
         lines = []
+        losses = self.losses
         for kind in LossKind:
-            found = [loss for loss in self._losses if loss.kind is kind]
+            found = [loss for loss in losses if loss.kind is kind]
             if found:
                 count, topics = sum(loss.count for loss in found), len({loss.topic for loss in found})
                 words = _OF_BATCHES_WORDS.get(kind)
@@ -96,12 +101,12 @@ class LossReport:
 
     def rows(self) -> list[dict[str, Any]]:
         """As `-o json` has them, and the stored report."""
-        rows: list[dict[str, Any]] = json.loads(dump_losses(self._losses))["losses"]
+        rows: list[dict[str, Any]] = json.loads(dump_losses(self.losses))["losses"]
         return rows
 
     def to_json(self) -> bytes:
         """`runs/<run id>/format-loss.json`, as a backup writes it."""
-        return dump_losses(self._losses)
+        return dump_losses(self.losses)
 
     @classmethod
     def from_json(cls, data: bytes) -> LossReport:

@@ -54,7 +54,12 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class ConvertPlan:
     """What a run does. `options` are those that decide over the bytes that are written, as text. `seen` are all
-    segments of a source without a catalog, by topic id and partition, in the order of their offsets."""
+    segments of a source without a catalog, by topic id and partition, in the order of their offsets.
+
+    `begins`: where partitions were meant to begin of which the source misses the beginning (`archive.beginnings` reads
+    it). `undecided`: (topic id, partition, first offset) of the transactions that are left out as their outcome is not
+    archived.
+    """
 
     run_id: str
     source: str
@@ -65,6 +70,8 @@ class ConvertPlan:
     groups: tuple[GroupEntry, ...]
     pieces: tuple[Piece, ...]
     seen: Mapping[Partition, tuple[Seen, ...]] = field(default_factory=dict)
+    begins: Mapping[Partition, int] = field(default_factory=dict)
+    undecided: tuple[tuple[str, int, int], ...] = ()
 
     def to_json(self) -> bytes:
         """The document stored in the target."""
@@ -82,6 +89,8 @@ class ConvertPlan:
                 [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
                 for key in self.seen
             ],
+            "begins": [[*key, self.begins[key]] for key in self.begins],
+            "undecided": [list(item) for item in self.undecided],
         }
         return wire.dumps(document)
 
@@ -105,6 +114,8 @@ class ConvertPlan:
                     (topic_id, partition): tuple(Seen(*row) for row in rows)
                     for topic_id, partition, rows in document.get("seen", ())
                 },
+                begins={(topic_id, partition): begins for topic_id, partition, begins in document.get("begins", ())},
+                undecided=tuple((topic_id, part, first) for topic_id, part, first in document.get("undecided", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveDamaged(
@@ -143,6 +154,8 @@ def make_plan(
         groups=source.groups,
         pieces=tuple(pieces),
         seen={} if source.catalogued else {key: tuple(map(_seen, source.segments[key])) for key in source.segments},
+        begins=source.begins,
+        undecided=tuple((item.topic_id, item.partition, item.start) for item in source.undecided),
     )
 
 
@@ -246,14 +259,16 @@ def check_additions(
     """Raises ArchiveMismatch, with its name, if a segment of a source without a catalog has records that no run has
     seen, where the target at `state` has been already, or will be by `pieces`: they would never be converted.
 
-    `earlier` are the plans of the target's runs in their order: the last one knows what was there. Without any nothing
-    is known.
+    `earlier` are the plans of the target's runs, the last one first, which knows what was there: those before it are
+    asked for only about partitions that it has not seen. Without any nothing is known.
     """
     if source.catalogued:
         return
     known: dict[Partition, tuple[Seen, ...]] = {}
     for plan in earlier:
-        known.update(plan.seen)
+        known = {**plan.seen, **known}
+        if known.keys() >= source.segments.keys():
+            break
     planned = _done(pieces)
     for key in sorted(source.segments):
         before = {item.base_offset: item for item in known.get(key, ())}

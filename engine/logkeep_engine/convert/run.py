@@ -8,8 +8,6 @@ source says they are. Facts of the source (topics with their ids, gaps, groups) 
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +15,6 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.model import ArchiveState, Outcome, Receipt
 from logkeep_engine.archive.record_files import (
     every_partition,
@@ -26,8 +23,8 @@ from logkeep_engine.archive.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archive.segments import aborted_transactions
+from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.losses import LOSS_FILE
-from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.loss import LossReport
@@ -52,28 +49,23 @@ from logkeep_engine.convert.task import (
     examine_piece,
     loses_of_records,
 )
+from logkeep_engine.convert.undecided import check_copied, check_still, look_through
 from logkeep_engine.convert.write import TargetSetting
 from logkeep_engine.errors import (
-    ArchiveDamaged,
-    ArchiveFenced,
     ArchiveMismatch,
     ArchiveMissing,
-    LogkeepError,
     ObjectExists,
     ObjectMissing,
 )
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 
-log = logging.getLogger(__name__)
-
 KIND = "Convert"
 SEGMENT_BYTES = 128 << 20
-COMMIT_SECONDS = 1.0
 
 Prepare = Callable[[Callable[[], TaskRunner], Reporter], Source]
 """Finds out what there is to convert; a folder without a catalog is read for it, by tasks."""
@@ -131,23 +123,10 @@ def run_convert(
     goes on where the run stopped; another one adds what the source has gained since.
     """
     run = _Run(run_id, prepare, target, options, runner_factory, reporter, dry_run, kind)
-    faults: tuple[str, ...] = ()
-    try:
-        run.execute()
-        result = replace(run.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
-    except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, Exception) and not isinstance(error, LogkeepError):
-            log.exception("unexpected error")
-        result = failed(run.result(), error)
-        faults = error.faults if isinstance(error, ArchiveDamaged) else ()
-        run.give_up(error, result.message)
-        result = replace(result, commit=run.commit)
-    finally:
-        run.close()
-    return ConvertResult(replace(result, end_time=time.time()), run.losses, dry_run, faults)
+    return ConvertResult(run.perform(), run.losses, dry_run, run.faults)
 
 
-class _Run:
+class _Run(ArchivingRun):
     def __init__(
         self,
         run_id: str,
@@ -159,23 +138,15 @@ class _Run:
         dry_run: bool,
         kind: str,
     ) -> None:
-        self._run_id = run_id
+        super().__init__(run_id, kind, reporter)
         self._prepare = prepare
         self._target = target
         self._options = options
         self._runner_factory = runner_factory
-        self._reporter = reporter
         self._dry_run = dry_run
-        self._kind = kind
-        self._archive: Archive | None = None
-        self._writer: Writer | None = None
         self._plan: ConvertPlan | None = None
         self._source: Source | None = None
         self.losses = LossReport()
-
-    @property
-    def commit(self) -> int:
-        return self._writer.state.commit if self._writer is not None else -1
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
@@ -185,6 +156,10 @@ class _Run:
         check_one_incarnation(source, self._options.format)
         existing = find_target(source, self._target, self._options.format)
         state = existing.load() if existing is not None else ArchiveState()
+        source = self._source = look_through(source, self._runner_factory)
+        check_copied(source, self._options.format)
+        if source.catalogued:
+            check_still(source, stored_plans(self._target, state))
         looked = self._look(source, existing, state)
         if self._dry_run:
             return
@@ -235,17 +210,10 @@ class _Run:
         return f"Format {self._options.format}" + (f" (compatibility {compatibility})" if compatibility else "")
 
     def _plan_of(self, source: Source, state: ArchiveState) -> ConvertPlan:
-        check_additions(source, self._plans(state), state)
+        check_additions(source, stored_plans(self._target, state), state)
         return make_plan(
             self._run_id, source, self._options.format.value, self._options.text(), state, self._options.piece_bytes
         )
-
-    def _plans(self, state: ArchiveState) -> Iterator[ConvertPlan]:
-        """What the target's runs set out to do, as far as they have come to plan it."""
-        for run_id in state.runs:
-            plan = stored_plan(self._target, run_id)
-            if plan is not None:
-                yield plan
 
     def _load_or_make_plan(self, archive: Archive, source: Source, state: ArchiveState) -> ConvertPlan:
         path = archive.run_file(self._run_id, PLAN_FILE)
@@ -267,7 +235,7 @@ class _Run:
                 hint="Give the options it was begun with, or start a run with another --run-id.",
             )
         check_covers(source, plan)
-        check_additions(source, self._plans(state), state, plan.pieces)
+        check_additions(source, stored_plans(self._target, state), state, plan.pieces)
         return plan
 
     def _announce(self, plan: ConvertPlan, pieces: Sequence[Piece], phase: str = "Running") -> None:
@@ -317,25 +285,20 @@ class _Run:
         self, source: Source, writer: Writer, plan: ConvertPlan, pieces: Sequence[Piece], *, counted: bool
     ) -> None:
         setting = self._setting(source, writer.epoch)
-        committer = _Committer(writer)
+        committer = Committer(writer)
 
         def on_result(done: PieceDone) -> None:
             if done.receipt is not None:
                 committer.add(done.receipt)
+                committer.commit_if_due()
                 entries = done.receipt.segments
                 records, size = sum(entry.records for entry in entries), sum(entry.bytes for entry in entries)
                 self._reporter.done(done.number, records, size)
             if not counted:
                 self._note_losses(done)
 
-        try:
+        with committer:
             self._run_tasks(convert_piece, setting, self._work(source, pieces), on_result)
-        except ArchiveFenced:
-            raise
-        except (Exception, KeyboardInterrupt):
-            committer.commit_quietly()  # what other tasks have done need not be done again
-            raise
-        committer.commit()
         if counted or self._options.format is FormatName.KAFKA:
             return
         todo = {piece.number for piece in pieces}
@@ -374,41 +337,11 @@ class _Run:
             write_partition_indexes(self._target, state, [*keys, *sorted(empty)])
             write_consumer_offsets(self._target, state, keys, groups)
         writer.end(Outcome.SUCCEEDED, "", groups)
-        self._tidy(writer, plan)
-
-    def _tidy(self, writer: Writer, plan: ConvertPlan) -> None:
-        """Remove what runs that did not succeed have left beside the segments of this one. They are in the archive, so
-        trouble is a warning."""
-        if not may_have_leftovers(writer):
-            return
-        try:
-            remove_leftovers(writer, {(piece.topic_id, piece.partition) for piece in plan.pieces})
-        except LogkeepError as error:
-            log.warning("objects that no commit names could not be removed: %s", error)
+        self._tidy(writer, ((piece.topic_id, piece.partition) for piece in plan.pieces))
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
-        result = RunResult(
-            run_id=self._run_id,
-            kind=self._kind,
-            outcome="Failed",
-            exit_code=int(ExitCode.FAILED),
-            start_time=self._reporter.start_time,
-            end_time=time.time(),
-        )
-        if self._archive is not None:
-            info = self._archive.info
-            result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
-        if self._writer is not None:
-            run = self._writer.state.runs[self._run_id]
-            result = replace(
-                result,
-                epoch=self._writer.epoch,
-                commit=self._writer.state.commit,
-                records=run.records,
-                bytes=run.bytes,
-                segments=run.segments,
-            )
+        result = super().result()
         if self._plan is not None:
             result = replace(
                 result,
@@ -417,43 +350,7 @@ class _Run:
                 groups=len({group.group_id for group in self._plan.groups}),
             )
         notes = self._source.notes if self._source is not None else ()
-        return replace(result, warnings=(*self.losses.warnings(), *notes)[:MAX_LIST])
-
-    def give_up(self, error: BaseException, message: str) -> None:
-        """Note in the archive that the run failed."""
-        if self._writer is not None:
-            self._writer.give_up(error, message)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-class _Committer:
-    """Gathers receipts and commits them about once a second."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._waiting: list[Receipt] = []
-        self._due = 0.0
-
-    def add(self, receipt: Receipt) -> None:
-        self._waiting.append(receipt)
-        if time.monotonic() >= self._due:
-            self.commit()
-
-    def commit(self) -> None:
-        if self._waiting:
-            self._writer.commit(receipts=self._waiting)
-            self._waiting = []
-        self._due = time.monotonic() + COMMIT_SECONDS
-
-    def commit_quietly(self) -> None:
-        """Commit while another error is on its way."""
-        try:
-            self.commit()
-        except Exception as error:
-            log.warning("what was converted last could not be committed: %s", error)
+        return replace(result, warnings=(*self._notes, *self.losses.warnings(), *notes)[:MAX_LIST])
 
 
 class Aborted:
@@ -480,6 +377,8 @@ class Aborted:
         return self._found[key]
 
     def _read(self, topic_id: str, partition: int) -> list[AbortedTxn]:
+        if (topic_id, partition) in self._source.aborted:
+            return list(self._source.aborted[topic_id, partition])
         entries = [entry for entry in self._source.segments[topic_id, partition] if isinstance(entry, SegmentEntry)]
         spans = aborted_transactions(self._source.storage, self._names[topic_id], entries)
         return [
@@ -533,22 +432,31 @@ def find_target(source: Source, target: Storage, format_name: FormatName) -> Arc
             f"is to be made: format {format_name}, cluster {source.cluster_id}.",
             hint="Name a new folder for the target.",
         )
-    for run in archive.load().runs.values():
-        origin = _origin(archive, run.run_id) if run.kind == KIND else None
-        if run.kind != KIND or origin not in (None, source.identity):
-            made = f"run {run.run_id} ({run.kind})" if origin is None else f"a conversion of {origin}"
-            raise ArchiveMismatch(
-                f"The archive at {target.uri} was written by {made}: only what was made of the same source can be "
-                "added to.",
-                hint="Name a new folder for the target.",
-            )
+    made = _other_origin(source, target, archive.load())
+    if made:
+        raise ArchiveMismatch(
+            f"The archive at {target.uri} was written by {made}: only what was made of the same source can be "
+            "added to.",
+            hint="Name a new folder for the target.",
+        )
     return archive
 
 
-def _origin(archive: Archive, run_id: str) -> str | None:
-    """What a run has converted; None if it did not get as far as to plan."""
-    plan = stored_plan(archive.storage, run_id)
-    return None if plan is None else plan.source
+def _other_origin(source: Source, target: Storage, state: ArchiveState) -> str:
+    """What else than conversions of this source has written the target; "" if nothing has. The last plan tells it of
+    all: each run was held against those before it."""
+    for run in state.runs.values():
+        if run.kind != KIND:
+            return f"run {run.run_id} ({run.kind})"
+    last = next(stored_plans(target, state), None)
+    return "" if last is None or last.source == source.identity else f"a conversion of {last.source}"
+
+
+def stored_plans(storage: Storage, state: ArchiveState) -> Iterator[ConvertPlan]:
+    """What the runs of the archive at `storage` set out to do, as far as they have come to plan it, the last one
+    first. Each is read when it is asked for."""
+    plans = (stored_plan(storage, run_id) for run_id in reversed(state.runs))
+    return (plan for plan in plans if plan is not None)
 
 
 def stored_plan(storage: Storage, run_id: str) -> ConvertPlan | None:

@@ -9,13 +9,16 @@ The conversion knows nothing else of where records come from; `read.read_records
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from logkeep_engine.archive.beginnings import missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Range, TopicEntry
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore import snapshot
 from logkeep_engine.storage import Storage
 
 NO_CLUSTER = "-"
@@ -63,6 +66,17 @@ class SegmentPart:
 SourceSegment = WholeSegment | SegmentPart
 
 
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A transaction whose outcome is not archived, of records in offsets [start, end)."""
+
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+
+
 @dataclass(frozen=True)
 class Source:
     """`identity` tells one source from another, in all runs: an archive's id, or where the other tool's files lie.
@@ -70,6 +84,10 @@ class Source:
     `format` is the archive's, None for a tool's own. `notes` are to be said of the source in the result. `catalogued`:
     a catalog says what is covered, and segments never change. Without one a segment may be longer the next time, or
     come to lie between others.
+
+    `begins`: where partitions were meant to begin whose first offsets are missing, see `archive.beginnings`. `unsure`
+    are partitions of which not every transaction may be decided; `undecided.look_through` finds their `aborted` ones,
+    with those that are `undecided`.
     """
 
     storage: Storage
@@ -84,6 +102,10 @@ class Source:
     groups: tuple[GroupEntry, ...] = ()
     notes: tuple[str, ...] = ()
     catalogued: bool = True
+    begins: Mapping[Partition, int] = field(default_factory=dict)
+    unsure: frozenset[Partition] = frozenset()
+    aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
+    undecided: tuple[Undecided, ...] = ()
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -92,9 +114,12 @@ class Source:
 
 
 def archive_source(storage: Storage) -> Source:
-    """The archive at `storage` as it is now. Raises ArchiveMissing, ArchiveDamaged, ArchiveMismatch."""
+    """The archive at `storage` as a restore sees it: as the last run that succeeded has left it. Raises ArchiveMissing,
+    ArchiveDamaged, ArchiveMismatch.
+    """
     archive = Archive.open(storage)
-    state = archive.load()
+    chosen = snapshot.choose(archive)
+    state = chosen.state
     if not state.topics:
         raise ArchiveMismatch(
             f"The archive at {storage.uri} holds no topic: there is nothing to convert.",
@@ -111,7 +136,18 @@ def archive_source(storage: Storage) -> Source:
         coverage=held_ranges(state),
         gaps=(*(gap for gaps in state.gaps.values() for gap in gaps), *removed_gaps(state)),
         groups=state.groups,
+        notes=chosen.warnings,
+        begins=missing_beginnings(archive, state),
+        unsure=frozenset(_unsure(state)),
     )
+
+
+def _unsure(state: ArchiveState) -> Iterator[Partition]:
+    if all(run.outcome is Outcome.SUCCEEDED for run in state.runs.values()):
+        return
+    for key, entries in state.segments.items():
+        if snapshot.may_end_inside_a_transaction(state, entries):
+            yield key
 
 
 def held_ranges(state: ArchiveState) -> dict[Partition, list[Range]]:
@@ -171,6 +207,8 @@ def select(source: Source, names: frozenset[str]) -> Source:
         coverage={key: source.coverage[key] for key in source.coverage if key[0] in ids},
         gaps=tuple(gap for gap in source.gaps if gap.topic_id in ids),
         groups=tuple(group for group in source.groups if group.topic_id in ids),
+        begins={key: source.begins[key] for key in source.begins if key[0] in ids},
+        unsure=frozenset(key for key in source.unsure if key[0] in ids),
     )
 
 

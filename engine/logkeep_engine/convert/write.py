@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import LAYOUTS, SegmentEntry
-from logkeep_engine.archive.log_writer import LogWriter, log_writer
-from logkeep_engine.archive.record_segments import RecordSink, open_sink
+from logkeep_engine.archive.log_writer import LogSegment
+from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
 from logkeep_engine.archive.segments import read_segment, read_transactions
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.plan import Piece
@@ -24,7 +24,6 @@ from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import parse_header, seal
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
 
 BATCH_BYTES = 512 << 10
@@ -74,62 +73,22 @@ class Target(Protocol):
 
 def open_target(setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> Target:
     """Writes nothing yet."""
-    kind = _BatchTarget if setting.format is FormatName.KAFKA else _RecordTarget
-    return kind(setting, topic, piece, attempt)
-
-
-class _RecordTarget:
-    """Segments of the Records or the Avro format."""
-
-    def __init__(self, setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> None:
-        self._setting, self._topic, self._piece, self._attempt = setting, topic, piece, attempt
-        self._sink: RecordSink | None = None
-        self._entries: list[SegmentEntry] = []
-        self._closed = 0
-
-    @property
-    def size(self) -> int:
-        return self._closed + (self._sink.size if self._sink is not None else 0)
-
-    def append(self, records: Sequence[LogRecord]) -> None:
-        at = 0
-        while at < len(records):
-            if self._sink is None:
-                self._sink = self._open()
-            at += self._sink.append(records, at)
-            if self._sink.full:
-                self._close()
-
-    def finish(self) -> tuple[SegmentEntry, ...]:
-        self._close()
-        return tuple(self._entries)
-
-    def abort(self) -> None:
-        if self._sink is not None:
-            self._sink.abort()
-            self._sink = None
-
-    def _open(self) -> RecordSink:
-        setting, piece = self._setting, self._piece
-        return open_sink(
+    if setting.format is FormatName.KAFKA:
+        return _BatchTarget(setting, topic, piece, attempt)
+    return RecordSegments(
+        partial(
+            RecordSink,
             setting.storage,
             LAYOUTS[setting.format],
-            self._topic,
+            topic,
             piece.topic_id,
             piece.partition,
             setting.epoch,
-            self._attempt,
+            attempt,
             setting.segment_bytes,
             setting.options,
         )
-
-    def _close(self) -> None:
-        if self._sink is None:
-            return
-        entry = self._sink.finish()
-        self._sink = None
-        self._entries.append(entry)
-        self._closed += entry.bytes
+    )
 
 
 class _BatchTarget:
@@ -144,7 +103,7 @@ class _BatchTarget:
         self._batch: list[LogRecord] = []
         self._batch_bytes = 0
         self._batch_time: int | None = None  # the append time of its records
-        self._segment: OpenLog | None = None
+        self._segment: LogSegment | None = None
         self._entries: list[SegmentEntry] = []
         self._closed = 0
 
@@ -179,7 +138,7 @@ class _BatchTarget:
 
     def abort(self) -> None:
         if self._segment is not None:
-            self._segment.writer.abort()
+            self._segment.abort()
             self._segment = None
 
     def _write_batch(self) -> None:
@@ -195,7 +154,7 @@ class _BatchTarget:
             self._close()
             segment = None
         if segment is None:
-            segment = self._segment = open_log(
+            segment = self._segment = _open_log(
                 self._setting, self._topic, self._piece, header.base_offset, self._attempt
             )
         segment.builder.append(memoryview(data), [(0, header)])
@@ -213,7 +172,7 @@ class _BatchTarget:
     def _close(self) -> None:
         if self._segment is None:
             return
-        entry = close_log(self._setting, self._segment, self._piece, self._attempt)
+        entry = self._segment.finish()
         self._segment = None
         self._entries.append(entry)
         self._closed += entry.bytes
@@ -226,35 +185,16 @@ def _append_time(record: LogRecord) -> int | None:
     return -1 if record.timestamp is None else record.timestamp
 
 
-@dataclass(slots=True)
-class OpenLog:
-    """A segment of batches in the making."""
-
-    stem: str
-    writer: LogWriter
-    builder: SegmentBuilder
-
-
-def open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int, attempt: int) -> OpenLog:
-    """Begin a segment; nothing of it is visible."""
-    stem = names.segment_stem(topic, piece.topic_id, piece.partition, base_offset, setting.epoch, attempt)
-    writer = log_writer(setting.storage, stem, setting.compression)
-    return OpenLog(stem, writer, SegmentBuilder(base_offset, writer.write))
-
-
-def close_log(setting: TargetSetting, segment: OpenLog, piece: Piece, attempt: int) -> SegmentEntry:
-    """Indexes first: a `.log` that is there has its indexes beside it."""
-    summary = segment.builder.finish()
-    for suffix, content in _index_objects(summary).items():
-        setting.storage.put(segment.stem + suffix, content)
-    segment.writer.commit()
-    return SegmentEntry.of(
-        summary,
-        topic_id=piece.topic_id,
-        partition=piece.partition,
-        epoch=setting.epoch,
-        attempt=attempt,
-        stored_bytes=segment.writer.stored_bytes,
+def _open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int, attempt: int) -> LogSegment:
+    return LogSegment(
+        setting.storage,
+        setting.compression,
+        topic,
+        piece.topic_id,
+        piece.partition,
+        base_offset,
+        setting.epoch,
+        attempt,
     )
 
 
@@ -266,20 +206,13 @@ def copy_segment(
     Raises ArchiveDamaged if the source's is not what its catalog says.
     """
     transactions = read_transactions(source, topic, entry)
-    segment = open_log(setting, topic, piece, entry.base_offset, attempt)
+    segment = _open_log(setting, topic, piece, entry.base_offset, attempt)
     try:
         for run, headers in read_segment(source, topic, entry):
             segment.builder.append(run, headers)
         for transaction in transactions:
             segment.builder.add_aborted(transaction)
-        return close_log(setting, segment, piece, attempt)
+        return segment.finish()
     except BaseException:
-        segment.writer.abort()
+        segment.abort()
         raise
-
-
-def _index_objects(summary: SegmentSummary) -> dict[str, bytes]:
-    objects = {names.INDEX: summary.index, names.TIMEINDEX: summary.timeindex}
-    if summary.txnindex:
-        objects[names.TXNINDEX] = summary.txnindex
-    return objects

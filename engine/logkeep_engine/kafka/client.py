@@ -11,7 +11,7 @@ Nothing here looks inside a batch beyond its header; `log.batch` and `log.record
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -19,8 +19,8 @@ from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import BrokerPool, Limits, Patience, Trouble
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.fetch import DEFAULT_MAX_BYTES, Fetched, Fetcher, WrittenBatch
-from logkeep_engine.kafka.produce import DEFAULT_TIMEOUT_MS, MAX_IN_FLIGHT, Batch, Producer
+from logkeep_engine.kafka.fetch import Fetched, Fetcher, WrittenBatch
+from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
@@ -29,7 +29,7 @@ _LOG_DIR_PARTITIONS = 5_000
 
 
 class RawClient:
-    """Fetches and produces many partitions at once over a few connections a broker.
+    """Fetches (see `Fetcher`) and produces (see `Producer`) many partitions at once over a few connections a broker.
 
     Entering the context connects: BrokerUnavailable if no bootstrap address can be reached within `limits.connect`,
     BrokerRefused if login or certificates are not accepted.
@@ -37,8 +37,14 @@ class RawClient:
 
     def __init__(self, connection: Connection, *, limits: Limits | None = None) -> None:
         self._pool = BrokerPool(connection, limits or Limits())
-        self._fetcher = Fetcher(self._pool)
-        self._producer = Producer(self._pool, self._fetcher)
+        self._fetcher = fetcher = Fetcher(self._pool)
+        self.fetch = fetcher.fetch
+        self.stream = fetcher.stream
+        self.written_by = fetcher.written_by
+        producer = Producer(self._pool, fetcher)
+        self.produce = producer.produce
+        self.produce_many = producer.produce_many
+        self.init_producer_id = producer.init_producer_id
 
     async def __aenter__(self) -> Self:
         await self._pool.__aenter__()
@@ -48,85 +54,6 @@ class RawClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._pool.__aexit__(kind, error, trace)
-
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        topic_id: str | None = None,
-        committed: bool = True,
-    ) -> Fetched:
-        """See `Fetcher.fetch`."""
-        return await self._fetcher.fetch(
-            topic,
-            partition,
-            offset,
-            max_bytes=max_bytes,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            topic_id=topic_id,
-            committed=committed,
-        )
-
-    def stream(
-        self,
-        topic: str,
-        partition: int,
-        start: int,
-        end: int,
-        *,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        max_wait_ms: int = 500,
-        topic_id: str | None = None,
-        sparing: bool = False,
-    ) -> AsyncGenerator[Fetched, None]:
-        """See `Fetcher.stream`."""
-        return self._fetcher.stream(
-            topic,
-            partition,
-            start,
-            end,
-            max_bytes=max_bytes,
-            max_wait_ms=max_wait_ms,
-            topic_id=topic_id,
-            sparing=sparing,
-        )
-
-    async def written_by(
-        self, topic: str, partition: int, producer_id: int, *, start: int = 0, end: int | None = None
-    ) -> list[WrittenBatch]:
-        """See `Fetcher.written_by`."""
-        return await self._fetcher.written_by(topic, partition, producer_id, start=start, end=end)
-
-    async def produce(
-        self, topic: str, partition: int, batch: Batch, *, acks: int = -1, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> int:
-        """See `Producer.produce`."""
-        return await self._producer.produce(topic, partition, batch, acks=acks, timeout_ms=timeout_ms)
-
-    def produce_many(
-        self,
-        topic: str,
-        partition: int,
-        batches: AsyncIterator[Batch],
-        *,
-        floor: int | None = None,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
-        max_in_flight: int = MAX_IN_FLIGHT,
-    ) -> AsyncGenerator[int, None]:
-        """See `Producer.produce_many`."""
-        return self._producer.produce_many(
-            topic, partition, batches, floor=floor, timeout_ms=timeout_ms, max_in_flight=max_in_flight
-        )
-
-    async def init_producer_id(self) -> tuple[int, int]:
-        """See `Producer.init_producer_id`."""
-        return await self._producer.init_producer_id()
 
     async def start_offset(self, topic: str, partition: int) -> int:
         """The log start offset."""

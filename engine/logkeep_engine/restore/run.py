@@ -26,10 +26,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from typing import TypeVar
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import ArchiveState, Range, SegmentEntry, TopicEntry
@@ -445,13 +445,21 @@ class _Restore:
         if faults:
             self._note_damage(faults)
         surveys = self._survey(state, partitions, faults)
-        surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
-        loss = [
-            LossFact(topic.name, partition, lost.start, lost.end, lost.reason)
-            for topic, partition in partitions
-            for lost in (*surveyed.get((topic.topic_id, partition), ()), *_holes(state, topic, partition))
-        ]
+        loss = self._loss(state, partitions, surveys)
         return _Findings(surveys, tuple(loss), tuple(_archive_warnings(state, choices, faults)))
+
+    def _loss(
+        self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]
+    ) -> list[LossFact]:
+        surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
+        beginnings = missing_beginnings(self._archive, state)
+        loss = []
+        for topic, partition in partitions:
+            key = (topic.topic_id, partition)
+            never = (Lost(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
+            for lost in (*surveyed.get(key, ()), *never):
+                loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
+        return loss
 
     def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
         """One listing a topic tells what is not there or has another size."""
@@ -780,11 +788,6 @@ def _batching(plan: RestorePlan, topic: TopicPlan, state: ArchiveState) -> Batch
         return None
     own = int(state.topics[topic.topic_id].configs.get("max.message.bytes", plan.batching.max_bytes))
     return replace(plan.batching, max_bytes=min(own, plan.batching.max_bytes))
-
-
-def _holes(state: ArchiveState, topic: TopicEntry, partition: int) -> list[Lost]:
-    settled = state.settled(topic.topic_id, partition)
-    return [Lost(end, start, "not archived: a backup run did not finish") for (_, end), (start, _) in pairwise(settled)]
 
 
 def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which state of the archive a restore sees: the one at the end of the last backup that succeeded.
+"""Which state of the archive a restore or a conversion sees: the one at the end of the last backup that succeeded.
 
 At that commit every partition is archived up to a last stable offset, so all transactions are decided, and the consumer
 groups fit. What retention removed right after it is left out. What a later run has added so far, out of order and
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, CommitKind, Outcome, RunEntry, SegmentEntry
@@ -25,14 +26,14 @@ class Snapshot:
 
 
 def choose(archive: Archive) -> Snapshot:
-    """The snapshot of a new restore. Raises ArchiveDamaged if the catalog is."""
+    """The snapshot of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
     newest = archive.load()
     succeeded = [run for run in newest.runs.values() if run.outcome is Outcome.SUCCEEDED]
     if not succeeded:
         if not newest.segments:
             return Snapshot(newest, ())
         return Snapshot(
-            newest, ("no backup of this archive has succeeded yet: what has been archived so far is restored",)
+            newest, ("no backup of this archive has succeeded yet: what has been archived so far is taken",)
         )
     commit = _with_removals(archive, _last_success(archive, newest.commit), newest.commit)
     if commit == newest.commit:
@@ -43,7 +44,7 @@ def choose(archive: Archive) -> Snapshot:
         before = state.runs.get(run.run_id)
         if run.segments > (before.segments if before is not None else 0):
             warnings.append(
-                f"backup run {run.run_id} has not succeeded ({_word(run)}): what it has archived is not restored, "
+                f"backup run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of the last successful run"
             )
     return Snapshot(state, tuple(warnings))
@@ -54,11 +55,11 @@ def _word(run: RunEntry) -> str:
 
 
 def _last_success(archive: Archive, commit: int) -> int:
-    # Backwards: the end of the last successful run is the last commit, or some commits of a running one lie after it.
-    for number in range(commit, -1, -1):
-        found = archive.read_commit(number)
+    # Backwards: the end of the last successful run is the last commit, or those of a running one lie after it. They may
+    # be thousands: they are read ahead.
+    for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
         if found.kind is CommitKind.END and found.outcome is Outcome.SUCCEEDED:
-            return number
+            return found.number
     raise ArchiveDamaged(
         f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
         hint="Restore the catalog from a copy of the archive.",

@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
-from logkeep_engine.archive.log_writer import log_writer
+from logkeep_engine.archive.log_writer import LogSegment
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
-from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 ORDERS = TopicEntry("orders", "aaaaaaaaaaaaaaaaaaaaa_", 2, 3, {"cleanup.policy": "delete"})
 FAST = Timing(heartbeat=0.05, watch=0.4, poll=0.05)
+PATIENT = Timing(heartbeat=0.05, watch=60, poll=0.05)
+"""For who must find another run alive: a heartbeat may be late on a busy machine."""
 TIME = 1_700_000_000_000
 
 
@@ -51,25 +52,11 @@ def write_segment(
     data = b"".join(batches)
     headers = list(walk(data))
     base = headers[0][1].base_offset
-    stem = names.segment_stem(topic.name, topic.topic_id, partition, base, epoch, attempt)
-    with log_writer(storage, stem, compression) as out:
-        builder = SegmentBuilder(base, out.write, index_interval_bytes=4096)
-        builder.append(memoryview(data), headers)
-        for transaction in aborted:
-            builder.add_aborted(transaction)
-    summary = builder.finish()
-    storage.put(stem + names.INDEX, summary.index)
-    storage.put(stem + names.TIMEINDEX, summary.timeindex)
-    if summary.txnindex:
-        storage.put(stem + names.TXNINDEX, summary.txnindex)
-    return SegmentEntry.of(
-        summary,
-        topic_id=topic.topic_id,
-        partition=partition,
-        epoch=epoch,
-        attempt=attempt,
-        stored_bytes=out.stored_bytes,
-    )
+    segment = LogSegment(storage, compression, topic.name, topic.topic_id, partition, base, epoch, attempt)
+    segment.builder.append(memoryview(data), headers)
+    for transaction in aborted:
+        segment.builder.add_aborted(transaction)
+    return segment.finish()
 
 
 def chunk(

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from logkeep_engine.archive.beginnings import missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Gap, Outcome, Receipt
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
+from logkeep_engine.cli import app
 from logkeep_engine.convert import plan as convert_plan
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
@@ -56,6 +58,15 @@ def test_chunk_that_failed_before_one_that_was_committed_is_missed(storage: Stor
     ]
 
 
+def test_inspect_shows_it_like_any_other_hole(storage: Storage) -> None:
+    run(storage, "one", [(40, 100), (100, 200), (200, 300), (300, 400)], [(100, 200), (300, 400)])
+    shown = CliRunner().invoke(app, ["inspect", storage.uri])
+    (row,) = [line for line in shown.stdout.splitlines() if line.startswith("orders") and "100 to 399" in line]
+    assert row.rstrip().endswith(" 40 to 99, 200 to 299")
+    (topic,) = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "-o", "json"]).stdout)["topics"]
+    assert [part["holes"] for part in topic["partitions"]] == [[[40, 100], [200, 300]], []]
+
+
 def test_beginning_is_known_also_behind_later_runs(storage: Storage) -> None:
     run(storage, "one", [(40, 100), (100, 200), (200, 300)], [(200, 300)])
     run(storage, "two", [(40, 120), (120, 200)], [(120, 200)])
@@ -90,6 +101,32 @@ def test_plan_of_which_nothing_was_archived_says_nothing(storage: Storage) -> No
     """It was refused, say, and until the next run Kafka's retention went on."""
     run(storage, "refused", [(0, 200), (200, 400)], [])
     archive = run(storage, "one", [(50, 400)], [(50, 400)], outcome=Outcome.SUCCEEDED)
+    assert beginnings(archive) == {}
+
+
+def test_first_offset_may_lie_behind_a_batch_of_the_chunk_that_failed(storage: Storage) -> None:
+    archive = run(storage, "one", [(40, 100), (100, 200), (200, 300)], [(120, 200)])
+    assert beginnings(archive) == {0: 40}
+    with begin(storage, "one") as writer:  # the next attempt, which has another epoch
+        writer.end(Outcome.FAILED)
+    assert beginnings(archive) == {0: 40}
+    archive = run(storage, "two", [(40, 120)], [(40, 120)], outcome=Outcome.SUCCEEDED)
+    assert beginnings(archive) == {}
+
+
+def test_first_offset_that_is_settled_without_a_segment_is_enough(storage: Storage) -> None:
+    gap = Gap(ID, 0, 120, 200, REASON_RETENTION)
+    archive = run(storage, "one", [(40, 100), (100, 200), (200, 300)], [(200, 300)], gaps=(gap,))
+    assert beginnings(archive) == {0: 40}
+
+
+def test_first_offset_inside_a_later_chunk_of_a_plan_of_which_nothing_was_archived_says_nothing(
+    storage: Storage,
+) -> None:
+    run(storage, "refused", [(0, 200), (200, 400)], [])
+    archive = run(storage, "one", [(250, 400)], [(250, 400)], outcome=Outcome.SUCCEEDED)
+    with begin(storage, "third") as writer:
+        writer.end(Outcome.FAILED)
     assert beginnings(archive) == {}
 
 

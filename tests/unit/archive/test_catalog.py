@@ -26,7 +26,8 @@ from logkeep_engine.errors import (
     StorageUnavailable,
 )
 from logkeep_engine.storage import LocalStorage, Storage, open_uri
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, chunk
+from tests.threads import at_once
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, PATIENT, archive_of, begin, chunk
 
 ID = ORDERS.topic_id
 GROUP = GroupEntry("billing", "orders", ID, 0, 17, 3, "m")
@@ -149,7 +150,7 @@ def test_a_dead_run_is_taken_over_after_watching_it(storage: Storage) -> None:
 def test_a_live_run_keeps_its_archive(storage: Storage) -> None:
     with begin(storage, "alive") as writer:
         with pytest.raises(ArchiveBusy, match=r"is being written by run alive, begun 20\d\d-.*Z\."):
-            begin(storage, "next")
+            begin(storage, "next", wait=PATIENT)
         writer.end(Outcome.SUCCEEDED)
     with begin(storage, "next") as other:
         assert other.epoch == 2
@@ -172,20 +173,14 @@ def test_the_same_run_goes_on_at_once(storage: Storage) -> None:
 def test_of_many_runs_that_begin_at_once_one_begins(storage: Storage) -> None:
     started: list[Writer] = []
     refused: list[ArchiveBusy] = []
-    barrier = threading.Barrier(5)
 
     def run(number: int) -> None:
-        barrier.wait()
         try:
-            started.append(begin(storage, f"run-{number}"))
+            started.append(begin(storage, f"run-{number}", wait=PATIENT))
         except ArchiveBusy as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(5, run)
     assert (len(started), len(refused)) == (1, 4)
     assert {started[0].run_id in error.message for error in refused} == {True}
     started[0].close()
@@ -375,14 +370,15 @@ _RUN_FOREVER = """
 import sys
 from logkeep_engine.archive.catalog import CheckpointPolicy
 from logkeep_engine.storage import open_uri
-from tests.unit.archive.build import ORDERS, begin, chunk
+from tests.unit.archive.build import ORDERS, PATIENT, begin, chunk
 storage = open_uri(sys.argv[1])
-writer = begin(storage, sys.argv[2], checkpoints=CheckpointPolicy(commits=3))
+writer = begin(storage, sys.argv[2], wait=PATIENT, checkpoints=CheckpointPolicy(commits=3))
 print("begun", flush=True)
 at = writer.state.next_offset(ORDERS.topic_id, 0) or 0
 while True:
     writer.commit(topics=[ORDERS], receipts=[chunk(storage, at, at + 10, epoch=writer.epoch)])
     at += 10
+    print(at, flush=True)
 """
 
 
@@ -399,6 +395,7 @@ def test_a_killed_writer_loses_nothing_it_has_committed(storage: Storage) -> Non
     for milliseconds in (50, 90, 140):
         process = _start(storage, "killed")
         assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
         process.stdout.readline()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(milliseconds / 1000)
@@ -438,8 +435,10 @@ def test_a_heartbeat_beats_and_stops(storage: Storage) -> None:
     beats = set()
     with begin(storage) as writer:
         deadline = threading.Event()
-        for _ in range(40):
+        for _ in range(1500):
             beats.add(storage.read(path))
+            if len(beats) >= 3:
+                break
             deadline.wait(0.02)
         writer.end(Outcome.SUCCEEDED)
     assert len(beats) >= 3

@@ -8,7 +8,7 @@ from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.model import Coverage, Gap, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.record_segments import open_sink, verify_record_segment
+from logkeep_engine.archive.record_segments import RecordSink, verify_record_segment
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.storage import Storage, open_uri
@@ -35,7 +35,7 @@ def write(
     topic: TopicEntry = ORDERS,
 ) -> SegmentEntry:
     options = FormatOptions()
-    sink = open_sink(storage, layout, topic.name, topic.topic_id, partition, epoch, 0, 1 << 20, options)
+    sink = RecordSink(storage, layout, topic.name, topic.topic_id, partition, epoch, 0, 1 << 20, options)
     sink.append(records(*range(start, end)))
     return sink.finish()
 

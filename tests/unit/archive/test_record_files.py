@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.record_files import write_consumer_offsets, write_partition_indexes
-from logkeep_engine.archive.record_segments import open_sink
+from logkeep_engine.archive.record_segments import RecordSink
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.contract.spec import FormatName, FormatOptions
@@ -41,7 +41,7 @@ def begin(storage: Storage, run_id: str) -> Writer:
 
 
 def segment(storage: Storage, epoch: int, start: int, end: int, topic: TopicEntry = ORDERS) -> SegmentEntry:
-    sink = open_sink(
+    sink = RecordSink(
         storage, Layout.RECORDS, topic.name, topic.topic_id, 0, epoch, 0, 1 << 20, FormatOptions()
     )  # fmt: skip
     sink.append([PlainRecord(offset, 1000 + offset, 0, b"k", b"v", ()) for offset in range(start, end)])

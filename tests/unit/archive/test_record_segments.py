@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import Coverage, Outcome, Range, Receipt
 from logkeep_engine.archive.record_files import write_consumer_offsets, write_partition_indexes
-from logkeep_engine.archive.record_segments import RecordSink, open_sink, read_records, verify_record_segment
+from logkeep_engine.archive.record_segments import RecordSink, read_records, verify_record_segment
 from logkeep_engine.archive.segments import Fault
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
@@ -38,7 +38,7 @@ def records(*offsets: int, value: bytes = b"value") -> list[PlainRecord]:
 def sink(
     storage: Storage, layout: Layout, *, epoch: int = 1, limit: int = 1 << 20, options: FormatOptions | None = None
 ) -> RecordSink:
-    return open_sink(
+    return RecordSink(
         storage, layout, "orders", ORDERS.topic_id, 0, epoch, 0, limit, options or FormatOptions()
     )  # fmt: skip
 

@@ -19,10 +19,11 @@ from logkeep_engine.errors import ArchiveFenced, LogkeepError
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.snapshot import choose, load_at
+from logkeep_engine.restore.snapshot import _last_success, choose, load_at
 from logkeep_engine.spark.source import LogkeepSource
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
+from tests.unit.distant import Distant
 from tests.unit.log.batches import NOON, batch, marker
 
 ID = ORDERS.topic_id
@@ -301,6 +302,19 @@ def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: S
         state = choose(archive).state
         assert state.same_facts(seen)
         assert load_at(archive, state.commit).same_facts(seen)
+
+
+def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
+    """They may be thousands, and each takes an object store some hundredths of a second."""
+    storage = Distant(f"file://{tmp_path}/archive")
+    archive = filled(storage)
+    success = archive.load().commit
+    with begin(storage, "run-2") as writer:
+        for start in range(60, 260, 10):
+            writer.commit(receipts=[chunk(storage, start, start + 10, epoch=2)])
+        storage.most = 0
+        assert _last_success(archive, writer.state.commit) == success
+        assert storage.most > 1
 
 
 def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storage, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, CheckpointPolicy
-from logkeep_engine.archive.model import Coverage, Gap, Outcome, Range, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, Outcome, Range, Receipt, SegmentEntry, TopicEntry
 from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment
-from logkeep_engine.archive.verify import VerifyProgress, verify, verify_segment
+from logkeep_engine.archive.verify import VerifyProgress, _verify_continuity, verify, verify_segment
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
@@ -338,6 +339,27 @@ def test_holes_are_faults_and_recorded_gaps_are_not(storage: Storage) -> None:
         )
         writer.commit(receipts=[Receipt((Coverage(ID, 0, 40, 50),))])
         assert verify(Archive.open(storage)).whole
+
+
+def test_a_segment_must_begin_inside_its_coverage_however_many_parts_that_has(storage: Storage) -> None:
+    """Looked for in all of them, these would take half a minute."""
+    one = chunk(storage, 0, 10).segments[0]
+    many = 30_000
+    starts = [*range(0, 20 * many, 20), 20 * many]
+    state = ArchiveState()
+    state.add_facts(
+        [ORDERS],
+        [Coverage(ID, 0, start, start + 10) for start in starts[:-1]],
+        [replace(one, base_offset=start, next_offset=start + 10) for start in starts],
+        [],
+    )
+    state.add_facts((), (), [replace(one, base_offset=30, next_offset=40)], ())
+    started = time.process_time()
+    faults = [*_verify_continuity(storage, state, {ID: "orders"}, {})]
+    assert time.process_time() - started < 10
+    outside = [fault.offset for fault in faults if "it begins outside of its coverage" in fault.what]
+    assert outside == [30, 20 * many]
+    assert len(faults) == len(outside) + many - 1, "the rest are the holes between the parts"
 
 
 def test_damage_to_the_catalog_is_named(storage: Storage) -> None:

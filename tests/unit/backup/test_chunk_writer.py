@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.model import ArchiveState, Receipt, TopicEntry
-from logkeep_engine.backup.plan import REASON_RETENTION, Piece
+from logkeep_engine.archive.model import ArchiveState, Coverage, Receipt, TopicEntry
+from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import ChunkWriter, Setting, _archive, trim
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import CorruptBatch
@@ -56,15 +56,22 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def writer(
-    storage: Storage, start: int, end: int, *, limit: int = 1 << 20, attempt: int = 0, done_below: int = 0
+    storage: Storage,
+    start: int,
+    end: int,
+    *,
+    limit: int = 1 << 20,
+    attempt: int = 0,
+    done_below: int = 0,
+    first: bool = False,
 ) -> ChunkWriter:
     connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
-    piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below)
+    piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first)
     return ChunkWriter(Setting(connection, storage, 7, limit), piece, attempt)
 
 
-def absorb(chunk: ChunkWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = (), log_start: int = 0) -> None:
-    chunk.absorb(memoryview(b"".join(batches)), aborted, log_start)
+def absorb(chunk: ChunkWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = ()) -> None:
+    chunk.absorb(memoryview(b"".join(batches)), aborted)
 
 
 def done(chunk: ChunkWriter) -> Receipt:
@@ -110,19 +117,26 @@ def test_neighbours_share_a_batch_between_them_by_its_base_offset(storage: Stora
     absorb(second, *batches[1:])
     receipts = [done(first), done(second)]
     assert [written(storage, receipt) for receipt in receipts] == [batches[0] + batches[1], batches[2]]
-    assert [covered(receipt) for receipt in receipts] == [[(0, 15)], [(15, 30)]]
+    assert [covered(receipt) for receipt in receipts] == [[(0, 20)], [(20, 30)]]
+    assert_committed_in_either_order(*receipts)
 
 
-def test_chunk_inside_one_batch_is_covered_without_a_segment(storage: Storage) -> None:
+def test_chunk_inside_one_batch_settles_nothing(storage: Storage) -> None:
     chunk = writer(storage, 3, 7)
     absorb(chunk, batch(0))
-    receipt = done(chunk)
-    assert (covered(receipt), receipt.segments) == ([(3, 7)], ())
+    assert chunk.finish(7) is None
+
+
+def test_offsets_that_compaction_left_empty_at_a_bound_are_settled_on_its_two_sides(storage: Storage) -> None:
+    first, second = writer(storage, 0, 15), writer(storage, 15, 30)
+    absorb(first, batch(0))
+    absorb(second, batch(20))
+    assert [covered(done(chunk)) for chunk in (first, second)] == [[(0, 15)], [(15, 30)]]
 
 
 def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage) -> None:
-    chunk = writer(storage, 4, 20)
-    absorb(chunk, batch(0, codec=Codec.ZSTD), batch(10), log_start=4)
+    chunk = writer(storage, 4, 20, first=True)
+    absorb(chunk, batch(0, codec=Codec.ZSTD), batch(10))
     receipt = done(chunk)
     log = written(storage, receipt)
     assert [r.offset for at, _ in walk(log) for r in decode(log, at)] == list(range(4, 20))
@@ -130,25 +144,131 @@ def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage)
     assert (receipt.segments[0].base_offset, covered(receipt)) == (4, [(4, 20)])
 
 
-def test_log_start_inside_a_batch_before_this_piece_leaves_it_to_the_one_before(storage: Storage) -> None:
-    """DeleteRecords while the run goes on: whether the neighbour has fetched already or not, it has the whole tail."""
+@dataclass(frozen=True)
+class Log:
+    """What a task finds."""
+
+    batches: tuple[bytes, ...] = (batch(0), batch(10), batch(20))
+    start: int = 0
+
+    def read(self, chunk: ChunkWriter) -> None:
+        chunk.skip_to(self.start, REASON_RETENTION)
+        if chunk.at < chunk.piece.end:
+            absorb(chunk, *(data for data in self.batches if parse_header(data).next_offset > chunk.at))
+            chunk.reach_end()
+
+
+def archive(storage: Storage, bounds: Sequence[int], logs: Sequence[Log], now: Log, *, backwards: bool) -> ArchiveState:
+    """A run over chunks with these bounds: the task of each finds its own of `logs`, receipts come in the order of
+    the chunks or backwards, and what is left is done again with the log as it is `now`.
+    """
+    chunks = tuple(Chunk("orders", TOPIC_ID, 0, start, end, 1, 1000) for start, end in itertools.pairwise(bounds))
+    plan = BackupPlan("run", (), chunks)
+    state = ArchiveState()
+    state.add_facts([TopicEntry("orders", TOPIC_ID, 1, 1)], (), (), ())
+    for attempt in itertools.count():
+        pieces = list(open_pieces(plan, state))
+        if not pieces:
+            return state
+        receipts = []
+        for piece in pieces:
+            chunk = ChunkWriter(writer(storage, 0, 1)._setting, piece, attempt)
+            (now if attempt else logs[piece.number]).read(chunk)
+            receipts.append(chunk.finish(piece.end))
+        arrived = [receipt for receipt in receipts if receipt is not None]
+        for receipt in still_open(arrived[::-1] if backwards else arrived, state):
+            assert state.why_not(receipt, 7) is None
+            state.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
+    raise AssertionError
+
+
+def kept(storage: Storage, state: ArchiveState) -> list[int]:
+    logs = [storage.read(entry.stem("orders") + names.LOG) for entry in state.segments.get((TOPIC_ID, 0), ())]
+    return [record.offset for log in logs for at, _ in walk(log) for record in decode(log, at)]
+
+
+def lost(state: ArchiveState) -> set[int]:
+    return {offset for gap in state.gaps.get((TOPIC_ID, 0), ()) for offset in range(gap.start, gap.end)}
+
+
+BOUNDS = pytest.mark.parametrize("bounds", [(0, 15, 30), (0, 12, 15, 30)])
+
+
+@BOUNDS
+@pytest.mark.parametrize("log_start", [12, 15, 17, 25])
+def test_log_start_that_moves_while_a_run_goes_on_costs_what_lies_below_it(
+    storage: Storage, bounds: tuple[int, ...], log_start: int
+) -> None:
+    """DeleteRecords, also into the batch across a bound: some tasks have fetched before, others find the log of
+    after."""
+    before, after = Log(), Log(start=log_start)
+    for number, logs in enumerate(itertools.product([before, after], repeat=len(bounds) - 1)):
+        first = range(logs[0].start, 20)
+        second = range(max(20, logs[-1].start), 30)
+        gone = set(range(30)) - {*first, *second}
+        for backwards in (False, True):
+            folder = open_uri(f"{storage.uri}/{number}-{backwards}")
+            state = archive(folder, bounds, logs, after, backwards=backwards)
+            assert kept(folder, state) == [*first, *second]
+            told = lost(state)
+            assert told >= gone
+            # A batch that was recorded as lost before the receipt of the chunk that has it still came stays so.
+            assert told <= gone | set(range(10, 20))
+            assert backwards or told == gone
+
+
+@BOUNDS
+def test_batch_across_a_bound_that_compaction_removes_while_a_run_goes_on_leaves_no_hole(
+    storage: Storage, bounds: tuple[int, ...]
+) -> None:
+    before, after = Log(), Log((batch(0), batch(20)))
+    for number, logs in enumerate(itertools.product([before, after], repeat=len(bounds) - 1)):
+        for backwards in (False, True):
+            folder = open_uri(f"{storage.uri}/{number}-{backwards}")
+            state = archive(folder, bounds, logs, after, backwards=backwards)
+            assert kept(folder, state) == [*range(10), *(range(10, 20) if logs[0] is before else ()), *range(20, 30)]
+            assert (state.coverage[TOPIC_ID, 0], lost(state)) == ([(0, 30)], set())
+
+
+def test_hole_of_a_chunk_that_failed_has_all_of_the_batch_across_its_end(storage: Storage) -> None:
+    chunks = tuple(Chunk("orders", TOPIC_ID, 0, start, start + 15, 1, 1000) for start in (0, 15))
+    state = ArchiveState()
+    state.add_facts([TopicEntry("orders", TOPIC_ID, 1, 1)], (), (), ())
     second = writer(storage, 15, 30)
-    absorb(second, batch(10), batch(20), log_start=12)
+    Log().read(second)
     receipt = done(second)
-    assert (covered(receipt), [(e.base_offset, e.next_offset) for e in receipt.segments]) == ([(15, 30)], [(20, 30)])
-    before, after = writer(storage, 0, 15), writer(storage, 0, 15, attempt=1)
-    absorb(before, batch(0), batch(10))
-    after.skip_to(12, REASON_RETENTION)
-    absorb(after, batch(10), log_start=12)
-    for first in (done(before), done(after)):
-        assert first.segments[-1].next_offset == 20
-        assert_committed_in_either_order(first, receipt)
+    state.add_facts((), receipt.coverage, receipt.segments, ())
+    pieces = list(open_pieces(BackupPlan("run", (), chunks), state))
+    assert [(piece.start, piece.end, piece.first) for piece in pieces] == [(0, 15, True), (15, 20, False)]
+    receipts = []
+    for piece in pieces:
+        chunk = ChunkWriter(second._setting, piece, 1)
+        Log().read(chunk)
+        receipts.append(chunk.finish(piece.end))
+    assert receipts[1] is None
+    assert receipts[0] is not None
+    assert written(storage, receipts[0]) == batch(0) + batch(10)
+    assert covered(receipts[0]) == [(0, 20)]
+
+
+def test_hole_of_an_older_archive_whose_end_is_settled_already_is_archived_once(storage: Storage) -> None:
+    """There a chunk settled all of its offsets, those of a batch across its start too."""
+    state = ArchiveState()
+    topic = TopicEntry("orders", TOPIC_ID, 1, 1)
+    state.add_facts([topic], [Coverage(TOPIC_ID, 0, 15, 30)], (), ())
+    (piece,) = open_pieces(BackupPlan("run", (), (Chunk("orders", TOPIC_ID, 0, 0, 15, 1, 1000),)), state)
+    chunk = ChunkWriter(writer(storage, 0, 1)._setting, piece, 0)
+    Log().read(chunk)
+    (receipt,) = still_open([done(chunk)], state)
+    assert state.why_not(receipt, 7) is None
+    assert covered(receipt) == [(0, 15)]
+    assert written(storage, receipt) == batch(0) + batch(10)
 
 
 def test_batch_that_an_earlier_segment_holds_is_not_archived_again(storage: Storage) -> None:
     chunk = writer(storage, 4, 20, done_below=10)
     assert chunk.at == 10
-    absorb(chunk, batch(0), batch(10), log_start=4)
+    absorb(chunk, batch(0), batch(10))
     receipt = done(chunk)
     assert written(storage, receipt) == batch(10)
     assert covered(receipt) == [(4, 20)]
@@ -158,7 +278,7 @@ def test_gap_ends_segment_and_coverage(storage: Storage) -> None:
     chunk = writer(storage, 0, 60)
     absorb(chunk, batch(0))
     chunk.skip_to(35, REASON_RETENTION)
-    absorb(chunk, batch(30), batch(40), batch(50), log_start=35)
+    absorb(chunk, batch(30), batch(40), batch(50))
     receipt = done(chunk)
     assert covered(receipt) == [(0, 10), (35, 60)]
     assert [(gap.start, gap.end, gap.reason) for gap in receipt.gaps] == [(10, 35, REASON_RETENTION)]

@@ -1,9 +1,8 @@
 """The look at everything before a strict archive is written: what it could not see is never taken for seen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,9 @@ from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import Storage, open_uri
+from tests.runners import Job, Runner
 from tests.unit.archive.build import begin
 
 DAMAGE = CorruptBatch("The batch at offset 500 has a wrong CRC.", hint="What lies before it is archived.")
@@ -33,23 +32,16 @@ def storage(tmp_path: Path) -> Storage:
 
 
 @dataclass
-class Answers:
+class Answers(Runner):
     """A runner that knows what its tasks will find, by the number of the piece."""
 
     found: dict[int, PieceDone]
     asked: list[int] = field(default_factory=list)
 
-    def run(
-        self,
-        work: Sequence[Sequence[Piece]],
-        function: Callable[..., Any],
-        on_result: Callable[[int, tuple[PieceDone, ...]], None],
-        on_update: Callable[[Any], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        for index, pieces in enumerate(work):
+    def perform(self, job: Job) -> None:
+        for index, pieces in enumerate(job.work):
             self.asked += (piece.number for piece in pieces)
-            on_result(index, tuple(self.found[piece.number] for piece in pieces))
+            job.on_result(index, tuple(self.found[piece.number] for piece in pieces))
 
 
 PIECES = [Piece(number, "orders", "a" * 22, number, 0, 1000, 1, 100) for number in range(3)]
@@ -73,7 +65,7 @@ def check(
         }
     )
     request = RunRequest("KafkaBackup", "name", "space", "run-1", {})
-    run = _Run(request, spec, lambda: answers, Reporter("run-1"), {})  # type: ignore[arg-type, return-value]
+    run = _Run(request, spec, lambda: answers, Reporter("run-1"), {})
     return *run._check_losses(writer.archive, connection_from(spec.cluster, {}), writer, pieces), run
 
 

@@ -25,6 +25,7 @@ from logkeep_engine.backup.plan import (
     pack,
     select_groups,
     select_topics,
+    still_open,
 )
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
@@ -321,6 +322,42 @@ def test_pieces_are_what_earlier_attempts_left() -> None:
         (3, 3000, 4000),
     ]
     assert [piece.bytes for piece in pieces] == [MIB * 800 // 1000, MIB // 2, MIB]
+    assert [piece.first for piece in pieces] == [True, False, False]
+
+
+def test_every_partition_has_a_first_piece() -> None:
+    topics = [topic("orders", 2), topic("payments", letter="b")]
+    where = [(one.name, part.id) for one in topics for part in one.partitions]
+    plan = make_plan(
+        "run",
+        topics,
+        configs={},
+        earliest=dict.fromkeys(where, 0),
+        ends=dict.fromkeys(where, 2000),
+        sizes=dict.fromkeys(where, 2 * MIB),
+        state=ArchiveState(),
+        chunk_bytes=MIB,
+    )
+    pieces = list(open_pieces(plan, archived((0, 1500))))
+    assert [(piece.topic, piece.partition, piece.start, piece.first) for piece in pieces] == [
+        ("orders", 0, 1500, True),
+        ("orders", 1, 0, True),
+        ("orders", 1, 1000, False),
+        ("payments", 0, 0, True),
+        ("payments", 0, 1000, False),
+    ]
+
+
+def test_offsets_that_neighbours_both_settle_stay_with_the_first() -> None:
+    first = Receipt((Coverage("a" * 22, 0, 0, 120),))
+    second = Receipt((Coverage("a" * 22, 0, 160, 200),), gaps=(Gap("a" * 22, 0, 100, 160, "gone"),))
+    state = ArchiveState()
+    assert still_open([first, second], state) == [first, replace(second, gaps=(Gap("a" * 22, 0, 120, 160, "gone"),))]
+    assert still_open([second, first], state) == [second, Receipt((Coverage("a" * 22, 0, 0, 100),))]
+    assert still_open([first], archived((100, 200))) == [Receipt((Coverage("a" * 22, 0, 0, 100),))]
+    assert still_open([second], archived((0, 120), gaps=((120, 200),))) == []
+    middle = archived((0, 50), (60, 100))
+    assert still_open([first], middle) == [Receipt((Coverage("a" * 22, 0, 50, 60), Coverage("a" * 22, 0, 100, 120)))]
 
 
 def piece(number: int, size: int, leader: int = 1) -> Piece:

@@ -58,8 +58,8 @@ def writer(
     return RecordChunkWriter(setting(storage, name, limit), piece(start, end, done_below), 0)
 
 
-def absorb(chunk: PieceWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = (), log_start: int = 0) -> None:
-    chunk.absorb(memoryview(b"".join(batches)), aborted, log_start)
+def absorb(chunk: PieceWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = ()) -> None:
+    chunk.absorb(memoryview(b"".join(batches)), aborted)
 
 
 def done(chunk: PieceWriter) -> Receipt:
@@ -150,7 +150,7 @@ def test_records_deleted_before_the_second_neighbour_fetches_change_nothing_for_
     first, second = writer(storage, 0, 15), writer(storage, 15, 30)
     absorb(first, batch(0), batch(10))
     second.skip_to(log_start, REASON_RETENTION)
-    absorb(second, batch(10), batch(20), log_start=log_start)
+    absorb(second, batch(10), batch(20))
     receipts = [done(first), done(second)]
     start = max(15, log_start)
     assert [offsets(storage, receipt) for receipt in receipts] == [list(range(15)), list(range(start, 30))]
@@ -186,7 +186,7 @@ def test_chunk_without_a_record_is_covered_without_a_segment(storage: Storage) -
 
 def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage) -> None:
     chunk = writer(storage, 4, 20)
-    absorb(chunk, batch(0, codec=Codec.ZSTD), batch(10), log_start=4)
+    absorb(chunk, batch(0, codec=Codec.ZSTD), batch(10))
     receipt = done(chunk)
     assert offsets(storage, receipt) == list(range(4, 20))
     assert (receipt.segments[0].base_offset, covered(receipt)) == (4, [(4, 20)])
@@ -194,7 +194,7 @@ def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage)
 
 def test_batch_that_an_earlier_segment_holds_is_not_archived_again(storage: Storage) -> None:
     chunk = writer(storage, 4, 20, done_below=10)
-    absorb(chunk, batch(0), batch(10), log_start=4)
+    absorb(chunk, batch(0), batch(10))
     assert offsets(storage, done(chunk)) == list(range(10, 20))
 
 
@@ -202,7 +202,7 @@ def test_gap_ends_segment_and_coverage(storage: Storage) -> None:
     chunk = writer(storage, 0, 60)
     absorb(chunk, batch(0))
     chunk.skip_to(35, REASON_RETENTION)
-    absorb(chunk, batch(30), batch(40), batch(50), log_start=35)
+    absorb(chunk, batch(30), batch(40), batch(50))
     receipt = done(chunk)
     assert covered(receipt) == [(0, 10), (35, 60)]
     assert [(gap.start, gap.end) for gap in receipt.gaps] == [(10, 35)]

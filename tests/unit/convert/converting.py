@@ -1,10 +1,10 @@
 """Conversions of small archives for tests, run as the command runs them but with tasks in this process."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Outcome, Receipt, TopicEntry
@@ -14,53 +14,31 @@ from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import Aborted, ConvertOptions, ConvertResult, run_convert
 from logkeep_engine.convert.source import archive_source
-from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage, Storage
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from logkeep_engine.tasks import TaskRunner
+from tests.runners import Context, Job, Runner
 from tests.unit.archive.build import ORDERS, TIME, begin, write_segment
 from tests.unit.log.batches import batch, marker, with_header
 
-W = TypeVar("W")
-R = TypeVar("R")
-
 
 @dataclass
-class HereContext:
-    """`tasks.TaskContext` of a task in this process."""
-
-    attempt: int = 0
-    throttle: Throttle = UNLIMITED
-    updates: list[PartitionUpdate] = field(default_factory=list)
-
-    def report(self, updates: Sequence[PartitionUpdate]) -> None:
-        self.updates.extend(updates)
-
-
-@dataclass
-class HereRunner:
+class HereRunner(Runner):
     """Runs tasks one after another in this process; what travels is pickled as for Spark. `before` is told of each, and
     `ran` has the names of the functions that ran."""
 
     before: Callable[[Any], None] = lambda work: None
     ran: list[str] = field(default_factory=list)
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        for index, item in enumerate(work):
+    def perform(self, job: Job) -> None:
+        for index, item in enumerate(job.work):
             self.before(item)
-            self.ran.append(getattr(function, "func", function).__name__)
-            action, copied = pickle.loads(pickle.dumps((function, item)))
-            on_result(index, pickle.loads(pickle.dumps(action(copied, HereContext()))))
+            self.ran.append(job.name)
+            action, copied = pickle.loads(pickle.dumps((job.function, item)))
+            job.on_result(index, pickle.loads(pickle.dumps(action(copied, Context()))))
 
 
 def folder(path: Path) -> LocalStorage:

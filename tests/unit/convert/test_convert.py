@@ -1,29 +1,28 @@
 """Conversions between the formats: what comes out, what is lost, what is refused, and what a kill leaves."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.model import Coverage, Gap, GroupEntry, Outcome, Receipt, RemovedSegment, TopicEntry
 from logkeep_engine.archive.removal import finish_removal
 from logkeep_engine.archive.verify import verify
+from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
 from logkeep_engine.convert.source import archive_source, select
 from logkeep_engine.formats.base import LossKind
 from logkeep_engine.formats.records_names import read_partition_index
-from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore import snapshot
 from logkeep_engine.storage import LocalStorage
-from logkeep_engine.tasks import PartitionUpdate, TaskContext
+from tests.runners import Job
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
 from tests.unit.convert.converting import (
     ORDERS_OFFSETS,
@@ -34,7 +33,7 @@ from tests.unit.convert.converting import (
     folder,
     tricky,
 )
-from tests.unit.log.batches import batch, with_header
+from tests.unit.log.batches import batch, marker, with_header
 
 FORMATS = ["Kafka", "Records", "Avro"]
 STRICT = FormatOptions(compatibility=Compatibility.STRICT)
@@ -71,15 +70,8 @@ def kill_before(number: int) -> HereRunner:
 class DiesWithItsResult(HereRunner):
     """A runner that dies when its last task has written everything and nobody knows it yet."""
 
-    def run(
-        self,
-        work: Sequence[Any],
-        function: Callable[[Any, TaskContext], Any],
-        on_result: Callable[[int, Any], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        super().run(work[-1:], function, lambda *_: None, on_update, limits)
+    def perform(self, job: Job) -> None:
+        super().perform(replace(job, work=job.work[-1:], on_result=lambda *_: None))
         raise Killed
 
 
@@ -269,6 +261,169 @@ def remove(storage: LocalStorage, *bases: int, run_id: str = "run-2") -> None:
         finish_removal(writer)
 
 
+def committed(storage: LocalStorage, run_id: str, start: int, end: int, *batches: bytes, outcome: Outcome) -> None:
+    """A run that archives [start, end) of partition 0."""
+    with begin(storage, run_id) as writer:
+        entry = write_segment(storage, batches, epoch=writer.epoch)
+        coverage = Coverage(ORDERS.topic_id, 0, start, end)
+        writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), (entry,))])
+        writer.end(outcome, groups=[GroupEntry("g", "orders", ORDERS.topic_id, 0, end)])
+
+
+class TestWhatIsTaken:
+    """Of the source that which a restore would see."""
+
+    @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RUNNING])
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_what_a_run_has_added_that_has_not_succeeded_is_left_out(
+        self, tmp_path: Path, name: str, outcome: Outcome
+    ) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        committed(storage, "run-1", 0, 5, batch(0, 5), outcome=Outcome.SUCCEEDED)
+        if outcome is Outcome.FAILED:
+            open_ended = batch(20, 5, producer_id=7, transactional=True)
+            committed(storage, "run-2", 20, 30, open_ended, batch(25, 5), outcome=Outcome.FAILED)
+        else:
+            with begin(storage, "run-2") as writer:
+                writer.commit(receipts=[chunk(storage, 20, 30, epoch=writer.epoch)])
+        seen = snapshot.choose(Archive.open(storage))
+        done = convert(storage, target, name)
+        assert done.result.outcome == "Succeeded", done.result.message
+        assert done.result.warnings[-1:] == seen.warnings
+        assert seen.warnings[0].startswith("backup run run-2 has not succeeded (")
+        state = Archive.open(target).load()
+        assert state.coverage == seen.state.coverage == {(ORDERS.topic_id, 0): [(0, 5)]}
+        assert state.groups == seen.state.groups
+        assert [record[0] for record in contents(target)["orders", 0]] == list(range(5))
+
+    def undecided(self, storage: LocalStorage) -> None:
+        """An archive of which no run has succeeded, that ends inside a transaction."""
+        committed(
+            storage,
+            "run-1",
+            0,
+            9,
+            batch(0, 2),
+            batch(2, 5, producer_id=7, transactional=True),
+            batch(7, 2, producer_id=8),
+            outcome=Outcome.FAILED,
+        )
+
+    @pytest.mark.parametrize("name", ["Records", "Avro"])
+    def test_a_transaction_whose_outcome_is_not_archived_is_left_out(self, tmp_path: Path, name: str) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        self.undecided(storage)
+        done = convert(storage, target, name)
+        assert done.result.outcome == "Succeeded", done.result.message
+        assert done.result.warnings[-2:] == (
+            "no backup of this archive has succeeded yet: what has been archived so far is taken",
+            "topic 'orders' partition 0: offsets [2, 9): outcome of a transaction of producer 7 is not archived; "
+            "it is left out",
+        )
+        assert [record[0] for record in contents(target)["orders", 0]] == [0, 1, 7, 8]
+        assert convert(storage, target, name, run_id="convert-2").result.outcome == "Succeeded"
+
+    @pytest.mark.parametrize("kill", [False, True])
+    def test_what_was_left_out_and_is_decided_now_needs_a_new_folder(self, tmp_path: Path, kill: bool) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        self.undecided(storage)
+        if kill:
+            with pytest.raises(Killed):
+                convert(storage, target, "Records", runner=kill_before(1))
+        else:
+            assert convert(storage, target, "Records").result.outcome == "Succeeded"
+        committed(storage, "run-2", 9, 12, marker(9, 7, commit=True), batch(10, 2), outcome=Outcome.SUCCEEDED)
+        before = contents(target)
+        done = convert(storage, target, "Records", run_id="convert-1" if kill else "convert-2")
+        assert done.result.exit_code == 2
+        assert "Run convert-1 has left out a transaction of topic 'orders' partition 0 from offset 2" in (
+            done.result.message
+        )
+        assert contents(target) == before
+        converted(storage, folder(tmp_path / "new"), "Records")
+        assert [record[0] for record in contents(folder(tmp_path / "new"))["orders", 0]] == [*range(9), 10, 11]
+
+    def test_a_copy_of_batches_would_pass_it_for_committed(self, tmp_path: Path) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        self.undecided(storage)
+        for dry_run in (True, False):
+            done = convert(storage, target, "Kafka", dry_run=dry_run)
+            assert done.result.exit_code == 2
+            assert "offsets [2, 9): outcome of a transaction of producer 7 is not archived. A copy" in (
+                done.result.message
+            )
+        assert target.list() == []
+        with begin(storage, "run-2") as writer:
+            notes = TopicEntry("notes", "n" * 22, 1, 1, {})
+            writer.commit(topics=[notes], receipts=[chunk(storage, 0, 10, topic=notes, epoch=writer.epoch)])
+        done = run_convert(
+            "convert-1", only(storage, "notes"), target, ConvertOptions(FormatName.KAFKA), HereRunner, Reporter("c")
+        )
+        assert done.result.outcome == "Succeeded", done.result.message
+
+    def test_a_partition_whose_transactions_are_decided_is_copied(self, tmp_path: Path) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        batches = (batch(0, 2, producer_id=7, transactional=True), marker(2, 7, commit=True))
+        committed(storage, "run-1", 0, 3, *batches, outcome=Outcome.FAILED)
+        converted(storage, target, "Kafka")
+        assert [record[0] for record in contents(target)["orders", 0]] == [0, 1]
+
+
+class TestHoles:
+    """What an archive lacks, its conversion lacks, and says so."""
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> LocalStorage:
+        """Chunks [10, 20) and [30, 40) of a run from 0 to 40."""
+        storage = folder(tmp_path / "source")
+        with begin(storage) as writer:
+            chunks = tuple(Chunk("orders", ORDERS.topic_id, 0, at, at + 10, 1, 100) for at in range(0, 40, 10))
+            storage.put("runs/run-1/plan.json", BackupPlan("run-1", (ORDERS,), chunks).to_json())
+            writer.commit(topics=[ORDERS], receipts=[chunk(storage, 10, 20), chunk(storage, 30, 40)])
+            writer.end(Outcome.FAILED)
+        return storage
+
+    def holes(self, storage: LocalStorage) -> list[str]:
+        return [fault.what.partition(" are ")[0] for fault in verify(Archive.open(storage)).faults]
+
+    def test_they_are_carried_over_also_in_front_of_a_partition(self, source: LocalStorage, tmp_path: Path) -> None:
+        assert self.holes(source) == ["offsets [0, 10)", "offsets [20, 30)"]
+        here = source
+        for name in FORMATS:
+            there = folder(tmp_path / name)
+            for number in range(3):  # the third knows of it from its own plan, and so does the next archive
+                done = convert(here, there, name, run_id=f"convert-{number}")
+                assert done.result.outcome == "Succeeded", done.result.message
+            assert self.holes(there) == self.holes(source)
+            here = there
+
+    def test_they_are_filled_when_the_source_has_filled_them(self, source: LocalStorage, tmp_path: Path) -> None:
+        target = folder(tmp_path / "target")
+        convert(source, target, "Records")
+        with begin(source, "run-2") as writer:
+            lost = Gap(ORDERS.topic_id, 0, 20, 30, "deleted by retention")
+            receipts = [chunk(source, 0, 10, epoch=writer.epoch), Receipt(gaps=(lost,))]
+            writer.commit(receipts=receipts)
+            writer.end(Outcome.SUCCEEDED)
+        state = converted(source, target, "Records", run_id="convert-2")
+        assert state.settled(ORDERS.topic_id, 0) == [(0, 40)]
+
+    def test_a_topic_that_is_not_converted_again_still_misses_its_beginning(
+        self, source: LocalStorage, tmp_path: Path
+    ) -> None:
+        target = folder(tmp_path / "target")
+        convert(source, target, "Records")
+        notes = TopicEntry("notes", "n" * 22, 1, 1, {})
+        with begin(source, "run-2") as writer:
+            writer.commit(topics=[notes], receipts=[chunk(source, 0, 10, topic=notes, epoch=writer.epoch)])
+            writer.end(Outcome.SUCCEEDED)
+        done = run_convert(
+            "convert-2", only(source, "notes"), target, ConvertOptions(FormatName.RECORDS), HereRunner, Reporter("c")
+        )
+        assert done.result.outcome == "Succeeded", done.result.message
+        assert self.holes(target) == self.holes(source)
+
+
 class TestLoss:
     def test_what_batches_have_and_records_have_not_is_counted(self, source: LocalStorage, tmp_path: Path) -> None:
         target = folder(tmp_path / "target")
@@ -329,7 +484,8 @@ class TestGoingOn:
     def test_a_killed_run_goes_on_and_ends_the_same(
         self, tmp_path: Path, name: str, killed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("logkeep_engine.convert.run.COMMIT_SECONDS", 0)
+        monkeypatch.setattr("logkeep_engine.archiving.COMMIT_SECONDS", 0)
+        monkeypatch.setattr("logkeep_engine.archiving.COMMIT_SHARE", 0)
         source, target, whole = (folder(tmp_path / name) for name in ("source", "target", "whole"))
         archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 300, 50)))
         with pytest.raises(Killed):

@@ -12,11 +12,11 @@ import pytest
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, GroupEntry, Outcome
+from logkeep_engine.archive.model import ArchiveState, GroupEntry, Outcome, TopicEntry
 from logkeep_engine.archive.verify import verify
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
-from logkeep_engine.convert.imported import adopt, foreign_source
+from logkeep_engine.convert.imported import _contents, adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert
 from logkeep_engine.formats.avro_schema import PUBLISHED
 from logkeep_engine.formats.records_folder import RecordsFolder
@@ -25,6 +25,8 @@ from logkeep_engine.formats.records_names import SegmentName, pack_partition_ind
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
+from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS
+from tests.kafka.record_archives import write_archive
 from tests.unit.archive.build import archive_of, chunk
 from tests.unit.convert.converting import (
     ORDERS_OFFSETS,
@@ -36,7 +38,9 @@ from tests.unit.convert.converting import (
     tricky,
 )
 from tests.unit.convert.test_convert import Killed, kill_before
+from tests.unit.distant import Distant
 from tests.unit.formats.osodevops_archive import LZ4, NONE, ZSTD, OsoArchive, Written
+from tests.unit.toolbox.test_offsets import COMMIT_KEY, commit
 
 FIRST = "orders/segment_partition_000_from_offset_0000000000"
 
@@ -189,6 +193,23 @@ class TestInPlace:
         state = adopted(records)
         assert [entry.base_offset for entry in state.segments[topic_id(records.uri, "orders"), 0]] == [0]
 
+    def test_a_partition_that_never_had_a_record_is_one_of_the_topic(
+        self, records: LocalStorage, tmp_path: Path
+    ) -> None:
+        """As the original tool leaves it: a first segment without a record, which the partition's index names."""
+        name = SegmentName(5, 0)
+        for path, data in {name.records: b"\x01", name.index: b"\x01", "consumer_offsets_partition_005": b""}.items():
+            path_of(records, f"orders/{path}").write_bytes(data)
+        path_of(records, "orders/index_partition_005").write_bytes(pack_partition_index([name]))
+        assert warnings(records) == [f"orders/{name.records}: it has no record and is left out"]
+        for storage in (records, folder(tmp_path / "target")):
+            if storage is records:
+                state = adopted(records)
+            else:
+                state = converted(records, storage, "Records")
+                assert storage.read("topics/orders/index_partition_005") == b"\x01"
+            assert {topic.name: topic.partitions for topic in state.topics.values()}["orders"] == 6
+
     def test_an_avro_object_without_a_record_is_left_out(self, original: LocalStorage, tmp_path: Path) -> None:
         storage = written(original, tmp_path / "foreign", Layout.AVRO)
         empty = io.BytesIO()
@@ -200,6 +221,36 @@ class TestInPlace:
         assert f"{path}: it has no record and is left out" in done.result.warnings
         assert verify(Archive.open(storage)).whole
         assert whole(contents(storage)) == whole(contents(original))
+
+    def test_what_has_no_name_of_the_format_is_left_out_and_told(self, original: LocalStorage, tmp_path: Path) -> None:
+        storage = written(original, tmp_path / "foreign", Layout.AVRO)
+        stray(storage, "topics/third/partition=0/x.avro")
+        assert warnings(storage) == [
+            "1 object is left out, first topics/third/partition=0/x.avro: it has no name of the format"
+        ]
+        stray(storage, "README.md")
+        assert warnings(storage)[0].startswith("2 objects are left out, first README.md")
+        into = import_into(storage, folder(tmp_path / "target"), "Kafka")
+        assert into.result.warnings[0].startswith("2 objects are left out")
+
+    def test_a_position_that_was_deleted_is_none_in_strict_avro(self, tmp_path: Path) -> None:
+        """The published schema has a tombstone as no bytes."""
+        topics = {
+            CONSUMER_OFFSETS: [
+                PlainRecord(0, 1000, 0, COMMIT_KEY, commit(42), ()),
+                PlainRecord(1, 1001, 0, COMMIT_KEY.replace(b"g", b"h"), commit(43), ()),
+                PlainRecord(2, 1002, 0, COMMIT_KEY, None, ()),
+            ],
+            "t": [PlainRecord(0, 1000, 0, b"k", b"v", ())],
+        }
+        strict = FormatOptions(compatibility=Compatibility.STRICT, allow_loss=True)
+        for at, (name, held) in enumerate(topics.items()):
+            made = tmp_path / f"made-{at}"
+            topic = TopicEntry(name, f"{'a' * 21}{at}", 4, 1, {})
+            write_archive(made, Layout.AVRO, topic, {3 * at: held}, options=strict)
+            shutil.copytree(made / "topics", tmp_path / "foreign" / "topics", dirs_exist_ok=True)
+        state = adopted(folder(tmp_path / "foreign"))
+        assert [(group.group_id, group.partition, group.offset) for group in state.groups] == [("h", 3, 43)]
 
     def test_an_import_that_was_killed_goes_on(
         self, original: LocalStorage, records: LocalStorage, monkeypatch: pytest.MonkeyPatch
@@ -373,6 +424,14 @@ class TestTornTails:
         assert records.read(f"runs/import-1/original/{FIRST}_index") == wrong
 
 
+def test_the_small_files_of_partitions_are_read_side_by_side(records: LocalStorage) -> None:
+    """There are two for each partition, and each takes an object store some hundredths of a second."""
+    distant = Distant(records.uri)
+    files = [info.path for info in records.list() if "consumer_offsets" in info.path or "index_part" in info.path]
+    assert _contents(distant, files) == {path: records.read(path) for path in files}
+    assert distant.most > 1
+
+
 class StillWritten(LocalStorage):
     """A folder to which its tool adds a record just before the index is read."""
 
@@ -439,6 +498,11 @@ class TestIndexesOfPartitions:
             assert warning.startswith(f"{self.INDEX}: ")
             assert why in warning
         assert whole_offsets(segments) == [0, 1, 4, 5, 6, 7]
+
+
+def stray(storage: LocalStorage, path: str) -> None:
+    path_of(storage, path).parent.mkdir(parents=True, exist_ok=True)
+    path_of(storage, path).write_bytes(b"\x01")
 
 
 def warnings(storage: LocalStorage) -> list[str]:
@@ -538,6 +602,42 @@ class TestRefusals:
         storage = written(original, tmp_path / "foreign", Layout.AVRO)
         path_of(storage, f"topics/orders/partition=0/{name}").write_bytes(b"")
         assert f"{name} is not named as an object of topic 'orders' partition 0" in refused(storage)
+
+    @pytest.mark.parametrize(
+        ("layout", "path"),
+        [
+            (Layout.RECORDS_AT_ROOT, "orders/segment_partition_2000000000_from_offset_0000000000_records"),
+            (Layout.RECORDS_AT_ROOT, "orders/consumer_offsets_partition_100000"),
+            (Layout.AVRO, "topics/orders/partition=100000/orders+100000-0.data"),
+        ],
+    )
+    def test_a_partition_that_no_topic_has(
+        self, original: LocalStorage, tmp_path: Path, layout: Layout, path: str
+    ) -> None:
+        storage = written(original, tmp_path / "foreign", layout)
+        stray(storage, path)
+        assert f"{path}: it would be of partition" in refused(storage)
+
+    @pytest.mark.parametrize(
+        ("layout", "path", "message"),
+        [
+            (Layout.AVRO, "topics/other/other+0-0.data", "as an object of the Avro format"),
+            (Layout.AVRO, "other/partition=0/other+0-0.data", "as an object of the Avro format"),
+            (Layout.AVRO, "topics/orders/partition=0/orders+0-50.avro", "as an object of the Avro format"),
+            (Layout.AVRO, "topics/orders/0/orders-0-50.avro", "as an object of the Avro format"),
+            (Layout.AVRO, "topics/orders/consumer_offsets_partition_000", "as a file of the Records format"),
+            (Layout.RECORDS, "orders/consumer_offsets_partition_000", "as a file of the Records format"),
+            (Layout.RECORDS_AT_ROOT, "deep/more/index_partition_000", "as a file of the Records format"),
+            (Layout.RECORDS_AT_ROOT, "topics/orders/orders+0-0.data", "as an object of the Avro format"),
+        ],
+    )
+    def test_data_that_lies_elsewhere(
+        self, original: LocalStorage, tmp_path: Path, layout: Layout, path: str, message: str
+    ) -> None:
+        """It would be left out, and perhaps with it a topic."""
+        storage = written(original, tmp_path / "foreign", layout)
+        stray(storage, path)
+        assert f"{path} is named {message}" in refused(storage)
 
     def test_two_formats_in_one_folder(self, original: LocalStorage, tmp_path: Path) -> None:
         storage = written(original, tmp_path / "foreign", Layout.AVRO)

@@ -231,10 +231,17 @@ class TestSourcesWithoutCatalog:
     def test_the_last_plan_that_saw_the_partition_counts(self) -> None:
         """What lay there when a run was killed, and did not when another converted that part, is late again."""
         other = replace(plan_of(folder_of(segment(0, 5))), seen={(ORDERS.topic_id, 1): (Seen(0, 5, 5),)})
-        plans = [plan_of(folder_of(segment(0, 10), segment(10, 20))), plan_of(folder_of(segment(0, 10))), other]
+        plans = [other, plan_of(folder_of(segment(0, 10))), plan_of(folder_of(segment(0, 10), segment(10, 20)))]
         check_additions(folder_of(segment(0, 10)), plans, covered((0, 20)))
         with pytest.raises(ArchiveMismatch, match="segment-10 holds offsets 10 to 19"):
             check_additions(folder_of(segment(0, 10), segment(10, 20)), plans, covered((0, 20)))
+
+    def test_plans_before_one_that_saw_all_partitions_are_not_read(self) -> None:
+        """Each has all segments of its time: with them, the hundredth import would take as long as the ninety-nine."""
+        last, older = plan_of(folder_of(segment(0, 10))), plan_of(folder_of(segment(0, 5)))
+        plans = iter([last, older])
+        check_additions(folder_of(segment(0, 10)), plans, covered((0, 10)))
+        assert next(plans) is older
 
     def test_without_a_plan_nothing_is_taken_for_seen(self) -> None:
         with pytest.raises(ArchiveMismatch, match="segment-0 holds offsets 0 to 9"):

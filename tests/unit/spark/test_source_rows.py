@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.record_segments import open_sink
+from logkeep_engine.archive.record_segments import RecordSink
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import HEADER_SIZE, Codec
@@ -101,7 +101,7 @@ def test_records_are_read_from_and_to_any_offset(storage: Storage, layout: Layou
 
 
 def record_segment(storage: Storage, layout: Layout, records: Sequence[PlainRecord]) -> SegmentEntry:
-    sink = open_sink(storage, layout, "orders", ORDERS.topic_id, 0, 1, 0, 1 << 20, FormatOptions())
+    sink = RecordSink(storage, layout, "orders", ORDERS.topic_id, 0, 1, 0, 1 << 20, FormatOptions())
     assert sink.append(records, 0) == len(records)
     return sink.finish()
 

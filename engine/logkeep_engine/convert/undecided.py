@@ -1,0 +1,115 @@
+"""Transactions whose outcome a source does not have: their markers were not archived by a run that succeeded.
+
+    source = look_through(source, runner_factory)      # finds them, in tasks
+    check_copied(source, target)                       # batches are copied: they would pass for committed
+    check_still(source, earlier_plans)                 # what was left out before must be left out now
+
+A restore leaves their records out, and so does a conversion to a format of records. When they are decided later, by a
+backup that succeeds, what was settled without them cannot be made good: the target has no hole there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.model import Partition, Range
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.convert.plan import ConvertPlan
+from logkeep_engine.convert.source import Source, Undecided
+from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.salvage import Survey, survey
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A partition to look through, see `salvage.survey`."""
+
+    storage: Storage
+    topic: str
+    segments: tuple[SegmentEntry, ...]
+    kept: tuple[Range, ...]
+
+
+def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> Source:
+    """The source with the transactions of its `unsure` partitions: `aborted`, and of these the `undecided`. A note says
+    how many they are.
+    """
+    keys = sorted(source.unsure)
+    if not keys:
+        return source
+    work = [
+        _Look(
+            source.storage,
+            source.topic_names[key[0]],
+            tuple(entry for entry in source.segments[key] if isinstance(entry, SegmentEntry)),
+            tuple(source.coverage.get(key, ())),
+        )
+        for key in keys
+    ]
+    aborted: dict[Partition, tuple[AbortedTxn, ...]] = {}
+    undecided: list[Undecided] = []
+
+    def on_result(index: int, found: Survey) -> None:
+        aborted[keys[index]] = found.aborted or ()
+        undecided.extend(Undecided(*keys[index], lost.start, lost.end, lost.reason) for lost in found.lost)
+
+    runner_factory().run(work, _look, on_result, _ignore)
+    undecided.sort(key=lambda item: (item.topic_id, item.partition, item.start))
+    found = replace(source, aborted=aborted, undecided=tuple(undecided))
+    return replace(found, notes=(*found.notes, *_notes(found)))
+
+
+def check_copied(source: Source, target: FormatName) -> None:
+    """Raises ArchiveMismatch for undecided transactions whose batches would be copied."""
+    if target is FormatName.KAFKA and source.undecided:
+        raise ArchiveMismatch(
+            f"{_first(source)}. A copy of its batches would be restored as if it had been committed.",
+            hint="Let a backup succeed first, leave the topic out with --exclude, or convert to Records or Avro, which "
+            "leaves such transactions out as a restore does.",
+        )
+
+
+def check_still(source: Source, earlier: Iterable[ConvertPlan]) -> None:
+    """Raises ArchiveMismatch if what an earlier run has left out as undecided is decided by now: the target has settled
+    these offsets without it. `earlier` are the plans of the target's runs, the last one first: those before it are
+    asked for only about topics that it does not have.
+    """
+    names, left = source.topic_names, set(source.topic_names)
+    now = {(item.topic_id, item.partition, item.start) for item in source.undecided}
+    for plan in earlier:
+        for item in plan.undecided:
+            if item[0] in left and item not in now:
+                raise ArchiveMismatch(
+                    f"Run {plan.run_id} has left out a transaction of topic {names[item[0]]!r} partition {item[1]} "
+                    f"from offset {item[2]}, whose outcome was not archived then and is now.",
+                    hint="Convert into a new folder: nothing can be added between what was converted.",
+                )
+        left -= {topic.topic_id for topic in plan.topics}
+        if not left:
+            return
+
+
+def _look(work: _Look, context: TaskContext) -> Survey:
+    return survey(work.storage, work.topic, work.segments, work.kept, (), undecided=True)
+
+
+def _ignore(update: PartitionUpdate) -> None:
+    """There are no updates."""
+
+
+def _notes(source: Source) -> list[str]:
+    if not source.undecided:
+        return []
+    more = f"; it and {len(source.undecided) - 1} more are" if len(source.undecided) > 1 else "; it is"
+    return [f"{_first(source)}{more} left out"]
+
+
+def _first(source: Source) -> str:
+    first = source.undecided[0]
+    where = f"topic {source.topic_names[first.topic_id]!r} partition {first.partition}"
+    return f"{where}: offsets [{first.start}, {first.end}): {first.reason}"
