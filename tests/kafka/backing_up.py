@@ -2,14 +2,13 @@
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
@@ -27,7 +26,8 @@ from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import commit_positions
+from tests.cluster.process import wait_until
+from tests.data.topics import commit_positions, create_topic, end_transaction, wait_until_led
 
 
 class Topics:
@@ -39,14 +39,25 @@ class Topics:
 
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self.admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(30)
+        create_topic(self.broker.bootstrap, name, partitions, settings)
         return name
+
+    def create_compacted(self, name: str) -> None:
+        """A topic of offsets 0 to 12,009 of which the broker's cleaner has left a part."""
+        self.create(
+            name,
+            cleanup_policy="compact",
+            segment_bytes="1048576",
+            min_cleanable_dirty_ratio="0.01",
+            max_compaction_lag_ms="200",
+        )
+        self.produce(name, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50 or number), batch=20)
+        self.produce(name, numbers(10), key=lambda number: b"last %d" % number)
+        self.broker.wait_until_cleaned(name)
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
-        until = time.monotonic() + 30
-        while name in self.admin.list_topics(timeout=30).topics and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_until(lambda: name not in self.admin.list_topics(timeout=30).topics, 60, f"the end of topic {name}")
 
     def produce(
         self,
@@ -58,27 +69,24 @@ class Topics:
         batch: int = 100,
         key: Callable[[int], bytes] | None = None,
     ) -> None:
-        """Batches of `batch` records: the producer holds them back until so many are there."""
+        """Batches of `batch` records: the producer holds them back until so many are there, or the last."""
         settings = {
             "bootstrap.servers": self.broker.bootstrap,
             "compression.type": codec,
             "batch.num.messages": batch,
-            "linger.ms": 50,
+            "linger.ms": 10_000,  # which `flush` does not wait for
             "queue.buffering.max.messages": 1_000_000,
         }
         producer = Producer(settings)
         for number, value in enumerate(values):
-            producer.produce(topic, value, key=key(number) if key else None, partition=partition)
+            producer.produce(topic, value, key=key(number) if key else None, partition=partition, on_delivery=_refuse)
         assert producer.flush(60) == 0
 
     def transaction(
         self, topic: str, values: Iterable[bytes], *, commit: bool, partition: int = 0, batch: int = 10_000
     ) -> None:
         producer = self.open_transaction(topic, values, partition=partition, batch=batch)
-        if commit:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
+        self.end(producer, topic, commit=commit, partition=partition)
 
     def open_transaction(
         self, topic: str, values: Iterable[bytes], *, partition: int = 0, batch: int = 10_000
@@ -86,19 +94,25 @@ class Topics:
         """A producer whose transaction has sent `values`, at most `batch` records a batch, and is still open."""
         settings = {"transactional.id": secrets.token_hex(8), "batch.num.messages": batch}
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, **settings})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         for value in values:
-            producer.produce(topic, value, partition=partition)
+            producer.produce(topic, value, partition=partition, on_delivery=_refuse)
         assert producer.flush(30) == 0
         return producer
+
+    def end(self, producer: Producer, topic: str, *, commit: bool, partition: int = 0) -> None:
+        """End an open transaction; returns when its marker is in the log."""
+        end_transaction(self.broker.bootstrap, producer, [(topic, partition)], commit=commit)
 
     def commit_position(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
         commit_positions(self.broker.bootstrap, group, {(topic, partition): offset})
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""
+        before = len(self.admin.list_topics(name, timeout=30).topics[name].partitions)
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+        wait_until_led(self.broker.bootstrap, name, range(before, partitions))
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         where = TopicPartition(topic, partition, before)
@@ -169,6 +183,11 @@ class Backups:
 
     def faults(self) -> list[str]:
         return [str(fault) for fault in verify(self.archive).faults]
+
+
+def _refuse(error: KafkaError | None, _message: object) -> None:
+    if error is not None:
+        raise KafkaException(error)
 
 
 def numbers(count: int, size: int = 100, first: int = 0) -> list[bytes]:

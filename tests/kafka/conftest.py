@@ -1,7 +1,8 @@
-"""One Spark for all tests of this folder: it takes seconds to start."""
+"""One Spark for all tests of this folder: it takes seconds to start. And what many of them begin with."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from py4j.java_gateway import java_import
@@ -10,7 +11,9 @@ from pyspark.sql import SparkSession
 
 from logkeep_engine.contract import names
 from logkeep_engine.spark.session import Session, local_conf
+from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
+from tests.kafka.backing_up import Backups, Topics, folder_spec
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +42,21 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
     found.conf.set("spark.sql.session.timeZone", "UTC")
     found.conf.set("spark.sql.shuffle.partitions", "1")
     return found
+
+
+@pytest.fixture
+def topics(kafka: KafkaBroker) -> Topics:
+    return Topics(kafka)
+
+
+@pytest.fixture
+def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
+    """Into a folder of this test's own."""
+    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
+
+
+@pytest.fixture
+def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
+    """Into a bucket of this test's own."""
+    spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
+    return Backups(kafka, spark_context, spec)

@@ -22,7 +22,7 @@ def plain(bootstrap: str) -> Connection:
     return connection_from(Cluster(bootstrap_servers=(bootstrap,)), {})
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 120) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = 240) -> T:
     """Run a coroutine, but not for ever."""
 
     async def limited() -> T:
@@ -65,7 +65,7 @@ def value(number: int, size: int = 100) -> bytes:
     return str(number).encode().ljust(size, b".")
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
     """For what a broker does after it has answered."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -7,7 +7,7 @@ from pathlib import Path
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.record_segments import open_sink
+from logkeep_engine.archive.record_segments import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
@@ -65,7 +65,7 @@ def _segments(
     at = 0
     written = Layout.RECORDS if layout is Layout.RECORDS_AT_ROOT else layout
     while at < len(records):
-        sink = open_sink(storage, written, topic.name, topic.topic_id, partition, 1, 0, limit_bytes, options)
+        sink = RecordSink(storage, written, topic.name, topic.topic_id, partition, 1, 0, limit_bytes, options)
         while at < len(records) and not sink.full:
             at += sink.append(records, at)
         entry = sink.finish()

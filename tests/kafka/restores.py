@@ -1,5 +1,6 @@
 """Backups and restores for the tests of this folder, run as the driver runs them."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -7,9 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
@@ -17,31 +18,17 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
-from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.offset_map import OffsetMap, read_offset_map
 from logkeep_engine.restore.run import restore
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from logkeep_engine.tasks import TaskContext, TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.data.compare import read_committed
-
-W = TypeVar("W")
-R = TypeVar("R")
-
-
-@dataclass
-class Context:
-    """`tasks.TaskContext` of a task in this process."""
-
-    attempt: int
-    updates: list[PartitionUpdate]
-    throttle: Throttle = UNLIMITED
-
-    def report(self, updates: Sequence[PartitionUpdate]) -> None:
-        self.updates.extend(updates)
+from tests.data.topics import end_transaction
+from tests.runners import Context, Job, Runner
 
 
-class ThreadRunner:
+class ThreadRunner(Runner):
     """Runs tasks in this process, `copies` of each at the same time, after `before`. Work is pickled as for Spark."""
 
     def __init__(self, *, copies: int = 1, before: Callable[[Any], None] | None = None) -> None:
@@ -49,29 +36,22 @@ class ThreadRunner:
         self._before = before
         self.functions: list[str] = []
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        self.functions.append(getattr(function, "__name__", ""))
-        for index, item in enumerate(work):
+    def perform(self, job: Job) -> None:
+        self.functions.append(job.name)
+        for index, item in enumerate(job.work):
             if self._before is not None:
                 self._before(item)
-            results = self._at_once(pickle.dumps(item), function)
+            results = self._at_once(pickle.dumps(item), job.function)
             assert len(set(map(repr, results))) == 1
-            on_result(index, results[0])
+            job.on_result(index, results[0])
 
-    def _at_once(self, item: bytes, function: Callable[[Any, TaskContext], R]) -> list[R]:
-        results: list[R] = []
+    def _at_once(self, item: bytes, function: Callable[[Any, TaskContext], Any]) -> list[Any]:
+        results: list[Any] = []
         errors: list[BaseException] = []
 
         def one(number: int) -> None:
             try:
-                results.append(function(pickle.loads(item), Context(number, [])))
+                results.append(function(pickle.loads(item), Context(number)))
             except BaseException as error:
                 errors.append(error)
 
@@ -83,6 +63,26 @@ class ThreadRunner:
         if errors:
             raise errors[0]
         return results
+
+
+@dataclass
+class Only(Runner):
+    """Hands tasks of one function to `runner`, and all others to a plain one."""
+
+    runner: TaskRunner
+    name: str
+
+    def perform(self, job: Job) -> None:
+        job.on(self.runner if job.name == self.name else ThreadRunner())
+
+
+class AtOnce(ThreadRunner):
+    """Gives all that is to be restored to one task."""
+
+    def perform(self, job: Job) -> None:
+        if job.name == "restore_partitions":
+            job = replace(job, work=[tuple(task for group in job.work for task in group)])
+        super().perform(job)
 
 
 def backup_spec(broker: KafkaBroker, root: Path, *topics: str, **more: Any) -> dict[str, Any]:
@@ -114,6 +114,33 @@ def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunne
 def bring_back(spec: Mapping[str, Any], run_id: str = "restore-1", runner: TaskRunner | None = None) -> RunResult:
     request = RunRequest("KafkaRestore", "test", "", run_id, dict(spec))
     return restore(request, parse_restore(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+
+
+_MEASURE = """
+import json, sys
+from tests.kafka.restores import AtOnce, bring_back
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(line.split()[1] for line in status if line.startswith("VmHWM"))
+
+print(peak())
+assert bring_back(json.loads(sys.argv[1]), runner=AtOnce()).records == int(sys.argv[2])
+print(peak())
+"""
+
+
+def assert_little_memory(spec: Mapping[str, Any], records: int) -> None:
+    """Restore `records` records in a process of its own, which must not need much more memory than at its beginning."""
+    found = subprocess.run(
+        [sys.executable, "-c", _MEASURE, json.dumps(spec), str(records)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, after = map(int, found.stdout.split())
+    assert after - before < 256 << 10, f"{after - before} KiB more than {before}"
 
 
 def offset_map(root: Path, run_id: str, topic: str, partition: int = 0) -> OffsetMap:
@@ -153,18 +180,14 @@ def topic_settings(broker: KafkaBroker, topic: str) -> dict[str, str]:
 def transactions(broker: KafkaBroker, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
     """One transaction for each size, numbered values; those with a negative size are aborted."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic}-{partition}"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     number = 0
     for size in sizes:
         producer.begin_transaction()
         for _ in range(abs(size)):
             producer.produce(topic, value=b"%d" % number, key=b"aborted" if size < 0 else b"kept", partition=partition)
             number += 1
-        producer.flush(30)
-        if size < 0:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
+        end_transaction(broker.bootstrap, producer, [(topic, partition)], commit=size > 0)
 
 
 def start_driver(request: Path) -> "subprocess.Popen[bytes]":

@@ -16,6 +16,14 @@ def double(item: int, context: TaskContext) -> int:
     return 2 * item
 
 
+def waits_for(item: str, context: TaskContext) -> bool:
+    """Ends when there is a file of this name, if any is named; False if it has not come in a minute."""
+    until = time.monotonic() + 60
+    while item and not Path(item).exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    return not item or Path(item).exists()
+
+
 def slow_for_odd(item: int, context: TaskContext) -> int:
     if item % 2:
         time.sleep(3)
@@ -64,6 +72,7 @@ def reports(item: int, context: TaskContext) -> int:
     for at in range(1, 4):
         context.report([PartitionUpdate("orders", item, item, at, at * 10, at * 100)])
         time.sleep(0.1)
+    time.sleep(0.4)  # what is still on its way when the job ends may be lost
     return item
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -16,7 +15,8 @@ from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, Bu
 from logkeep_engine.storage import Storage
 from tests.cluster.s3 import S3Server
 from tests.kafka.test_storage_s3 import open_s3
-from tests.unit.archive.build import CLUSTER, ORDERS, begin, chunk
+from tests.threads import at_once
+from tests.unit.archive.build import CLUSTER, ORDERS, PATIENT, begin, chunk
 
 ID = ORDERS.topic_id
 
@@ -55,20 +55,14 @@ def test_of_many_runs_that_begin_at_once_one_begins(storage: Storage) -> None:
     Archive.create_or_open(storage, CLUSTER)
     started = []
     refused = []
-    barrier = threading.Barrier(4)
 
     def run(number: int) -> None:
-        barrier.wait()
         try:
-            started.append(begin(storage, f"run-{number}"))
+            started.append(begin(storage, f"run-{number}", wait=PATIENT))
         except ArchiveBusy as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(4, run)
     assert (len(started), len(refused)) == (1, 3)
     started[0].close()
 

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from pyspark import SparkContext
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
@@ -24,38 +23,16 @@ from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
+from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import CallbackSink
 from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
-from tests.cluster.kafka import KafkaBroker
-from tests.cluster.s3 import S3Server
-from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
-
-W = TypeVar("W")
-R = TypeVar("R")
+from logkeep_engine.tasks import PartitionUpdate, TaskRunner
+from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.runners import Job, Runner
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Topics:
-    return Topics(kafka)
-
-
-@pytest.fixture
-def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    """Into a folder of this test's own."""
-    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
-
-
-@pytest.fixture
-def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
-    """Into a bucket of this test's own."""
-    spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    return Backups(kafka, spark_context, spec)
 
 
 @pytest.mark.parametrize("where", ["backups", "s3_backups"])
@@ -160,7 +137,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     topics.create(unique)
     aborted = topics.open_transaction(unique, numbers(5))
     still_open = topics.open_transaction(unique, numbers(5))
-    aborted.abort_transaction(30)
+    topics.end(aborted, unique, commit=False)
     topics.commit_position(f"{unique}-group", unique, 9)
     first = backups.run(unique)
     assert (first.outcome, first.records) == ("Succeeded", 5)
@@ -169,7 +146,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     assert (txn.first_offset, txn.last_offset) == (0, 4)
     assert [group.offset for group in backups.state().groups] == [5], "no position past the archived end"
     assert backups.faults() == []
-    still_open.commit_transaction(30)
+    topics.end(still_open, unique, commit=True)
     second = backups.run(unique)
     assert (second.outcome, second.records) == ("Succeeded", 5)
     assert backups.log(unique) == topics.log(unique)
@@ -179,21 +156,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
 
 
 def test_compacted_topic_is_archived_with_its_gaps(backups: Backups, topics: Topics, unique: str) -> None:
-    topics.create(
-        unique,
-        cleanup_policy="compact",
-        segment_bytes="1048576",
-        min_cleanable_dirty_ratio="0.01",
-        max_compaction_lag_ms="200",
-    )
-    topics.produce(unique, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50 or number), batch=20)
-    topics.produce(unique, numbers(10), key=lambda number: b"last %d" % number)
-    folder = topics.broker.data_dir / f"{unique}-0"
-    until = time.monotonic() + 60
-    size = len(topics.log(unique))
-    while len(topics.log(unique)) > size // 2 and time.monotonic() < until:
-        time.sleep(0.3)
-    assert len(topics.log(unique)) < size, f"the cleaner has not been at {folder}"
+    topics.create_compacted(unique)
     result = backups.run(unique)
     assert result.outcome == "Succeeded"
     assert any(entry.gaps for entry in backups.segments(unique))
@@ -247,22 +210,15 @@ def test_records_gone_before_they_were_archived_are_named(
 
 
 @dataclass
-class WithoutChunk:
+class WithoutChunk(Runner):
     """The task of the chunk that begins at offset `start` never comes to its end, all others do."""
 
     runner: TaskRunner
     start: int
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        others: list[Any] = [tuple(piece for piece in pieces if piece.start != self.start) for pieces in work]  # type: ignore[attr-defined]
-        self.runner.run([pieces for pieces in others if pieces], function, on_result, on_update, limits)
+    def perform(self, job: Job) -> None:
+        others = [tuple(piece for piece in pieces if piece.start != self.start) for pieces in job.work]
+        replace(job, work=[pieces for pieces in others if pieces]).on(self.runner)
         raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
 
 
@@ -288,23 +244,81 @@ def test_chunk_that_failed_is_archived_by_the_next_run(
     assert backups.faults() == []
 
 
-@pytest.mark.parametrize(("hole", "log_start"), [(0, 500), (0, 1500), (1000, 1500), (1000, 2500), (1000, 3000)])
+@pytest.mark.parametrize(
+    ("batch", "hole", "log_start"),
+    [
+        (100, 0, 500),
+        (100, 1000, 2500),
+        (100, 1000, 3000),
+        (300, 0, 1100),
+        (300, 0, 1500),
+        (300, 1000, 0),
+        (300, 1000, 2050),
+        (300, 1000, 2400),
+    ],
+)
 def test_hole_that_retention_has_reached_is_recorded_as_lost(
-    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, log_start: int
+    backups: Backups,
+    topics: Topics,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: int,
+    hole: int,
+    log_start: int,
 ) -> None:
     monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
     topics.create(unique)
-    topics.produce(unique, numbers(3000))
+    topics.produce(unique, numbers(3000), batch=batch)
     backups.wrap = lambda runner: WithoutChunk(runner, hole)
     assert backups.run(unique).outcome == "Failed"
+    # A batch across a bound, [900, 1200) or [1800, 2100), is all of the chunk in which it begins.
+    start, end = (-(-bound // batch) * batch for bound in (hole, hole + 1000))
+    (told,) = backups.faults()
+    assert f"offsets [{start}, {end}) are neither archived nor recorded as lost" in told
     backups.wrap = lambda runner: runner
     topics.delete_records(unique, log_start)
     result = backups.run(unique, onDataLoss="Record")
     assert result.outcome == "Succeeded", result.message
-    lost = min(log_start, hole + 1000)
-    assert [(fact.start, fact.end) for fact in result.loss] == [(hole, lost)]
-    assert [record.offset for record in backups.records(unique)] == [*range(hole), *range(lost, 3000)]
+    lost = range(start, min(log_start, end))
+    assert [(fact.start, fact.end) for fact in result.loss] == ([(lost.start, lost.stop)] if lost else [])
+    assert [record.offset for record in backups.records(unique)] == [at for at in range(3000) if at not in lost]
+    assert lost or backups.log(unique) == topics.log(unique)
     assert backups.faults() == []
+    again = backups.run(unique)
+    assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0)
+
+
+@dataclass
+class OneByOne(Runner):
+    """The tasks of the chunks run one after another, and after the first something happens in the cluster."""
+
+    runner: TaskRunner
+    act: Callable[[], None]
+    backwards: bool
+
+    def perform(self, job: Job) -> None:
+        chunks = [piece for pieces in job.work for piece in pieces]
+        for piece in sorted(chunks, key=lambda piece: piece.start, reverse=self.backwards):
+            replace(job, work=[(piece,)]).on(self.runner)
+            self.act()
+
+
+@pytest.mark.parametrize("log_start", [1000, 1100, 1500])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_log_start_may_move_into_or_past_a_batch_across_a_bound_while_the_run_goes_on(
+    backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, log_start: int, backwards: bool
+) -> None:
+    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    topics.create(unique)
+    topics.produce(unique, numbers(2000), batch=300)  # across the bound 1000 lies [900, 1200)
+    backups.wrap = lambda runner: OneByOne(runner, lambda: topics.delete_records(unique, log_start), backwards)
+    result = backups.run(unique, onDataLoss="Record")
+    assert result.outcome == "Succeeded", result.message
+    gone = range(min(log_start, 1200)) if backwards else range(1200, log_start)  # the first of the two had read its own
+    assert [at for fact in result.loss for at in range(fact.start, fact.end)] == list(gone)
+    assert [record.offset for record in backups.records(unique)] == [at for at in range(2000) if at not in gone]
+    assert backups.faults() == []
+    backups.wrap = lambda runner: runner
     again = backups.run(unique)
     assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0)
 
@@ -341,26 +355,19 @@ def test_recreated_topic_is_another_incarnation(backups: Backups, topics: Topics
 
 
 @dataclass
-class Meanwhile:
+class Meanwhile(Runner):
     """Lets something happen in the cluster after the tasks have read and before their receipts are committed."""
 
     runner: TaskRunner
     act: Callable[[], None]
     change: Callable[[Any], Any] = lambda result: result
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        results: list[tuple[int, R]] = []
-        self.runner.run(work, function, lambda index, result: results.append((index, result)), on_update, limits)
+    def perform(self, job: Job) -> None:
+        results: list[tuple[int, Any]] = []
+        replace(job, on_result=lambda index, result: results.append((index, result))).on(self.runner)
         self.act()
         for index, result in results:
-            on_result(index, self.change(result))
+            job.on_result(index, self.change(result))
 
 
 def read_by_name(done: tuple[PieceDone, ...]) -> tuple[PieceDone, ...]:
@@ -522,7 +529,12 @@ def told(folder: Path) -> RunResult:
     return RunResult.from_json((folder / "termination-log").read_text())
 
 
+SLOW = {"bytesPerSecond": "16Mi"}
+"""`limits` with which a run over `many_partitions` goes on for some seconds after its first receipt."""
+
+
 def many_partitions(topics: Topics, name: str, count: int = 24) -> None:
+    """Of 4 MB each."""
     topics.create(name, count)
     values = numbers(4000, 1000)
     for partition in range(count):
@@ -540,8 +552,8 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path
 ) -> None:
     many_partitions(topics, unique)
-    request = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique))
-    process = driver(backups, tmp_path / "one", request)
+    slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
+    process = driver(backups, tmp_path / "one", slow)
     wait_for_receipts(process, tmp_path / "archive")
     process.send_signal(signal.SIGKILL)
     assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
@@ -549,8 +561,8 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     done = len(before.segments)
     assert 0 < done < 24
     topics.produce(unique, numbers(10))  # after the plan: not part of this run
-    process = driver(backups, tmp_path / "two", request)
-    output = process.communicate(timeout=120)[1]
+    process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)))
+    output = process.communicate(timeout=200)[1]
     assert process.returncode == 0, output
     result = told(tmp_path / "two")
     assert (result.outcome, result.records, result.epoch) == ("Succeeded", 24 * 4000, 2)
@@ -567,11 +579,11 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path
 ) -> None:
     many_partitions(topics, unique)
-    request = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique))
-    process = driver(backups, tmp_path / "one", request)
+    slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
+    process = driver(backups, tmp_path / "one", slow)
     wait_for_receipts(process, tmp_path / "archive")
     process.send_signal(signal.SIGTERM)
-    output = process.communicate(timeout=60)[1]
+    output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
     assert told(tmp_path / "one").error_code == "Interrupted"
     assert backups.state().runs["the-run"].outcome is Outcome.FAILED
@@ -593,7 +605,7 @@ def test_driver_refuses_a_wrong_spec_naming_the_field(
 ) -> None:
     request = RunRequest("KafkaBackup", "test", "test", "the-run", {**backups.spec(unique), **change})
     process = driver(backups, tmp_path / "one", request)
-    output = process.communicate(timeout=60)[1]
+    output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.REFUSED), output
     result = told(tmp_path / "one")
     assert (result.error_code, says in result.message) == ("InvalidSpec", True), result
@@ -602,7 +614,7 @@ def test_driver_refuses_a_wrong_spec_naming_the_field(
 def test_driver_refuses_a_request_it_does_not_know(backups: Backups, unique: str, tmp_path: Path) -> None:
     request = RunRequest("KafkaMove", "test", "test", "the-run", backups.spec(unique))
     process = driver(backups, tmp_path / "one", request)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == int(ExitCode.REFUSED)
     file = tmp_path / "one" / "request.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))

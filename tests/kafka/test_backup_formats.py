@@ -3,15 +3,13 @@
 import json
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark import SparkContext
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.record_segments import read_records
@@ -26,41 +24,18 @@ from logkeep_engine.formats.records_groups import read_consumer_offsets
 from logkeep_engine.formats.records_names import read_partition_index
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.log.batch import walk
 from logkeep_engine.report import CallbackSink
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
-from tests.cluster.kafka import KafkaBroker
-from tests.cluster.s3 import S3Server
+from logkeep_engine.tasks import TaskRunner
 from tests.data.compare import read_committed
 from tests.kafka import spark_functions
-from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
-from tests.kafka.test_backup import CODECS, driver, many_partitions, told, wait_for_receipts
-
-W = TypeVar("W")
-R = TypeVar("R")
+from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.kafka.test_backup import CODECS, SLOW, driver, many_partitions, told, wait_for_receipts
+from tests.runners import Job, Runner
 
 FORMATS = ("Records", "Avro")
 
 Consumed = tuple[int, int | None, int | None, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-
-
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Topics:
-    return Topics(kafka)
-
-
-@pytest.fixture
-def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    """Into a folder of this test's own."""
-    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
-
-
-@pytest.fixture
-def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
-    """Into a bucket of this test's own."""
-    spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    return Backups(kafka, spark_context, spec)
 
 
 def only(topic: str) -> dict[str, list[str]]:
@@ -146,11 +121,11 @@ def test_only_committed_records_are_archived(backups: Backups, topics: Topics, u
     topics.transaction(unique, numbers(10), commit=True)
     aborted = topics.open_transaction(unique, numbers(5))
     still_open = topics.open_transaction(unique, numbers(5))
-    aborted.abort_transaction(30)
+    topics.end(aborted, unique, commit=False)
     first = backups.run(unique, format=format_name, topics=only(unique))
     assert (first.outcome, first.records) == ("Succeeded", 30), first.message
     assert_same(backups, topics, unique)
-    still_open.commit_transaction(30)
+    topics.end(still_open, unique, commit=True)
     second = backups.run(unique, format=format_name, topics=only(unique))
     assert (second.outcome, second.records) == ("Succeeded", 5), second.message
     assert len(assert_same(backups, topics, unique)) == 35
@@ -192,7 +167,7 @@ def test_keys_values_headers_and_times_are_archived_as_they_are(
     backups: Backups, topics: Topics, unique: str, format_name: str
 ) -> None:
     append_time = f"{unique}-append"
-    topics.create(unique)
+    topics.create(unique, retention_ms="-1")
     topics.create(append_time, message_timestamp_type="LogAppendTime")
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
     headers: list[tuple[str, str | bytes | None]] = [
@@ -217,20 +192,7 @@ def test_keys_values_headers_and_times_are_archived_as_they_are(
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_compacted_topic_keeps_its_offsets(backups: Backups, topics: Topics, unique: str, format_name: str) -> None:
-    topics.create(
-        unique,
-        cleanup_policy="compact",
-        segment_bytes="1048576",
-        min_cleanable_dirty_ratio="0.01",
-        max_compaction_lag_ms="200",
-    )
-    topics.produce(unique, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50 or number), batch=20)
-    topics.produce(unique, numbers(10), key=lambda number: b"last %d" % number)
-    until = time.monotonic() + 60
-    size = len(topics.log(unique))
-    while len(topics.log(unique)) > size // 2 and time.monotonic() < until:
-        time.sleep(0.3)
-    assert len(topics.log(unique)) < size
+    topics.create_compacted(unique)
     result = backups.run(unique, format=format_name)
     assert result.outcome == "Succeeded", result.message
     assert len(assert_same(backups, topics, unique)) < 12_010
@@ -354,16 +316,16 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
 ) -> None:
     many_partitions(topics, unique)
     spec = backups.spec(unique, format=format_name, topics=only(unique))
-    request = RunRequest("KafkaBackup", "test", "test", "the-run", spec)
-    process = driver(backups, tmp_path / "one", request)
+    slow = RunRequest("KafkaBackup", "test", "test", "the-run", {**spec, "limits": SLOW})
+    process = driver(backups, tmp_path / "one", slow)
     wait_for_receipts(process, tmp_path / "archive")
     process.send_signal(signal.SIGKILL)
     assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
     state = backups.state()
     assert 0 < len(state.segments) < 24
     before = objects(backups)
-    process = driver(backups, tmp_path / "two", request)
-    output = process.communicate(timeout=120)[1]
+    process = driver(backups, tmp_path / "two", replace(slow, spec=spec))
+    output = process.communicate(timeout=200)[1]
     assert process.returncode == 0, output
     assert (told(tmp_path / "two").records, told(tmp_path / "two").epoch) == (24 * 4000, 2)
     after = objects(backups)
@@ -415,20 +377,13 @@ def test_objects_that_were_never_committed_are_replaced_if_they_are_others(
 
 
 @dataclass
-class Unheard:
+class Unheard(Runner):
     """The tasks write their objects, and then nobody hears of it."""
 
     runner: TaskRunner
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        self.runner.run(work, function, lambda index, result: None, on_update, limits)
+    def perform(self, job: Job) -> None:
+        replace(job, on_result=lambda index, result: None).on(self.runner)
         raise BrokerUnavailable("The driver hears nothing.", hint="It may pass.")
 
 
@@ -460,22 +415,15 @@ def test_objects_of_other_bounds_that_were_never_committed_are_removed_by_the_ru
 
 
 @dataclass
-class KilledAtFirst:
+class KilledAtFirst(Runner):
     """Every task's first attempt is killed when it has written its objects."""
 
     runner: TaskRunner
     marker: Path
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
-        killed = partial(spark_functions.killed_at_first, function, str(self.marker))
-        self.runner.run(work, killed, on_result, on_update, limits)
+    def perform(self, job: Job) -> None:
+        killed = partial(spark_functions.killed_at_first, job.function, str(self.marker))
+        replace(job, function=killed).on(self.runner)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

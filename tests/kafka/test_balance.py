@@ -1,10 +1,10 @@
 """Skewed topics: one partition with most of the bytes, and records that grew, spread over tasks."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -13,38 +13,28 @@ from logkeep_engine.backup import balance
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.limits import NO_LIMITS, RunLimits
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.backing_up import Backups, Topics, folder_spec
-
-W = TypeVar("W")
-R = TypeVar("R")
+from tests.runners import Job, Runner
 
 SMALL, LARGE, EACH = 20, 4000, 2000
 
 
 @dataclass
-class Weighed:
+class Weighed(Runner):
     """A runner that notes how many bytes each task archived."""
 
     runner: TaskRunner
     sizes: list[int] = field(default_factory=list)
 
-    def run(
-        self,
-        work: Sequence[W],
-        function: Callable[[W, TaskContext], R],
-        on_result: Callable[[int, R], None],
-        on_update: Callable[[PartitionUpdate], None],
-        limits: RunLimits = NO_LIMITS,
-    ) -> None:
+    def perform(self, job: Job) -> None:
         def note(index: int, result: Any) -> None:
             receipts = [done.receipt for done in result if done.receipt is not None]
             self.sizes.append(sum(segment.bytes for receipt in receipts for segment in receipt.segments))
-            on_result(index, result)
+            job.on_result(index, result)
 
-        self.runner.run(work, function, note, on_update, limits)
+        replace(job, on_result=note).on(self.runner)
 
 
 def growing(count: int) -> Iterator[bytes]:

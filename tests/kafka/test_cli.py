@@ -35,7 +35,7 @@ def logkeep(
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "logkeep_engine.cli", *map(str, arguments)]
     return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=120, check=False, env=_environ(environ)
+        command, input=stdin, capture_output=True, text=True, timeout=240, check=False, env=_environ(environ)
     )
 
 
@@ -251,7 +251,7 @@ class TestRuns:
         while not list(kafka.data_dir.glob(f"{unique}-copy-0/*.log")) and running.poll() is None:
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=120)
         assert running.returncode == 130, err
         assert out == ""
         assert "error: interrupted" in err

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from tests.cluster.kafka import KafkaBroker
 from tests.data.compare import compare_topics
-from tests.data.topics import NO_RETENTION, Record, create_topic, flush, produce, send
+from tests.data.topics import NO_RETENTION, Record, create_topic, end_transaction, produce, send
 
 RECORDS = [
     Record(b"a", b"1", 1_600_000_000_000, [("h", b"x"), ("h", b"y")], 0),
@@ -103,14 +103,13 @@ def test_aborted_records_are_not_compared_and_markers_show_in_the_offsets(kafka:
     source, target = f"{unique}-a", _write(kafka, f"{unique}-b", RECORDS)
     create_topic(kafka.bootstrap, source, 3, NO_RETENTION)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     send(producer, source, RECORDS[:1] * 3)
-    flush(producer, source)
-    producer.abort_transaction(30)
+    end_transaction(kafka.bootstrap, producer, [(source, 0)], commit=False)
     producer.begin_transaction()
     send(producer, source, RECORDS)
-    producer.commit_transaction(30)
+    end_transaction(kafka.bootstrap, producer, [(source, 0), (source, 1)])
 
     found = compare_topics(kafka.bootstrap, source, target)
 

@@ -26,11 +26,6 @@ ZSTD = {"compression": "Zstd"}
 DUMP = "kafka.tools.DumpLogSegments"
 
 
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Topics:
-    return Topics(kafka)
-
-
 def segments(storage: Storage, topic: str, partition: int = 0) -> list[SegmentEntry]:
     state = Archive.open(storage).load()
     return [

@@ -20,7 +20,7 @@ from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NewTopicPlan
 from logkeep_engine.kafka.protocol import parse_topic_id
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import commit
+from tests.data.topics import commit, end_transaction
 from tests.kafka.raw import batch, eventually, plain, run
 
 
@@ -92,9 +92,8 @@ def test_many_topics_are_described_in_pieces(
     ids = control.create_topics([NewTopicPlan(name, 2, 1) for name in names])
     assert control.topic_ids(names) == ids
     assert sorted(control.topic_configs(names)) == names
-    assert control.latest_offsets((name, part) for name in names for part in (0, 1)) == {
-        (name, part): 0 for name in names for part in (0, 1)
-    }
+    expected = {(name, part): 0 for name in names for part in (0, 1)}
+    eventually(lambda: control.latest_offsets(expected) == expected)
     control.delete_topics(names)
 
 
@@ -113,10 +112,11 @@ def test_refused_topics_say_why(control: ControlPlane, unique: str) -> None:
 def test_configuration_is_changed_in_parts(control: ControlPlane, unique: str) -> None:
     control.create_topics([NewTopicPlan(unique, 1, 1, {"retention.ms": "5000", "segment.ms": "7000"})])
     control.alter_topic_configs(unique, {"max.message.bytes": "4000"}, ["retention.ms"])
-    assert control.topic_configs([unique])[unique] == {"max.message.bytes": "4000", "segment.ms": "7000"}
+    changed = {"max.message.bytes": "4000", "segment.ms": "7000"}
+    eventually(lambda: control.topic_configs([unique])[unique] == changed)
     with pytest.raises(Refused, match=r"max\.message\.bytes"):
         control.alter_topic_configs(unique, {"max.message.bytes": "many", "segment.ms": "9"})
-    assert control.topic_configs([unique])[unique] == {"max.message.bytes": "4000", "segment.ms": "7000"}
+    assert control.topic_configs([unique])[unique] == changed
     with pytest.raises(TopicGone, match=f"{unique}-z"):
         control.alter_topic_configs(f"{unique}-z", {"segment.ms": "9000"})
 
@@ -126,10 +126,10 @@ def test_last_stable_offset_stays_below_an_open_transaction(
 ) -> None:
     control.create_topics([NewTopicPlan(unique, 1, 1)])
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(unique, b"a")
-    producer.commit_transaction(30)
+    end_transaction(kafka.bootstrap, producer, [(unique, 0)])
     producer.begin_transaction()
     producer.produce(unique, b"b")
     producer.flush(30)
@@ -151,8 +151,8 @@ def test_partition_bytes_are_those_on_disk(kafka: KafkaBroker, control: ControlP
     run(write())
     log = kafka.data_dir / f"{unique}-1" / "00000000000000000000.log"
     topics = [topic for topic in control.topics() if topic.name == unique]
-    sizes = control.partition_bytes(topics)
-    assert sizes == {(unique, 0): 0, (unique, 1): log.stat().st_size}
+    expected = {(unique, 0): 0, (unique, 1): log.stat().st_size}
+    eventually(lambda: control.partition_bytes(topics) == expected)  # the broker makes one log after the other
     assert log.stat().st_size > 5000
 
 
@@ -197,7 +197,7 @@ def test_wrong_password_is_refused_at_once(secure_kafka: KafkaBroker, protocol: 
         begin = time.monotonic()
         with pytest.raises(BrokerRefused, match=r"refused user 'logkeep'.*sasl\.secretRef") as caught:
             attempt()
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 10
         assert "not-the-password" not in str(caught.value)
 
 
@@ -226,7 +226,7 @@ def test_nobody_at_the_address_names_it_in_time() -> None:
 
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1.*connection refused"):
         run(enter())
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 15
 
 
 def test_acl_that_is_missing_is_named(unique: str) -> None:

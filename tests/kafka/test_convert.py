@@ -21,7 +21,6 @@ from logkeep_engine.convert.source import archive_source
 from logkeep_engine.report import Reporter
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import LocalStorage, Storage, open_uri
-from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
@@ -32,13 +31,8 @@ from tests.unit.archive.build import ORDERS as BUILT
 from tests.unit.archive.build import Batch, archive_of, write_segment
 from tests.unit.convert.converting import Seen, contents, folder, tricky
 
-PARTITIONS = 8
+PARTITIONS = 12
 RECORDS = 10_000
-
-
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Topics:
-    return Topics(kafka)
 
 
 def filled(topics: Topics, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
-from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import read_committed
 from tests.kafka.backing_up import Backups, Topics, folder_spec
@@ -21,11 +21,6 @@ from tests.kafka.test_convert import filled
 from tests.unit.convert.converting import contents, folder
 from tests.unit.convert.test_import import grow, longer_archive
 from tests.unit.formats.osodevops_archive import OsoArchive, Written
-
-
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Topics:
-    return Topics(kafka)
 
 
 def foreign(topics: Topics, context: SparkContext, name: str, root: Path, format_name: str, at_root: bool) -> Path:
@@ -95,9 +90,8 @@ def test_a_folder_in_a_bucket_is_adopted_where_it_is(
 
 
 def test_a_backup_of_another_tool_comes_back_to_a_broker(topics: Topics, tmp_path: Path, unique: str) -> None:
-    records = [
-        Written(n, 1_790_000_000_000 + n, b"k%d" % n, b"v" * (n % 50), ((b"h", b"1"),), True) for n in range(500)
-    ]
+    lately = int(time.time() * 1000) - 3_600_000  # the archive knows of no retention, so the broker's comes into force
+    records = [Written(n, lately + n, b"k%d" % n, b"v" * (n % 50), ((b"h", b"1"),), True) for n in range(500)]
     made = OsoArchive(tmp_path / "theirs", counts={unique: 2})
     made.add(unique, 0, records[:300])
     made.add(unique, 0, records[300:])

@@ -13,8 +13,6 @@ import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.produce import ProduceRequest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from logkeep_engine.log.batch import Codec, check_crc, parse_header, rewrite, walk
 from logkeep_engine.log.records import Record, decode, encode
@@ -22,6 +20,7 @@ from logkeep_engine.log.recovery import recover
 from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary, read_offset_index, read_txn_index
 from logkeep_engine.log.transactions import TransactionTracker
 from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import create_topic, end_transaction
 from tests.unit.log.batches import NOON, batch, with_header
 
 DUMP = "kafka.tools.DumpLogSegments"
@@ -62,13 +61,9 @@ def broker_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerLog]:
             within.begin_transaction()
             for i in range(30):
                 within.produce("mixed", b"in a transaction %d" % i, timestamp=NOON + i)
-            within.flush()
-            if round_ % 3:
-                within.commit_transaction()
-            else:
-                within.abort_transaction()
+            end_transaction(broker.bootstrap, within, [("mixed", 0)], commit=bool(round_ % 3))
             if round_ == 7:
-                open_writer.abort_transaction()
+                end_transaction(broker.bootstrap, open_writer, [("mixed", 0)], commit=False)
         del writer, within, open_writer  # they would go on looking for the broker
         broker.stop()
         folder = tmp_path_factory.mktemp("mixed")
@@ -78,10 +73,9 @@ def broker_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerLog]:
 
 
 def create(broker: KafkaBroker, topic: str, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     # The tests' timestamps lie years before those of the broker's transaction markers.
     keep = {"retention.ms": "-1", "segment.ms": str(10**15)}
-    admin.create_topics([NewTopic(topic, 1, 1, config=keep | config)])[topic].result(30)
+    create_topic(broker.bootstrap, topic, config=keep | config)
 
 
 def transactional(broker: KafkaBroker, name: str) -> Producer:

@@ -57,7 +57,7 @@ def test_what_a_producer_id_wrote_can_be_read_back(kafka: KafkaBroker, unique: s
             for mine, other in zip(numbered(ids[0], 3, 5), numbered(ids[1], 3, 2), strict=True):
                 await client.produce(unique, 0, mine)
                 await client.produce(unique, 0, other)
-            found = await client.written_by(unique, 0, ids[0])
+            found = await client.written_by(unique, 0, ids[0], start=0)
             assert [(one.base_offset, one.next_offset, one.base_sequence, one.records) for one in found] == [
                 (0, 5, 0, 5),
                 (7, 12, 5, 5),

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +15,9 @@ from pyspark import SparkContext
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
-from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import encode
@@ -31,9 +29,11 @@ from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
 from tests.kafka.raw import batches as whole_batches
+from tests.kafka.raw import eventually
 from tests.kafka.restores import (
-    Context,
+    Only,
     ThreadRunner,
+    assert_little_memory,
     back_up,
     backup_spec,
     bring_back,
@@ -46,7 +46,8 @@ from tests.kafka.restores import (
     wait_for_more,
     without_offsets,
 )
-from tests.unit.archive.build import begin, write_segment
+from tests.runners import Context, Job, Runner
+from tests.unit.archive.build import begin, chunk, write_segment
 from tests.unit.log.batches import batch, marker, with_header
 
 NOW = int(time.time() * 1000) - 3_600_000  # older records would be deleted where a topic has the default retention
@@ -168,6 +169,7 @@ class TestAnotherCluster:
         with_segment = backup_spec(kafka, root, other)
         back_up(with_segment)
         admin.incremental_alter_configs([resource])[resource].result(30)
+        eventually(lambda: topic_settings(kafka, other) == {"retention.ms": "999999999"})
         back_up(with_segment, "backup-2")
         warnings = bring_back(restore_spec(kafka, root)).warnings
         assert any("retention.ms=999999999" in warning and "Kafka deletes them soon" in warning for warning in warnings)
@@ -266,7 +268,7 @@ class TestStartedAgain:
             bring_back(
                 restore_spec(kafka, tmp_path, suffix=suffix, ifTopicExists=mode),
                 run,
-                _Only(twice, "restore_partitions"),
+                Only(twice, "restore_partitions"),
             )
             comparison = compare_topics(kafka.bootstrap, unique, unique + suffix)
             assert comparison.equal, str(comparison)
@@ -325,18 +327,6 @@ class TestStartedAgain:
                 (run / "result.json").unlink()
         with pytest.raises(TopicExists, match="this restore has not created it"):
             bring_back(restore_spec(kafka, tmp_path))
-
-
-class _Only:
-    """Hands tasks of one function to `runner`, and all others to a plain one."""
-
-    def __init__(self, runner: ThreadRunner, name: str) -> None:
-        self._runner = runner
-        self._name = name
-
-    def run(self, work: Any, function: Any, on_result: Any, on_update: Any, limits: RunLimits = NO_LIMITS) -> None:
-        runner = self._runner if getattr(function, "__name__", "") == self._name else ThreadRunner()
-        runner.run(work, function, on_result, on_update, limits)
 
 
 class TestDamagedArchive:
@@ -587,57 +577,28 @@ class TestManyPartitions:
                 receipts.append(Receipt((Coverage(TOPIC_ID, partition, 0, 100),), (entry,)))
             writer.commit(topics=[topic], receipts=receipts)
             writer.end(Outcome.SUCCEEDED)
-        spec = restore_spec(kafka, tmp_path / "archive")
-        found = subprocess.run(
-            [sys.executable, "-c", _MEASURE, json.dumps(spec)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        before, after = map(int, found.stdout.split())
-        assert after - before < 256 << 10, f"{after - before} KiB more than {before}"
+        assert_little_memory(restore_spec(kafka, tmp_path / "archive"), 600)
 
 
-_MEASURE = """
-import json, sys
-from tests.kafka.restores import Context, ThreadRunner, bring_back
-
-def peak():
-    with open("/proc/self/status") as status:
-        return next(line.split()[1] for line in status if line.startswith("VmHWM"))
-
-class AtOnce(ThreadRunner):
-    def run(self, work, function, on_result, on_update, *limits):
-        if function.__name__ == "restore_partitions":
-            work = [tuple(task for group in work for task in group)]
-        super().run(work, function, on_result, on_update, *limits)
-
-print(peak())
-assert bring_back(json.loads(sys.argv[1]), runner=AtOnce()).records == 600
-print(peak())
-"""
-
-
-class _Twice:
+class _Twice(Runner):
     """Runs restore tasks a second time, as another attempt, when the archived logs of what is done are gone."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.repeated = 0
 
-    def run(self, work: Any, function: Any, on_result: Any, on_update: Any, *limits: Any) -> None:
-        if getattr(function, "__name__", "") != "restore_partitions":
-            ThreadRunner().run(work, function, on_result, on_update, *limits)
+    def perform(self, job: Job) -> None:
+        if job.name != "restore_partitions":
+            job.on(ThreadRunner())
             return
-        for index, item in enumerate(work):
-            first = function(item, Context(0, []))
+        for index, item in enumerate(job.work):
+            first = job.function(item, Context(0))
             for task in item:
                 for log in self._root.glob(f"topics/*/*/partition={task.partition}/*.log"):
                     log.unlink()
-            assert function(item, Context(1, [])) == first
+            assert job.function(item, Context(1)) == first
             self.repeated += len(item)
-            on_result(index, first)
+            job.on_result(index, first)
 
 
 def _batches_of(kafka: KafkaBroker, topic: str) -> list[bytes]:
@@ -677,3 +638,20 @@ class TestSnapshots:
         assert len(committed(kafka, f"{unique}-copy")) == 5 + 2
         assert [(fact.start, fact.end) for fact in result.loss] == [(6, 13), (10, 13)]
         assert any("no backup of this archive has succeeded" in warning for warning in result.warnings)
+
+    def test_what_a_failed_run_has_not_archived_is_told_also_at_the_front(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        storage = open_uri(tmp_path.as_uri())
+        topic = TopicEntry(unique, TOPIC_ID, 1, 1, {"retention.ms": "-1"})
+        with begin(storage) as writer:
+            chunks = tuple(Chunk(unique, TOPIC_ID, 0, start, start + 10, 1, 100) for start in (0, 10, 20, 30))
+            storage.put("runs/run-1/plan.json", BackupPlan("run-1", (topic,), chunks).to_json())
+            writer.commit(
+                topics=[topic], receipts=[chunk(storage, start, start + 10, topic=topic) for start in (10, 30)]
+            )
+            writer.end(Outcome.FAILED)
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert result.records == 20
+        assert [(fact.start, fact.end) for fact in result.loss] == [(0, 10), (20, 30)]
+        assert {fact.reason for fact in result.loss} == {"neither archived nor recorded as lost: a run did not finish"}

@@ -1,11 +1,8 @@
 """Restores of archives that hold records (formats Records and Avro) on a real broker."""
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,8 +27,10 @@ from tests.data.topics import NO_RETENTION, create_topic, topic_names
 from tests.kafka.raw import batches as whole_batches
 from tests.kafka.record_archives import group, topic_entry, write_archive
 from tests.kafka.restores import (
+    Only,
     Seen,
     ThreadRunner,
+    assert_little_memory,
     back_up,
     backup_spec,
     bring_back,
@@ -269,7 +268,8 @@ class TestStartedAgain:
         batching = {"maxRecords": 50, "compression": "Zstd"}
         spec = restore_spec(kafka, root, ifTopicExists=mode, recordBatches=batching)
         file = tmp_path / "request.json"
-        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", spec).to_json())
+        slow = {**spec, "limits": {"bytesPerSecond": "8Mi"}}  # three seconds for all of it
+        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
         driver = start_driver(file)
         wait_for_more(kafka, copy, driver, 2_000_000, partitions="0")
         os.killpg(driver.pid, signal.SIGKILL)
@@ -287,14 +287,8 @@ class TestStartedAgain:
     ) -> None:
         records = numbered(20_000)
         write_archive(tmp_path, Layout.AVRO, topic_entry(unique), {0: records}, limit_bytes=100_000)
-        plain, twice = ThreadRunner(), ThreadRunner(copies=2)
-
-        class Runner:
-            def run(self, work: Any, function: Any, *more: Any) -> None:
-                runner = twice if function.__name__ == "restore_partitions" else plain
-                runner.run(work, function, *more)
-
-        bring_back(restore_spec(kafka, tmp_path, recordBatches={"maxRecords": 20}), runner=Runner())
+        twice = Only(ThreadRunner(copies=2), "restore_partitions")
+        bring_back(restore_spec(kafka, tmp_path, recordBatches={"maxRecords": 20}), runner=twice)
         assert committed(kafka, f"{unique}-copy") == expected(records)
 
 
@@ -373,32 +367,4 @@ class TestMemory:
         records = numbered(count, size=size)
         partitions = dict.fromkeys(range(4), records)
         write_archive(tmp_path, layout, topic_entry(unique, 4), partitions, limit_bytes=32 << 20)
-        found = subprocess.run(
-            [sys.executable, "-c", _MEASURE, json.dumps(restore_spec(kafka, tmp_path)), str(4 * count)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        before, after = map(int, found.stdout.split())
-        assert after - before < 256 << 10, f"{after - before} KiB more than {before}"
-
-
-_MEASURE = """
-import json, sys
-from tests.kafka.restores import ThreadRunner, bring_back
-
-def peak():
-    with open("/proc/self/status") as status:
-        return next(line.split()[1] for line in status if line.startswith("VmHWM"))
-
-class AtOnce(ThreadRunner):
-    def run(self, work, function, on_result, on_update, *limits):
-        if function.__name__ == "restore_partitions":
-            work = [tuple(task for group in work for task in group)]
-        super().run(work, function, on_result, on_update, *limits)
-
-print(peak())
-assert bring_back(json.loads(sys.argv[1]), runner=AtOnce()).records == int(sys.argv[2])
-print(peak())
-"""
+        assert_little_memory(restore_spec(kafka, tmp_path), 4 * count)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 from confluent_kafka import Consumer
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -41,17 +43,29 @@ from tests.kafka.restores import (
 from tests.kafka.test_restore_formats import numbered
 
 TRANSLATE = {"restore": "Translate"}
+NOT_READY = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
 Positions = dict[tuple[str, int], tuple[int, str]]
 
 
 def positions(kafka: KafkaBroker, group_id: str) -> Positions:
-    """Offset and metadata by topic and partition. librdkafka reads past the end of metadata without a zero byte."""
+    """Offset and metadata by topic and partition. librdkafka reads past the end of metadata without a zero byte.
+
+    On a new broker this makes `__consumer_offsets`, whose coordinators are waited for.
+    """
 
     async def ask() -> Positions:
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
         await admin.start()
+        until = time.monotonic() + 60
         try:
-            found = await admin.list_consumer_group_offsets(group_id)
+            while True:
+                try:
+                    found = await admin.list_consumer_group_offsets(group_id)
+                    break
+                except NOT_READY:
+                    if time.monotonic() > until:
+                        raise
+                await asyncio.sleep(0.1)
         finally:
             await admin.close()
         # librdkafka's consumers commit the zero byte, too.
@@ -347,3 +361,5 @@ def _rule(broker: KafkaBroker, group_id: str, operation: AclOperation, permissio
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_acls([binding]).values():
         future.result(30)
+    same = AclBindingFilter(ResourceType.GROUP, group_id, ResourcePatternType.LITERAL, user, "*", operation, permission)
+    eventually(lambda: bool(admin.describe_acls(same).result(30)))

@@ -20,7 +20,7 @@ from logkeep_engine.storage import open_storage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
-from tests.kafka.raw import plain
+from tests.kafka.raw import eventually, plain
 from tests.kafka.restores import (
     back_up,
     backup_spec,
@@ -205,6 +205,7 @@ def test_compacted_topics_are_left_alone(kafka: KafkaBroker, unique: str, tmp_pa
     made.spec = {**made.spec, "topics": {"include": [f"{unique}.*"]}}
     change = ["--alter", "--entity-type", "topics", "--entity-name", compacted.topic, "--add-config"]
     kafka.tool("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *change, "cleanup.policy=compact")
+    eventually(lambda: topic_settings(kafka, compacted.topic).get("cleanup.policy") == "compact")
     produce(kafka.bootstrap, compacted.topic, [Record(b"k", b"v", NOW - 40 * DAY, [], 0)])
     made.archive(40)
     assert made.retain(maxAge="30d").startswith("retention removed 1 segment, ")
@@ -227,6 +228,7 @@ def test_topics_compacted_by_the_default_of_the_brokers_are_left_alone_also_when
     with ControlPlane(plain(compacting.bootstrap)) as control:
         control.alter_topic_configs("deleting", {"cleanup.policy": "delete"})
         control.alter_topic_configs("both", {"cleanup.policy": "compact,delete"})
+        eventually(lambda: topic_settings(compacting, "both")["cleanup.policy"] == "compact,delete")
         for days in made.values():
             produce(compacting.bootstrap, days.topic, [Record(b"k", b"v", NOW - 40 * DAY, [], 0)])
         spec = {**made["compacted"].spec, "topics": {"include": [".*"], "exclude": ["_.*"]}}

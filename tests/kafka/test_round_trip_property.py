@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from logkeep_engine.spark.runner import SparkRunner
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import create_topic
+from tests.data.topics import create_topic, end_transaction
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
 
 PARTITIONS = 2
@@ -88,17 +88,15 @@ def send(kafka: KafkaBroker, topic: str, write: Write) -> None:
         config["transactional.id"] = secrets.token_hex(8)
     producer = Producer(config)
     if write.outcome is not None:
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
     for row in write.rows:
         producer.produce(
             topic, value=row.value, key=row.key, partition=row.partition, timestamp=row.time, headers=list(row.headers)
         )
     assert producer.flush(30) == 0
-    if write.outcome is True:
-        producer.commit_transaction(30)
-    elif write.outcome is False:
-        producer.abort_transaction(30)
+    if write.outcome is not None:
+        end_transaction(kafka.bootstrap, producer, {(topic, row.partition) for row in write.rows}, commit=write.outcome)
 
 
 def let_the_cleaner_run(kafka: KafkaBroker, topic: str) -> None:

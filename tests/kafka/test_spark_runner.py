@@ -15,6 +15,7 @@ from logkeep_engine.spark.listener import Listener
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.spark.session import kubernetes_conf, master_conf
 from logkeep_engine.tasks import PartitionUpdate
+from tests.cluster.process import wait_until
 from tests.kafka import spark_functions as functions
 
 
@@ -37,15 +38,18 @@ def test_no_work_is_done_at_once(runner: SparkRunner) -> None:
     runner.run([], functions.double, lambda index, value: pytest.fail("a result of nothing"), ignore)
 
 
-def test_results_arrive_while_other_tasks_run(runner: SparkRunner) -> None:
-    started = time.monotonic()
-    arrived: dict[int, float] = {}
+def test_results_arrive_while_other_tasks_run(runner: SparkRunner, tmp_path: Path) -> None:
+    """The second task ends when the first one's result has arrived."""
+    first = tmp_path / "first-has-arrived"
+    arrived: list[bool] = []
 
-    def note(_: int, value: int) -> None:
-        arrived[value] = time.monotonic() - started
+    def note(index: int, ended: bool) -> None:
+        arrived.append(ended)
+        if index == 0:
+            first.touch()
 
-    runner.run([0, 1], functions.slow_for_odd, note, ignore)
-    assert arrived[1] - arrived[0] > 1
+    runner.run(["", str(first)], functions.waits_for, note, ignore)
+    assert arrived == [True, True]
 
 
 def test_error_that_trying_again_cannot_change_is_raised_at_once(runner: SparkRunner) -> None:
@@ -53,7 +57,7 @@ def test_error_that_trying_again_cannot_change_is_raised_at_once(runner: SparkRu
     with pytest.raises(StorageRefused) as caught:
         runner.run([0, 1], functions.refused, lambda index, value: None, ignore)
     assert (caught.value.message, caught.value.hint) == ("Bucket b: no.", "Ask for access.")
-    assert time.monotonic() - started < 10, "the other task was not waited for"
+    assert time.monotonic() - started < 20, "the other task was not waited for"
 
 
 def test_error_that_may_pass_is_tried_again(runner: SparkRunner, tmp_path: Path) -> None:
@@ -91,7 +95,7 @@ def test_exception_of_the_caller_cancels_the_tasks(runner: SparkRunner, spark_co
     started = time.monotonic()
     with pytest.raises(RuntimeError, match="fenced"):
         runner.run(list(range(30)), functions.slow_for_odd, stop, ignore)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 22, "what fifteen tasks of 3 s take, two at a time"
     assert list(spark_context.statusTracker().getActiveJobsIds()) == []
 
 
@@ -111,24 +115,21 @@ def test_limits_hold_over_all_tasks_and_jobs_also_when_workers_die(runner: Spark
     seconds = time.monotonic() - started
     assert sorted(results) == sorted(2 * work)
     assert seconds > 2 * sum(work) / rate
-    assert seconds < 30, "what the dead workers held came back"
+    assert seconds < 60, "what the dead workers held came back"
 
 
 def test_listener_takes_no_line_without_the_token() -> None:
     updates: list[PartitionUpdate] = []
     with Listener("127.0.0.1", updates.append) as listener:
         for first in (b"wrong\n", b"", b"\xff\xfe\n"):
-            with socket.create_connection(listener.address, timeout=5) as connection:
+            with socket.create_connection(listener.address, timeout=30) as connection:
                 connection.sendall(first + b'["progress", "orders", 0, 0, 1, 1, 1]\n')
-                connection.settimeout(5)
                 connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(ConnectionResetError):
                     assert connection.recv(1) == b""
         context = TaskLink(0, Door(listener.address, listener.token, NO_LIMITS, 1))
         context.report([PartitionUpdate("orders", 0, 0, 1, 1, 1)])
-        until = time.monotonic() + 5
-        while not updates and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: bool(updates), 60, "the update")
         context.close()
     assert updates == [PartitionUpdate("orders", 0, 0, 1, 1, 1)]
 
@@ -141,7 +142,7 @@ def test_task_without_a_listener_goes_on_silently() -> None:
     for at in range(100):
         context.report([PartitionUpdate("orders", 0, 0, at, 1, 1)])
     context.close()
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
 
 
 def test_kubernetes_needs_a_pod() -> None:

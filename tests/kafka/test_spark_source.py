@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from logkeep_engine.archive import names
 from logkeep_engine.spark.source import PUSHDOWN, register
-from tests.cluster.kafka import KafkaBroker
-from tests.cluster.s3 import S3Server
 from tests.data.compare import read_committed
-from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
+from tests.kafka.backing_up import Backups, Topics, numbers
 
 pytestmark = pytest.mark.timeout(900)  # Spark on a busy machine; an interrupted call would spoil the session for others
 
@@ -25,24 +22,6 @@ FIRST = 1_372_896_000_000
 """2013-07-04T00:00:00Z."""
 
 Row = tuple[Any, ...]
-
-
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Topics:
-    return Topics(kafka)
-
-
-@pytest.fixture
-def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    """Into a folder of this test's own."""
-    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
-
-
-@pytest.fixture
-def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
-    """Into a bucket of this test's own."""
-    spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    return Backups(kafka, spark_context, spec)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ for _ in range(int(os.environ.get("TIMES", "1"))):
         maps = [Path(f"/proc/{pid}/maps").read_text() for pid in jvms]
         folder = session._folder.name
         session.learn()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (left := [pid for pid in running if pid in processes()]) and time.monotonic() < until:
         time.sleep(0.05)
     archives = sorted({line.split()[-1] for text in maps for line in text.splitlines() if line.endswith(".jsa")})

@@ -18,6 +18,8 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.kafka.raw import batch, plain, run
 
+pytestmark = pytest.mark.timeout(1200)  # it writes a gigabyte, and reads it often
+
 MEGABYTE = 1 << 20
 RECORDS = 100
 LIMIT = 256 * MEGABYTE
@@ -84,7 +86,7 @@ def big(kafka: KafkaBroker) -> tuple[str, str, int, int]:
             async for _ in client.produce_many(topic, 0, numbered()):
                 await asyncio.sleep(0)
 
-    run(fill())
+    run(fill(), 600)
     return topic, topic_id, count * RECORDS, count // 10 * RECORDS
 
 
