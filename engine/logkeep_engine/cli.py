@@ -48,7 +48,14 @@ from logkeep_engine.cli_log import log_app
 from logkeep_engine.cli_run import Master, RunId, end, leave, on_spark, run_id_or_new
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import API_VERSION, GroupRestore, KafkaBackupSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import (
+    API_VERSION,
+    GroupRestore,
+    KafkaBackupSpec,
+    KafkaRestoreSpec,
+    parse_backup,
+    parse_restore,
+)
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import failed
 
@@ -165,6 +172,7 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
         from logkeep_engine.spark.session import planned_for, uses_s3
 
         started = time.time()
+        result: RunResult | None = None
         try:
             with on_spark(run_id, kind, master, s3=uses_s3(typed)) as (session, reporter):
                 # Java has been started first, and while it starts, what plans the run is imported here.
@@ -178,6 +186,9 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
                     result = run_restore(request, planned_for(master, typed), session.runner, reporter, os.environ)
                 end(session, reporter, result)
         except (LogkeepError, KeyboardInterrupt) as error:
+            if result is not None:  # the run had ended, and was interrupted no more
+                _print_result(result, output, moves_groups=_moves_groups(typed))
+                raise
             if output is Output.JSON:
                 begun = RunResult(
                     run_id=run_id, kind=kind, outcome="Failed", exit_code=1, start_time=started, end_time=time.time()
@@ -186,11 +197,12 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             if isinstance(error, KeyboardInterrupt):
                 say(f"hint: go on with --run-id {run_id}")
             raise
-        moves_groups = (
-            not isinstance(typed, KafkaBackupSpec) and typed.consumer_groups.restore is GroupRestore.TRANSLATE
-        )
-        _print_result(result, output, moves_groups=moves_groups)
+        _print_result(result, output, moves_groups=_moves_groups(typed))
         leave(result)
+
+
+def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
+    return not isinstance(spec, KafkaBackupSpec) and spec.consumer_groups.restore is GroupRestore.TRANSLATE
 
 
 class _StrictLoader(yaml.SafeLoader):

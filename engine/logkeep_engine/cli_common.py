@@ -61,18 +61,23 @@ class OutputFailed(OSError):
 
 
 class _Stdout(io.FileIO):
-    """Says what it could not write once; what comes after that is dropped."""
+    """Says what it could not write once, and an interrupt that came while its reader did not read; what comes after
+    that is dropped, so that nothing waits for that reader any more.
+    """
 
     _failed = False
 
     def write(self, data: Any) -> int:
-        if self._failed:
+        if self._failed or not data:
             return len(data)
         try:
             return super().write(data)
         except OSError as error:
             self._failed = True
             raise OutputFailed(error.errno, error.strerror) from error
+        except KeyboardInterrupt:
+            self._failed = True
+            raise
 
 
 def open_stdout() -> None:
@@ -119,7 +124,10 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            sys.stdout.flush()
+            if not isinstance(error, KeyboardInterrupt):
+                sys.stdout.flush()
+        except KeyboardInterrupt as interrupted:
+            error = interrupted
         except OutputFailed as failed:
             if error is None or isinstance(error, typer.Exit):
                 error = failed

@@ -39,7 +39,7 @@ class TaskContext(Protocol):
 
     @property
     def attempt(self) -> int:
-        """0 for the first attempt of this work item in this run, then rising; never used twice."""
+        """0 for the first attempt of this work item in this call of `run`, then rising; never used twice in it."""
 
     @property
     def throttle(self) -> Throttle:

@@ -286,9 +286,13 @@ def kill_pod(node: Node, pod: Document) -> None:
     pids = _processes(node, pod["metadata"]["uid"])
     if not pids:
         raise RuntimeError(f"{pod['metadata']['name']} has no processes")
+    killed = 0
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it ended by itself, or with its parent
+        with contextlib.suppress(ProcessLookupError):  # it ended with its parent
             os.kill(pid, signal.SIGKILL)
+            killed += 1
+    if not killed:
+        raise RuntimeError(f"the processes of {pod['metadata']['name']} had ended by themselves")
 
 
 def _processes(node: Node, uid: str) -> list[int]:

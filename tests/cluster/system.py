@@ -72,8 +72,11 @@ def free_ports(count: int, host: str = "127.0.0.1", netns: str | None = None) ->
     """
     if netns:
         code = f"from tests.cluster.system import free_ports; print(*free_ports({count}, {host!r}))"
-        project = Path(__file__).parents[2]
-        return [int(p) for p in run(in_namespace(netns, [sys.executable, "-c", code]), cwd=project).stdout.split()]
+        command, project = in_namespace(netns, [sys.executable, "-c", code]), Path(__file__).parents[2]
+        while True:
+            ports = [int(port) for port in run(command, cwd=project).stdout.split()]
+            if all(port not in _claimed and _claim(port) for port in ports):  # the child's claims went with it
+                return ports
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(18000, 29000)
@@ -86,7 +89,7 @@ _claimed: set[int] = set()
 
 
 def _claim(port: int) -> bool:
-    """Lock the port's byte of a file, which the kernel unlocks when this process ends."""
+    """Lock the port's byte of a file, which the kernel unlocks when this process ends, or closes the file somewhere."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:

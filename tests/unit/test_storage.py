@@ -10,6 +10,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -225,14 +226,14 @@ def test_what_vanishes_while_it_is_listed_is_left_out(storage: Storage, tmp_path
                 (folder / "x").unlink()
                 folder.rmdir()
 
-    thread = threading.Thread(target=come_and_go)
-    thread.start()
-    try:
-        for _ in range(300):
-            assert ObjectInfo("kept/x", 0) in storage.list()
-    finally:
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        coming_and_going = pool.submit(come_and_go)
+        try:
+            for _ in range(300):
+                assert ObjectInfo("kept/x", 0) in storage.list()
+        finally:
+            stop.set()
+        coming_and_going.result(60)
 
 
 def test_a_delete_of_nothing_is_no_error(storage: Storage) -> None:

@@ -60,7 +60,10 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
         plans = pool.map(lambda run: _planned(archive, run.run_id), unfinished)
         for run, plan in zip(unfinished, plans, strict=True):
             for key, chunks in plan.items():
-                first, begins = firsts.get(key, -1), min(start for start, _ in chunks)
+                first = firsts.get(key)
+                if first is None or len(chunks) == 1:
+                    continue
+                begins = min(start for start, _ in chunks)
                 # If the first chunk of a plan has failed, what was archived first is of another of its chunks: all of
                 # that, or what lies behind a batch that is the failed one's.
                 for start, end in chunks:
@@ -96,8 +99,11 @@ def _carried_over(
 
 def _has_archived(state: ArchiveState, run: RunEntry, key: Partition, start: int, end: int) -> bool:
     """Whether what is archived first in [start, end) may be of this run: not if another has written the first segment
-    there. A run's entry has its last epoch only; those of earlier attempts are nobody else's last.
+    there. A run's entry has its last epoch only; those of earlier attempts are nobody else's last. Where retention has
+    removed segments, nobody knows any more whose they were, and what lay before them was to go, too.
     """
+    if any(low < end and high > start for low, high in state.removed.get(key, ())):
+        return False
     entries = state.segments.get(key)
     at = entries.position(start) if entries is not None else 0
     if entries is None or at == len(entries) or entries[at].base_offset >= end:

@@ -400,8 +400,9 @@ class _Reading:
         self._on_fault(fault, lost if lost is not None and lost[0] < lost[1] else None)
 
     def _fault(self, offset: int, what: str, position: int | None = None) -> Fault:
-        at = f" at position {position}" if position is not None else ""
-        return _fault(self._storage, self._path, self._topic, self._entry, offset, what + at)
+        if position is not None:
+            what = f"{what.rstrip('.')} at position {position}"
+        return _fault(self._storage, self._path, self._topic, self._entry, offset, what)
 
 
 class _Digest:

@@ -159,7 +159,7 @@ class _Run(ArchivingRun):
         source = self._source = look_through(source, self._runner_factory)
         check_copied(source, self._options.format)
         if source.catalogued:
-            check_still(source, stored_plans(self._target, state))
+            check_still(source, stored_plans(self._target, state), self._run_id, state)
         looked = self._look(source, existing, state)
         if self._dry_run:
             return

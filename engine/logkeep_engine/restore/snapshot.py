@@ -44,7 +44,7 @@ def choose(archive: Archive) -> Snapshot:
         before = state.runs.get(run.run_id)
         if run.segments > (before.segments if before is not None else 0):
             warnings.append(
-                f"backup run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
+                f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of the last successful run"
             )
     return Snapshot(state, tuple(warnings))

@@ -5,7 +5,8 @@
         else: ...                           # Damage: bytes that had to be passed over to find the next batch
 
 `log.recovery` stops where a log ends to be valid; this goes on, as whoever looks for what is left wants it. Memory: a
-block, or the largest batch.
+block, or the largest batch; once in a log it may be all the rest, if nobody knows how large its batches are and a
+length above MAX_BATCH_BYTES proves to be wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from logkeep_engine.log.recovery import misplaced
 from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
 
 MAX_BATCH_BYTES = 128 << 20
-"""A length above this is taken for damage, unless the CRC of the batch holds or it is known that the log has such."""
+"""A length above this is taken for damage, unless the CRC of the batch holds. After the first one whose CRC does not,
+and where batches are looked for behind damage, it is damage in any case: trying each would read the log many times.
+"""
 
 _PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic
 _OVERHEAD = 12
@@ -66,11 +69,12 @@ def scan(
     start: int = 0,
     base_offset: int = 0,
     max_batch_bytes: int = MAX_BATCH_BYTES,
+    sure: bool = False,
 ) -> Iterator[Batch | Damage]:
     """The batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset` is the
-    segment's.
+    segment's. `sure`: it is known that no batch is larger than `max_batch_bytes`.
     """
-    window = _Window(blocks, start, size)
+    window = _Window(blocks, start, size, sure=sure)
     expected = base_offset
     while True:
         while not window.ended:
@@ -89,7 +93,7 @@ def scan(
 class _Window:
     """The bytes from `position` on that have been read and not yet looked at; they end at a hole, or with the log."""
 
-    def __init__(self, blocks: Iterator[Buffer | Hole], position: int, size: int) -> None:
+    def __init__(self, blocks: Iterator[Buffer | Hole], position: int, size: int, *, sure: bool) -> None:
         self._blocks = blocks
         self._hole: Hole | None = None
         self._size: int | None = size
@@ -97,6 +101,7 @@ class _Window:
         self._start = 0
         self.position = position
         self.ended = False
+        self.sure = sure  # a large length is damage
 
     def __len__(self) -> int:
         return len(self._held) - self._start
@@ -175,7 +180,7 @@ def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: i
         return f"no batch begins there (magic {magic}, length {length})"
     if left is not None and size > left:
         return f"the batch at offset {base_offset} is cut short: {left} of {size} bytes"
-    if size > max_batch_bytes and left is None:
+    if size > max_batch_bytes and (left is None or window.sure):
         return f"a batch that claims {size} bytes"
     if not window.fill(size):
         return f"the batch at offset {base_offset} is cut short: {len(window)} of {size} bytes"
@@ -188,8 +193,10 @@ def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: i
         except CorruptBatch as error:
             problem = error.message.rstrip(".")
     except CorruptBatch as error:
+        window.sure = window.sure or size > max_batch_bytes
         return error.message.rstrip(".")
     if problem and size > max_batch_bytes:
+        window.sure = True
         return f"a batch that claims {size} bytes"
     if problem and not _followed(window, header):
         return problem

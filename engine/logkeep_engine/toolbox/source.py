@@ -154,6 +154,7 @@ class Segment:
             start=start,
             base_offset=max(self.base_offset, 0),
             max_batch_bytes=largest,
+            sure=self.entry is not None,
         )
 
     def scan_from(self, offset: int) -> Iterator[Batch | Damage]:
@@ -353,8 +354,8 @@ def open_source(
         )
     chosen = tuple(segment for segment in found.segments if segment in selection)
     topics = tuple(topic for topic in found.topics if not selection.topics or topic.name in selection.topics)
-    lowest = min(selection.partitions, default=0)
-    there = chosen or any(lowest < topic.partitions for topic in topics)  # without a segment, maybe
+    numbers = selection.partitions or (0,)
+    there = chosen or any(0 <= number < topic.partitions for topic in topics for number in numbers)  # maybe empty
     if not there and selection != Selection() and (found.segments or not found.single):
         raise Refused(f"{where}: {_not_there(found, selection)}.", hint=_what_is_there(found))
     return replace(found, segments=chosen, topics=topics)

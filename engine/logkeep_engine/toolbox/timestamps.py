@@ -264,7 +264,17 @@ def _bounds(segment: Segment, on_damage: OnDamage) -> tuple[int | None, int | No
 
 
 def _first_at(segment: Segment, moment: int, on_damage: OnDamage) -> LogRecord | None:
-    for records in _from_time(segment, moment, on_damage):
+    """The first record of that time or later. The time index leads to it; where it leads to none, the latest time is
+    that of a marker or of an emptied batch, or the index is wrong: all is read then.
+    """
+    if not segment.has_batches:
+        return _first_of(segment.records(on_damage=on_damage), moment)
+    found = _first_of(_late(segment.scan_from_time(moment), moment, on_damage), moment)
+    return found or _first_of(_late(segment.scan(), moment, on_damage), moment)
+
+
+def _first_of(runs: Iterable[Sequence[LogRecord]], moment: int) -> LogRecord | None:
+    for records in runs:
         for record in records:
             timestamp = _time(record.timestamp)
             if timestamp is not None and timestamp >= moment:
@@ -272,11 +282,9 @@ def _first_at(segment: Segment, moment: int, on_damage: OnDamage) -> LogRecord |
     return None
 
 
-def _from_time(segment: Segment, moment: int, on_damage: OnDamage) -> Iterator[Sequence[LogRecord]]:
-    if not segment.has_batches:
-        yield from segment.records(on_damage=on_damage)
-        return
-    for batch in _data(segment.scan_from_time(moment), on_damage):
+def _late(items: Iterable[Batch | Damage], moment: int, on_damage: OnDamage) -> Iterator[Sequence[LogRecord]]:
+    """The records of batches that may have one of that time or later."""
+    for batch in _data(items, on_damage):
         if batch.header.max_timestamp >= moment:
             try:
                 yield from decode_slices(batch.data, batch.header)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.beginnings import missing_beginnings
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Gap, Outcome, Receipt
+from logkeep_engine.archive.model import Gap, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
 from logkeep_engine.cli import app
@@ -102,6 +102,18 @@ def test_plan_of_which_nothing_was_archived_says_nothing(storage: Storage) -> No
     run(storage, "refused", [(0, 200), (200, 400)], [])
     archive = run(storage, "one", [(50, 400)], [(50, 400)], outcome=Outcome.SUCCEEDED)
     assert beginnings(archive) == {}
+
+
+def test_a_refused_plan_says_nothing_when_retention_has_removed_the_first_segments(storage: Storage) -> None:
+    run(storage, "refused", [(0, 200), (200, 400)], [])
+    done = [(250, 400), (400, 500)]
+    archive = run(storage, "one", done, done, outcome=Outcome.SUCCEEDED)
+    assert beginnings(archive) == {}
+    with begin(storage, "two") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        writer.remove([RemovedSegment(ID, 0, 250)])
+    assert beginnings(Archive.open(storage)) == {}
+    assert verify(Archive.open(storage)).faults == []
 
 
 def test_first_offset_may_lie_behind_a_batch_of_the_chunk_that_failed(storage: Storage) -> None:

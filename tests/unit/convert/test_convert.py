@@ -290,7 +290,7 @@ class TestWhatIsTaken:
         done = convert(storage, target, name)
         assert done.result.outcome == "Succeeded", done.result.message
         assert done.result.warnings[-1:] == seen.warnings
-        assert seen.warnings[0].startswith("backup run run-2 has not succeeded (")
+        assert seen.warnings[0].startswith("run run-2 has not succeeded (")
         state = Archive.open(target).load()
         assert state.coverage == seen.state.coverage == {(ORDERS.topic_id, 0): [(0, 5)]}
         assert state.groups == seen.state.groups
@@ -342,6 +342,36 @@ class TestWhatIsTaken:
         assert contents(target) == before
         converted(storage, folder(tmp_path / "new"), "Records")
         assert [record[0] for record in contents(folder(tmp_path / "new"))["orders", 0]] == [*range(9), 10, 11]
+
+    def test_what_was_only_planned_to_be_left_out_can_be_converted_when_it_is_decided(self, tmp_path: Path) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        self.undecided(storage)
+        with pytest.raises(Killed):
+            convert(storage, target, "Records", runner=kill_before(1))
+        assert Archive.open(target).load().coverage == {}
+        committed(storage, "run-2", 9, 12, marker(9, 7, commit=True), batch(10, 2), outcome=Outcome.SUCCEEDED)
+        done = convert(storage, target, "Records", run_id="convert-2")
+        assert done.result.outcome == "Succeeded", done.result.message
+        assert [record[0] for record in contents(target)["orders", 0]] == [*range(9), 10, 11]
+
+    @pytest.mark.parametrize("name", ["Records", "Kafka"])
+    def test_damage_is_no_undecided_transaction_and_can_be_repaired(self, tmp_path: Path, name: str) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        log = (batch(0, 2), batch(2, 3, producer_id=7, transactional=True), marker(5, 7, commit=True))
+        committed(storage, "run-1", 0, 6, *log, outcome=Outcome.FAILED)
+        (path,) = [item.path for item in storage.list("topics/") if item.path.endswith(".log")]
+        whole = storage.read(path)
+        torn = bytearray(whole)
+        torn[len(log[0]) + 70] ^= 0xFF
+        storage.put(path, bytes(torn))
+        done = convert(storage, target, name)
+        assert (done.result.exit_code, done.result.error_code) == (2, "ArchiveDamaged")
+        assert done.result.message.startswith("Topic 'orders' partition 0: offsets [2, 5) are damaged: ")
+        storage.put(path, whole)
+        for run_id in ("convert-1", "convert-2"):
+            done = convert(storage, target, name, run_id=run_id)
+            assert done.result.outcome == "Succeeded", done.result.message
+        assert [record[0] for record in contents(target)["orders", 0]] == list(range(5))
 
     def test_a_copy_of_batches_would_pass_it_for_committed(self, tmp_path: Path) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")

@@ -66,16 +66,18 @@ def test_control_characters_in_a_table_are_shown(tmp_path: Path) -> None:
     assert "\x1b" not in history
 
 
-def test_an_interrupted_command_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_says_so(tmp_path: Path, sign: signal.Signals) -> None:
     write_log(tmp_path / "t-0", [batch(i) for i in range(5000)])
     with subprocess.Popen(
         command("dump", tmp_path / "t-0", "--deep"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
         assert running.stdout is not None
+        assert running.stderr is not None
         running.stdout.read(1)  # it waits for a reader of more than a pipe holds
-        os.kill(running.pid, signal.SIGINT)
-        _, problems = running.communicate(timeout=60)
-    assert (running.returncode, problems) == (130, b"error: interrupted\n")
+        os.kill(running.pid, sign)
+        assert running.wait(60) == 130  # it does not wait for that reader any more
+        assert running.stderr.read() == b"error: interrupted\n"
 
 
 class Held:

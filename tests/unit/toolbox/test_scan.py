@@ -129,6 +129,16 @@ def test_a_batch_above_the_limit_whose_crc_is_wrong_is_damage() -> None:
     assert damages(found) == [Damage(len(LOG[0]), len(LARGE), 10, f"a batch that claims {len(LARGE)} bytes")]
 
 
+def test_after_one_such_length_no_other_is_tried() -> None:
+    """A log of many would be read as many times."""
+    torn = bytearray(LARGE)
+    torn[-1] ^= 1
+    for sure, kept in ((False, [0, 10, 120]), (True, [0, 120])):
+        data = b"".join([LOG[0], LARGE, torn, batch(60, 50), batch(120, 2)])
+        found = list(scan(iter([data]), len(data), max_batch_bytes=len(LARGE) - 1, sure=sure))
+        assert offsets(found) == kept
+
+
 def test_where_the_end_of_the_log_is_unknown_a_length_above_the_limit_is_damage() -> None:
     blocks: list[Buffer | Hole] = [LOG[0], Hole("gone", -1), LARGE + batch(60, 2)]
     found = list(scan(iter(blocks), len(WHOLE), max_batch_bytes=len(LARGE) - 1))

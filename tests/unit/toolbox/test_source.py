@@ -190,6 +190,7 @@ def test_an_archive_without_a_record_is_one(archive: Path, tmp_path: Path, topic
         (["--topic", "none"], "there is no topic none.\nhint: There are: empty, orders.\n"),
         (["--topic", "empty", "--partition", "2"], "there is no partition 2 of empty.\n"),
         (["--partition", "3"], "there is no partition 3.\n"),
+        (["--partition", "-1"], "there is no partition -1.\n"),
     ],
 )
 def test_what_an_archive_does_not_have_is_said(archive: Path, options: list[str], message: str) -> None:

@@ -1,6 +1,7 @@
 """`logkeep log timestamps`: from when to when, in what order, and where a moment lies."""
 
 import json
+import struct
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,13 @@ def test_a_moment_is_found(tmp_path: Path, moment: int, offset: int | None, verd
     (found,) = run_json("timestamps", tmp_path / "t-0", "--at", moment)
     assert (found["offset"], found["verdict"]) == (offset, verdict)
     assert verdict in run("timestamps", tmp_path / "t-0", "--at", moment).stdout
+
+
+def test_a_time_index_that_leads_too_far_hides_no_moment(tmp_path: Path) -> None:
+    log_of(tmp_path / "t-0", *(NOON + i * 1000 for i in range(50)))
+    (tmp_path / "t-0" / f"{0:020}.timeindex").write_bytes(struct.pack(">qi", NOON, 49))
+    (found,) = run_json("timestamps", tmp_path / "t-0", "--at", NOON + 40_000)
+    assert (found["offset"], found["verdict"], found["damage"]) == (40, "inside", [])
 
 
 def test_an_archive_answers_without_reading_its_logs(tmp_path: Path) -> None:
