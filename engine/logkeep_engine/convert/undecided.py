@@ -11,28 +11,17 @@ backup that succeeds, what was settled without them cannot be made good: the tar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Partition, Range
+from logkeep_engine.archive.model import ArchiveState, Partition
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.plan import ConvertPlan
 from logkeep_engine.convert.source import Source, Undecided
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.salvage import Survey, survey
-from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """A partition to look through, see `salvage.survey`."""
-
-    storage: Storage
-    topic: str
-    segments: tuple[SegmentEntry, ...]
-    kept: tuple[Range, ...]
+from logkeep_engine.restore.salvage import Survey, SurveyTask, survey_partition
+from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 
 
 def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> Source:
@@ -43,11 +32,13 @@ def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> So
     if not keys:
         return source
     work = [
-        _Look(
+        SurveyTask(
             source.storage,
             source.topic_names[key[0]],
             tuple(entry for entry in source.segments[key] if isinstance(entry, SegmentEntry)),
             tuple(source.coverage.get(key, ())),
+            faulty=(),
+            undecided=True,
         )
         for key in keys
     ]
@@ -63,7 +54,7 @@ def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> So
         aborted[keys[index]] = found.aborted or ()
         undecided.extend(Undecided(*keys[index], lost.start, lost.end, lost.reason) for lost in found.lost)
 
-    runner_factory().run(work, _look, on_result, _ignore)
+    runner_factory().run(work, survey_partition, on_result, _ignore)
     if damaged:
         raise ArchiveDamaged(
             min(damaged),
@@ -104,10 +95,6 @@ def check_still(source: Source, earlier: Iterable[ConvertPlan], run_id: str, sta
         left -= {topic.topic_id for topic in plan.topics}
         if not left:
             return
-
-
-def _look(work: _Look, context: TaskContext) -> Survey:
-    return survey(work.storage, work.topic, work.segments, work.kept, (), undecided=True)
 
 
 def _ignore(update: PartitionUpdate) -> None:

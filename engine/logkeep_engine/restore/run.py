@@ -32,7 +32,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, Range, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
 from logkeep_engine.archive.segments import Fault
 from logkeep_engine.archive.verify import verify_segment
 from logkeep_engine.contract.names import ExitCode
@@ -83,7 +83,7 @@ from logkeep_engine.restore.plan import (
     working_configs,
 )
 from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.salvage import Lost, Survey, survey, survey_records
+from logkeep_engine.restore.salvage import Lost, Survey, SurveyTask, survey_partition, survey_records
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
@@ -204,26 +204,9 @@ class CheckTask:
     segments: tuple[tuple[str, SegmentEntry], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyTask:
-    """A partition to look through, see `salvage.survey`."""
-
-    storage: Storage
-    topic: str
-    segments: tuple[SegmentEntry, ...]
-    kept: tuple[Range, ...]
-    faulty: tuple[str, ...]
-    undecided: bool
-
-
 def check_segments(task: CheckTask, context: TaskContext) -> tuple[Fault, ...]:
     """Runs on an executor: every fault of the task's segments."""
     return tuple(fault for topic, entry in task.segments for fault in verify_segment(task.storage, topic, entry))
-
-
-def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
-    """Runs on an executor."""
-    return survey(task.storage, task.topic, task.segments, task.kept, task.faulty, task.undecided)
 
 
 # ---- the run

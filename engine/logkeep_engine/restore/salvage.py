@@ -18,6 +18,7 @@ from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,23 @@ class Survey:
     damaged: tuple[int, ...]
     lost: tuple[Lost, ...]
     aborted: tuple[AbortedTxn, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyTask:
+    """A partition to look through, see `survey`. Pickles without secrets."""
+
+    storage: Storage
+    topic: str
+    segments: tuple[SegmentEntry, ...]
+    kept: tuple[Range, ...]
+    faulty: tuple[str, ...]
+    undecided: bool
+
+
+def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
+    """Runs on an executor."""
+    return survey(task.storage, task.topic, task.segments, task.kept, task.faulty, task.undecided)
 
 
 def salvage(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[Whole | Lost]:
