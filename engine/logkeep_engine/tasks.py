@@ -34,6 +34,10 @@ class PartitionUpdate:
     bytes: int
 
 
+def no_update(update: PartitionUpdate) -> None:
+    """For tasks that report nothing."""
+
+
 class TaskContext(Protocol):
     """What a task knows of its surroundings."""
 

@@ -32,7 +32,7 @@ from logkeep_engine.convert.source import NO_CLUSTER, Source
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
 from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import ObjectInfo, Storage
-from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
+from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS, decode_offset_record
 
 log = logging.getLogger(__name__)
@@ -305,12 +305,8 @@ def _positions(source: Source, runner_factory: Callable[[], TaskRunner]) -> tupl
     def on_result(_: int, entries: tuple[GroupEntry, ...]) -> None:
         found.extend(replace(entry, topic_id=ids[entry.topic]) for entry in entries if entry.topic in ids)
 
-    runner_factory().run(work, partial(_read_positions, source.storage), on_result, _ignore)
+    runner_factory().run(work, partial(_read_positions, source.storage), on_result, no_update)
     return tuple(sorted(found, key=lambda item: (item.group_id, item.topic, item.partition)))
-
-
-def _ignore(update: PartitionUpdate) -> None:
-    """There are no updates."""
 
 
 def _read_positions(storage: Storage, work: _PositionWork, context: TaskContext) -> tuple[GroupEntry, ...]:

@@ -21,7 +21,7 @@ from logkeep_engine.convert.source import Source, Undecided
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.salvage import Survey, SurveyTask, survey_partition
-from logkeep_engine.tasks import PartitionUpdate, TaskRunner
+from logkeep_engine.tasks import TaskRunner, no_update
 
 
 def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> Source:
@@ -54,7 +54,7 @@ def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> So
         aborted[keys[index]] = found.aborted or ()
         undecided.extend(Undecided(*keys[index], lost.start, lost.end, lost.reason) for lost in found.lost)
 
-    runner_factory().run(work, survey_partition, on_result, _ignore)
+    runner_factory().run(work, survey_partition, on_result, no_update)
     if damaged:
         raise ArchiveDamaged(
             min(damaged),
@@ -95,10 +95,6 @@ def check_still(source: Source, earlier: Iterable[ConvertPlan], run_id: str, sta
         left -= {topic.topic_id for topic in plan.topics}
         if not left:
             return
-
-
-def _ignore(update: PartitionUpdate) -> None:
-    """There are no updates."""
 
 
 def _notes(source: Source) -> list[str]:
