@@ -32,7 +32,7 @@ from aiokafka.errors import (
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import Connection, Limits
 from logkeep_engine.kafka.protocol import Call, Code
 from logkeep_engine.kafka.wire import Wire, open_wire
 
@@ -47,24 +47,6 @@ _CLIENT_ID = "logkeep"
 # Of the process: a worker does one task after another, and each would touch fresh memory.
 _BUFFERS = Buffers()
 _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long to wait, in seconds.
-
-    `connect`: one connection with its TLS and SASL. `request`: one answer, its bytes included, from the moment when it
-    is next in its connection's line. `outage`: how long a
-    partition may be out of reach before BrokerUnavailable. `unknown`: how long a topic may be unknown before TopicGone
-    (brokers learn of a new topic one after another). `truncated`: how long the last stable offset may lie below the end
-    of a stream (a new leader starts with the high watermark it last heard of).
-    """
-
-    connect: float = 10.0
-    request: float = 40.0
-    outage: float = 120.0
-    unknown: float = 10.0
-    truncated: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from typing import Self
 
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import BrokerPool, Limits, Patience, Trouble
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.brokers import BrokerPool, Patience, Trouble
+from logkeep_engine.kafka.connection import Connection, Limits
 from logkeep_engine.kafka.fetch import Fetched, Fetcher, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
@@ -36,7 +36,7 @@ class RawClient:
     """
 
     def __init__(self, connection: Connection, *, limits: Limits | None = None) -> None:
-        self._pool = BrokerPool(connection, limits or Limits())
+        self._pool = BrokerPool(connection, limits or connection.limits)
         self._fetcher = fetcher = Fetcher(self._pool)
         self.fetch = fetcher.fetch
         self.stream = fetcher.stream

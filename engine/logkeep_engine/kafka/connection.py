@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logkeep_engine.contract import names
@@ -21,10 +21,30 @@ _SECURITY = "spec.cluster.security"
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to wait, in seconds.
+
+    `connect`: one connection with its TLS and SASL. `request`: one answer, its bytes included, from the moment when it
+    is next in its connection's line. `outage`: how long a partition may be out of reach before BrokerUnavailable.
+    `unknown`: how long a topic may be unknown before TopicGone (brokers learn of a new topic one after another).
+    `truncated`: how long the last stable offset may lie below the end of a stream (a new leader starts with the high
+    watermark it last heard of). `control`: one question of the control plane, with its repetitions.
+    """
+
+    connect: float = 10.0
+    request: float = 40.0
+    outage: float = 120.0
+    unknown: float = 10.0
+    truncated: float = 30.0
+    control: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
     """Made by `connection_from`.
 
-    Files are paths on this machine; `ca_file` None means the system's certificate authorities.
+    Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
+    tasks.
     """
 
     bootstrap: tuple[str, ...]
@@ -35,10 +55,11 @@ class Connection:
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def __reduce__(self) -> tuple[object, ...]:
         needs = (self.ca_file is not None, self.cert_file is not None)
-        return (_from_environment, (self.bootstrap, self.protocol, self.mechanism, *needs))
+        return (_from_environment, (self.bootstrap, self.protocol, self.mechanism, *needs, self.limits))
 
     @property
     def uses_tls(self) -> bool:
@@ -105,9 +126,14 @@ def connection_from(spec: Cluster, environ: Mapping[str, str] = os.environ) -> C
 
 
 def _from_environment(
-    bootstrap: tuple[str, ...], protocol: Protocol, mechanism: SaslMechanism | None, needs_ca: bool, needs_cert: bool
+    bootstrap: tuple[str, ...],
+    protocol: Protocol,
+    mechanism: SaslMechanism | None,
+    needs_ca: bool,
+    needs_cert: bool,
+    limits: Limits,
 ) -> Connection:
-    return _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ)
+    return replace(_build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ), limits=limits)
 
 
 def _build(

@@ -169,14 +169,15 @@ class NewTopicPlan:
 class ControlPlane:
     """A context manager; nothing is sent before the first question.
 
-    Every method raises BrokerUnavailable when brokers cannot be reached or do not answer within `timeout` seconds (with
-    the addresses and the last reason), and BrokerRefused at once when login, certificates or ACLs are not accepted.
+    Every method raises BrokerUnavailable when brokers cannot be reached or do not answer within `timeout` seconds, by
+    default those of the connection's limits (with the addresses and the last reason), and BrokerRefused at once when
+    login, certificates or ACLs are not accepted.
     """
 
-    def __init__(self, connection: Connection, *, timeout: float = 30.0, connect_timeout: float = 15.0) -> None:
+    def __init__(self, connection: Connection, *, timeout: float | None = None, connect_timeout: float = 15.0) -> None:
         connection.aiokafka_config()  # certificate files that cannot be used: our error, not librdkafka's
         self._connection = connection
-        self._timeout = timeout
+        self._timeout = timeout = connection.limits.control if timeout is None else timeout
         self._connect_timeout = connect_timeout
         self._problem: KafkaError | None = None
         self._connected = False

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.kafka.brokers import BrokerPool, Limits, Trouble
+from logkeep_engine.kafka.brokers import BrokerPool, Trouble
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.protocol import Call, Code, Reader
 
@@ -64,7 +64,7 @@ class _Coordinator:
 async def committed_positions(connection: Connection, groups: Sequence[str]) -> dict[str, Positions]:
     """What the coordinator of each group says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does."""
     found: dict[str, Positions] = {}
-    async with BrokerPool(connection, Limits()) as pool:
+    async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
             answers = await asyncio.gather(*(_ask(pool, group) for group in part))
@@ -92,7 +92,7 @@ async def commit_positions(
     """
     found: dict[str, dict[tuple[str, int], int]] = {}
     groups = list(wanted)
-    async with BrokerPool(connection, Limits()) as pool:
+    async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
             answers = await asyncio.gather(*(_commit(pool, group, wanted[group]) for group in part))
