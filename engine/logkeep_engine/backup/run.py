@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
-from logkeep_engine.archive.catalog import Archive, Writer
+from logkeep_engine.archive.catalog import Archive, Timing, Writer
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
@@ -81,15 +81,16 @@ def run_backup(
     runner_factory: Callable[[], TaskRunner],
     reporter: Reporter,
     environ: MutableMapping[str, str],
+    timing: Timing | None = None,
 ) -> RunResult:
     """Archive what is new in the topics of `spec`, and say how it went. `runner_factory` is called only if there is
-    something to do.
+    something to do. `timing` is how runs watch each other.
 
     Never raises for what happens in a run: every error becomes a result with its exit code, and is noted in the archive
     if the run had begun there. The same `request.run_id` again goes on with the same plan. The caller hands the result
     to the reporter.
     """
-    return _Run(request, spec, runner_factory, reporter, environ).perform()
+    return _Run(request, spec, runner_factory, reporter, environ, timing).perform()
 
 
 class _Run(ArchivingRun):
@@ -100,8 +101,10 @@ class _Run(ArchivingRun):
         runner_factory: Callable[[], TaskRunner],
         reporter: Reporter,
         environ: MutableMapping[str, str],
+        timing: Timing | None = None,
     ) -> None:
         super().__init__(request.run_id, request.kind, reporter)
+        self._timing = timing
         self._spec = spec
         self._runner_factory = runner_factory
         self._environ = environ
@@ -119,7 +122,7 @@ class _Run(ArchivingRun):
         connection = self._connection()
         with ControlPlane(connection) as control:
             self._archive = Archive.create_or_open(storage, control.cluster_id(), self._spec.format)
-            writer = self._writer = self._archive.begin_run(self._run_id)
+            writer = self._writer = self._archive.begin_run(self._run_id, wait=self._timing)
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)

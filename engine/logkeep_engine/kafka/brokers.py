@@ -76,7 +76,7 @@ class Patience:
         self._what = what
         self._since: float | None = None
         self._gone_since: float | None = None
-        self._pause = 0.05
+        self._pause = limits.pause
 
     async def wait(self, trouble: Trouble) -> float:
         """Sleep, or raise TopicGone or BrokerUnavailable.
@@ -102,7 +102,7 @@ class Patience:
                 hint="Check that the partition has a leader and that the brokers can be reached from here.",
             ) from trouble
         await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-        self._pause = min(self._pause * 2, 2.0)
+        self._pause = min(self._pause * 2, self._limits.longest_pause)
         return now
 
 

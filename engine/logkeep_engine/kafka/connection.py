@@ -28,7 +28,8 @@ class Limits:
     is next in its connection's line. `outage`: how long a partition may be out of reach before BrokerUnavailable.
     `unknown`: how long a topic may be unknown before TopicGone (brokers learn of a new topic one after another).
     `truncated`: how long the last stable offset may lie below the end of a stream (a new leader starts with the high
-    watermark it last heard of). `control`: one question of the control plane, with its repetitions.
+    watermark it last heard of). `control`: one question of the control plane, with its repetitions. `pause` and
+    `longest_pause`: between two attempts of the data plane, longer each time; `control_pause`: of the control plane.
     """
 
     connect: float = 10.0
@@ -37,6 +38,9 @@ class Limits:
     unknown: float = 10.0
     truncated: float = 30.0
     control: float = 30.0
+    pause: float = 0.05
+    longest_pause: float = 2.0
+    control_pause: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)

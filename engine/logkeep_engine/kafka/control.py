@@ -56,7 +56,8 @@ T = TypeVar("T")
 
 _TOPICS_A_REQUEST = 500
 _PARTITIONS_A_REQUEST = 1_000  # librdkafka's time is the square of it
-_RETRY_PAUSE = 0.3
+_CONNECT_TIMEOUT = 15.0  # of the first question, which also finds out whether there is anybody
+_LEAST_SETUP_MS = 1_000  # librdkafka takes no less
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -174,11 +175,14 @@ class ControlPlane:
     login, certificates or ACLs are not accepted.
     """
 
-    def __init__(self, connection: Connection, *, timeout: float | None = None, connect_timeout: float = 15.0) -> None:
+    def __init__(
+        self, connection: Connection, *, timeout: float | None = None, connect_timeout: float | None = None
+    ) -> None:
         connection.aiokafka_config()  # certificate files that cannot be used: our error, not librdkafka's
         self._connection = connection
-        self._timeout = timeout = connection.limits.control if timeout is None else timeout
-        self._connect_timeout = connect_timeout
+        limits = connection.limits
+        self._timeout = timeout = limits.control if timeout is None else timeout
+        self._connect_timeout = min(_CONNECT_TIMEOUT, timeout) if connect_timeout is None else connect_timeout
         self._problem: KafkaError | None = None
         self._connected = False
         config: dict[str, Any] = {
@@ -188,7 +192,9 @@ class ControlPlane:
             "logger": _librdkafka_log,
             "log.connection.close": False,
             "socket.timeout.ms": int(timeout * 1000),
-            "socket.connection.setup.timeout.ms": 10_000,
+            "socket.connection.setup.timeout.ms": max(_LEAST_SETUP_MS, int(limits.connect * 1000)),
+            "reconnect.backoff.ms": int(limits.pause * 1000),
+            "reconnect.backoff.max.ms": int(limits.longest_pause * 1000),
         }
         try:
             self._admin = AdminClient(config)
@@ -334,7 +340,7 @@ class ControlPlane:
                     f"after {self._timeout:.0f} s.",
                     hint="Check that the brokers are healthy.",
                 )
-            time.sleep(_RETRY_PAUSE)
+            time.sleep(self._connection.limits.control_pause)
 
     def alter_topic_configs(self, name: str, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
         """Set some configurations of a topic and take others back to the default; the rest stays.
@@ -373,7 +379,7 @@ class ControlPlane:
             )
         deadline = time.monotonic() + self._timeout
         while self._describe(names) and time.monotonic() < deadline:
-            time.sleep(_RETRY_PAUSE)
+            time.sleep(self._connection.limits.control_pause)
 
     # ---- offsets and sizes
 
@@ -441,7 +447,7 @@ class ControlPlane:
             problem = problem if isinstance(problem, KafkaException) else KafkaException(problem)
             if problem.args[0].code() not in _UNREACHABLE or time.monotonic() > deadline:
                 raise self._error(problem, what) from problem
-            time.sleep(_RETRY_PAUSE)
+            time.sleep(self._connection.limits.control_pause)
         kinds = (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER, ConsumerGroupType.UNKNOWN)
         return sorted(group.group_id for group in answer.valid if getattr(group, "type", kinds[0]) in kinds)
 
@@ -484,7 +490,7 @@ class ControlPlane:
                     raise self._error(KafkaException(KafkaError(answer.code)), what)
             left = again
             if left:
-                time.sleep(_RETRY_PAUSE)
+                time.sleep(self._connection.limits.control_pause)
         return found
 
     def set_group_offsets(self, offsets: Iterable[GroupOffset]) -> list[NotSet]:
@@ -519,7 +525,7 @@ class ControlPlane:
                 what = f"set the offsets of consumer group {first.group_id!r} (ACL READ on the group and its topics)"
                 raise self._error(KafkaException(KafkaError(code)), what)
             if left:
-                time.sleep(_RETRY_PAUSE)
+                time.sleep(self._connection.limits.control_pause)
         return refused
 
     # ---- asking
@@ -564,7 +570,7 @@ class ControlPlane:
                 return result
             if problem.args[0].code() not in _UNREACHABLE or time.monotonic() > deadline:
                 raise self._error(problem, what) from problem
-            time.sleep(_RETRY_PAUSE)
+            time.sleep(self._connection.limits.control_pause)
 
     def _each(self, ask: Any, wanted: Sequence[T], what: Any, *, absent: frozenset[int] = _GONE) -> dict[T, Any]:
         """One question with an answer for each of `wanted`; those that may pass are asked again, those that are gone
@@ -589,7 +595,7 @@ class ControlPlane:
                 again.append(item)
             left = again
             if left:
-                time.sleep(_RETRY_PAUSE)
+                time.sleep(self._connection.limits.control_pause)
         return answers
 
     # ---- errors
