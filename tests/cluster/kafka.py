@@ -18,9 +18,7 @@ from tests.cluster.state import State
 JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """A broker that is ready soon and stays small. A benchmark gives its own options."""
 
-_DEFAULTS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
+SMALL = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": ",".join(
@@ -46,6 +44,23 @@ _DEFAULTS = {
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "500",
 }
+"""Server properties of a node that answers soon and keeps little."""
+
+
+def java(jvm: Sequence[str] = JVM, log_level: str = "INFO") -> list[str]:
+    """The beginning of a command that runs a class of Kafka's."""
+    logging = [f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}", f"-Dlogkeep.log.level={log_level}"]
+    return ["java", *jvm, *logging, "-cp", f"{tools.kafka_jars()}/*"]
+
+
+def new_cluster_id() -> str:
+    """One that the tool that formats a data folder does not take for an option, as it would one with a dash first."""
+    return "L" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    """Server properties, as Kafka reads them."""
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
 class KafkaBroker:
@@ -73,8 +88,7 @@ class KafkaBroker:
         self.secure = secure
         self.username = "logkeep"
         self.password = secrets.token_urlsafe(16)
-        # The tool that formats the data folder would take an id that begins with a dash for an option.
-        self.cluster_id = cluster_id or "L" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
+        self.cluster_id = cluster_id or new_cluster_id()
         self._overrides = dict(overrides or {})
         self._jvm = list(jvm)
         self._running: Process | None = None
@@ -89,8 +103,8 @@ class KafkaBroker:
             self._hosts = self._state.path / "hosts"
             self._hosts.write_text(f"{self.host} kafka\n")
             self._properties = self._state.path / "server.properties"
-            settings = {**_DEFAULTS, **self._listeners(), **self._overrides}
-            self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            roles = {"process.roles": "broker,controller", "node.id": "1"}
+            write_properties(self._properties, {**SMALL, **roles, **self._listeners(), **self._overrides})
             self._format()
             command: list[str | Path] = [*self._java(), "kafka.Kafka", self._properties]
             self._running = Process(self._state, "kafka", command, netns=self.netns)
@@ -108,6 +122,11 @@ class KafkaBroker:
     def bootstrap(self) -> str:
         """The PLAINTEXT address, `host:port`."""
         return self._address("PLAINTEXT")
+
+    @property
+    def addresses(self) -> list[str]:
+        """The PLAINTEXT addresses, as a spec's `bootstrapServers` takes them."""
+        return [self.bootstrap]
 
     @property
     def sasl_bootstrap(self) -> str:
@@ -179,13 +198,9 @@ class KafkaBroker:
         shutil.copy(self.log, folder / f"{self._state.path.name}.log")
 
     def _java(self, log_level: str = "INFO") -> list[str]:
-        logging = [
-            f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}",
-            f"-Dlogkeep.log.level={log_level}",
-        ]
         # Java asks for the name of each SASL client's address; in a node's namespace no name server ever answers.
         names = [f"-Djdk.net.hosts.file={self._hosts}"] if self.netns else []
-        return ["java", *self._jvm, *names, *logging, "-cp", f"{tools.kafka_jars()}/*"]
+        return java([*self._jvm, *names], log_level)
 
     def _format(self) -> None:
         scram = []

@@ -115,6 +115,14 @@ class Process:
             self._signal(signal.SIGKILL)
             self._child.wait()
 
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay open and nothing is answered any more, as with a machine that hangs."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on where it was."""
+        self._signal(signal.SIGCONT)
+
     def _signal(self, number: signal.Signals) -> None:
         if self._child is not None and self._child.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -26,14 +26,15 @@ from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.process import wait_until
 from tests.data.topics import commit_positions, create_topic, end_transaction, wait_until_led
 
 
 class Topics:
-    """Makes and fills topics of one broker."""
+    """Makes and fills topics of one broker or of a cluster (whose replicas `KafkaCluster.create_topic` places)."""
 
-    def __init__(self, broker: KafkaBroker) -> None:
+    def __init__(self, broker: KafkaBroker | KafkaCluster) -> None:
         self.broker = broker
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
@@ -53,7 +54,7 @@ class Topics:
         )
         self.produce(name, numbers(12_000, 200), key=lambda number: b"%d" % (number % 50 or number), batch=20)
         self.produce(name, numbers(10), key=lambda number: b"last %d" % number)
-        self.broker.wait_until_cleaned(name)
+        self._single().wait_until_cleaned(name)
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
@@ -121,15 +122,25 @@ class Topics:
 
     def log(self, topic: str, partition: int = 0) -> bytes:
         """The partition's log as it lies on the broker's disk."""
-        files = sorted((self.broker.data_dir / f"{topic}-{partition}").glob("*.log"))
+        files = sorted((self.data_dir / f"{topic}-{partition}").glob("*.log"))
         return b"".join(file.read_bytes() for file in files)
+
+    @property
+    def data_dir(self) -> Path:
+        """The log folder of the one broker."""
+        return self._single().data_dir
+
+    def _single(self) -> KafkaBroker:
+        if not isinstance(self.broker, KafkaBroker):
+            raise TypeError("a cluster has more than one data folder")
+        return self.broker
 
 
 @dataclass
 class Backups:
     """Runs backups into one storage and opens what they made."""
 
-    broker: KafkaBroker
+    broker: KafkaBroker | KafkaCluster
     context: SparkContext
     storage_spec: Mapping[str, Any]
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -137,7 +148,7 @@ class Backups:
 
     def spec(self, *include: str, **changes: Any) -> dict[str, Any]:
         return {
-            "cluster": {"bootstrapServers": [self.broker.bootstrap]},
+            "cluster": {"bootstrapServers": self.broker.addresses},
             "topics": {"include": list(include)},
             "storage": dict(self.storage_spec),
             **changes,

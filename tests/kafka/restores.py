@@ -23,6 +23,7 @@ from logkeep_engine.restore.offset_map import OffsetMap, read_offset_map
 from logkeep_engine.restore.run import restore
 from logkeep_engine.tasks import TaskContext, TaskRunner
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.compare import read_committed
 from tests.data.topics import end_transaction
 from tests.runners import Context, Job, Runner
@@ -85,19 +86,21 @@ class AtOnce(ThreadRunner):
         super().perform(job)
 
 
-def backup_spec(broker: KafkaBroker, root: Path, *topics: str, **more: Any) -> dict[str, Any]:
+def backup_spec(broker: KafkaBroker | KafkaCluster, root: Path, *topics: str, **more: Any) -> dict[str, Any]:
     return {
-        "cluster": {"bootstrapServers": [broker.bootstrap]},
+        "cluster": {"bootstrapServers": broker.addresses},
         "topics": {"include": list(topics)},
         "storage": {"uri": root.as_uri()},
         **more,
     }
 
 
-def restore_spec(broker: KafkaBroker, root: Path, *, suffix: str = "-copy", **more: Any) -> dict[str, Any]:
+def restore_spec(
+    broker: KafkaBroker | KafkaCluster, root: Path, *, suffix: str = "-copy", **more: Any
+) -> dict[str, Any]:
     """Every topic comes back with `suffix` behind its name."""
     return {
-        "cluster": {"bootstrapServers": [broker.bootstrap]},
+        "cluster": {"bootstrapServers": broker.addresses},
         "source": {"storage": {"uri": root.as_uri()}},
         "topics": {"rename": [{"from": "(.*)", "to": rf"\1{suffix}"}]},
         **more,
@@ -159,7 +162,7 @@ def seen(message: Message) -> Seen:
     return (offset, message.key(), message.value(), tuple(headers), message.timestamp()[1])  # type: ignore[arg-type]
 
 
-def committed(broker: KafkaBroker, topic: str, partition: int = 0) -> list[Seen]:
+def committed(broker: KafkaBroker | KafkaCluster, topic: str, partition: int = 0) -> list[Seen]:
     """What a committed consumer sees."""
     return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
 
@@ -168,7 +171,7 @@ def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
     return [record[1:] for record in records]
 
 
-def topic_settings(broker: KafkaBroker, topic: str) -> dict[str, str]:
+def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
     """What is set on the topic itself."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -177,7 +180,7 @@ def topic_settings(broker: KafkaBroker, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.source == dynamic}
 
 
-def transactions(broker: KafkaBroker, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
+def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
     """One transaction for each size, numbered values; those with a negative size are aborted."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic}-{partition}"})
     producer.init_transactions(60)

@@ -122,7 +122,7 @@ def test_transactions_keep_their_batches_markers_and_aborts(backups: Backups, to
     (segment,) = backups.segments(unique)
     assert (segment.transactional, segment.control, segment.records) == (True, True, 50)
     ours = read_txn_index(backups.storage.read(segment.stem(unique) + names.TXNINDEX))
-    (theirs,) = (topics.broker.data_dir / f"{unique}-0").glob("*.txnindex")
+    (theirs,) = (topics.data_dir / f"{unique}-0").glob("*.txnindex")
     assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in ours] == [
         (txn.producer_id, txn.first_offset, txn.last_offset) for txn in read_txn_index(theirs.read_bytes())
     ]
@@ -471,7 +471,7 @@ def test_batch_that_is_damaged_on_the_broker_stops_its_partition_only(
     topics.create(unique, 2)
     for partition in range(2):
         topics.produce(unique, numbers(1000), partition=partition)
-    file = topics.broker.data_dir / f"{unique}-0" / "00000000000000000000.log"
+    file = topics.data_dir / f"{unique}-0" / "00000000000000000000.log"
     log = bytearray(file.read_bytes())
     position, header = list(walk(log))[4]
     with file.open("r+b") as disk:

@@ -601,7 +601,7 @@ def test_partition_that_could_not_be_looked_through_is_not_archived_before_it_is
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
     producer.produce(unique, None, key=b"key", partition=0)
     assert producer.flush(30) == 0
-    file = topics.broker.data_dir / f"{unique}-0" / "00000000000000000000.log"
+    file = topics.data_dir / f"{unique}-0" / "00000000000000000000.log"
     position, header = list(walk(file.read_bytes()))[4]
     flip(file, position + header.size - 1)
     damaged = backups.run(unique, run_id="strict", topics=only(unique), **STRICT)

@@ -1,12 +1,17 @@
 """The broker and the S3 server of the test bed do what the other tests rely on."""
 
+from collections.abc import Iterator
+
 import pytest
 import s3fs
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.s3 import S3Server
+from tests.data.topics import high_watermarks
+from tests.kafka.backing_up import Topics
 
 
 def test_broker_keeps_address_and_topics_over_a_crash(unique: str) -> None:
@@ -46,3 +51,31 @@ def test_s3_creates_an_object_once(s3: S3Server, bucket: str) -> None:
     with pytest.raises(FileExistsError):
         storage.pipe_file(f"{bucket}/object", b"second", mode="create")
     assert storage.cat_file(f"{bucket}/object") == b"first"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster(racks={1: "a", 2: "b", 3: "c"}) as started:
+        yield started
+
+
+def test_brokers_of_a_cluster_are_killed_stopped_and_moved_one_by_one(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3], [2, 3, 1]])
+    cluster.move_leader(unique, 1, 3)
+    assert cluster.placed(unique, 1).replicas == (3, 2, 1)
+    cluster.broker(1).kill()
+    assert cluster.wait_for_leader(unique, 0, among=[2, 3]) in (2, 3)
+    cluster.wait_in_sync(unique, 0, replicas=[2, 3])
+    cluster.broker(3).pause()
+    cluster.wait_until_registered(2)
+    cluster.wait_in_sync(unique, 1, replicas=[2])
+    cluster.restore()
+    assert cluster.placed(unique, 1).in_sync == {1, 2, 3}
+
+
+def test_cluster_keeps_what_was_written_when_all_brokers_are_killed(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3]])
+    Topics(cluster).produce(unique, [b"first", b"second"])
+    cluster.kill()
+    cluster.restore()
+    assert high_watermarks(cluster.admin(), [(unique, 0)]) == {(unique, 0): 2}

@@ -1,0 +1,381 @@
+"""Several real Kafka brokers and one controller of their own, which outlives them: leaders can be killed, stopped and
+moved, and elections happen.
+
+    with KafkaCluster() as cluster:
+        cluster.create_topic("orders", [[1, 2, 3]], {"min.insync.replicas": "2"})
+        cluster.broker(cluster.leader("orders")).kill()
+        cluster.wait_for_leader("orders")
+"""
+
+import shutil
+import socket
+import struct
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from tests.cluster import system
+from tests.cluster.kafka import SMALL, java, new_cluster_id, write_properties
+from tests.cluster.process import Process, wait_until
+from tests.cluster.state import State
+
+BROKER_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+CONTROLLER_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+_CONTROLLER = 100
+_HOST = "127.0.0.1"
+_REPLICATED = {
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    # A follower that hangs leaves the set of those in sync after this, and one that came back is soon in it again.
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.backoff.ms": "200",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a partition lies now. `leader` -1 if it has none; `in_sync` are the ids of the ISR."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+
+
+class ClusterBroker:
+    """One broker of a cluster; its port and data stay the same over all that is done to it."""
+
+    def __init__(self, state: State, number: int, port: int, process: Process) -> None:
+        self.id = number
+        self.bootstrap = f"{_HOST}:{port}"
+        self.data_dir = state.path / f"data-{number}"
+        self.process = process
+        self.paused = False
+
+    @property
+    def serves(self) -> bool:
+        """Whether it runs and is not paused."""
+        return self.process.running and not self.paused
+
+    @property
+    def log(self) -> Path:
+        """What the broker wrote about itself."""
+        return self.process.log
+
+    def launch(self) -> None:
+        """Start it; `wait` says when it serves."""
+        self.process.start()
+
+    def wait(self) -> None:
+        """Until it serves: the controller knows it and has given it its partitions."""
+        self.process.wait_ready(lambda: "Kafka Server started" in self.process.output)
+
+    def start(self) -> None:
+        """Start it again; returns when it serves."""
+        self.launch()
+        self.wait()
+
+    def stop(self) -> None:
+        """SIGTERM. Leaders move first only with the override `controlled.shutdown.enable`."""
+        self.resume()
+        self.process.stop()
+
+    def kill(self) -> None:
+        """A crash: SIGKILL."""
+        self.process.kill()
+        self.paused = False
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing is answered. After the session timeout (3 s) it is fenced."""
+        self.process.pause()
+        self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.resume()
+        self.paused = False
+
+
+class KafkaCluster:
+    """Starts on entering the context; brokers have the ids 1, 2, 3 and so on.
+
+    `overrides` are server properties of all nodes, on top of small test defaults. `racks` give brokers their
+    `broker.rack`. The controller answers as long as the context lives: only brokers are killed.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        racks: Mapping[int, str] | None = None,
+        jvm: Sequence[str] = BROKER_JVM,
+    ) -> None:
+        self.cluster_id = new_cluster_id()
+        self._ids = range(1, brokers + 1)
+        self._overrides = dict(overrides or {})
+        self._racks = dict(racks or {})
+        self._jvm = list(jvm)
+        self._brokers: dict[int, ClusterBroker] = {}
+
+    def __enter__(self) -> Self:
+        self._state = State.create("kafka-cluster")
+        try:
+            controller_port, *ports = system.free_ports(1 + len(self._ids), _HOST)
+            voters = {"controller.quorum.voters": f"{_CONTROLLER}@{_HOST}:{controller_port}"}
+            self._controller = self._prepare_controller(controller_port, voters)
+            self._controller.start()
+            for number, port in zip(self._ids, ports, strict=True):
+                self._brokers[number] = self._prepare_broker(number, port, voters)
+            self.start()
+        except BaseException:
+            self._state.destroy(grace=0)
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.kill()
+        self._controller.kill()
+        self._state.destroy(grace=0)
+
+    # ---- brokers
+
+    @property
+    def brokers(self) -> list[ClusterBroker]:
+        """All of them, by id, also those that do not run."""
+        return list(self._brokers.values())
+
+    def broker(self, number: int) -> ClusterBroker:
+        """The broker with this id."""
+        return self._brokers[number]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of all brokers, as a spec's `bootstrapServers` takes them."""
+        return [broker.bootstrap for broker in self.brokers]
+
+    @property
+    def bootstrap(self) -> str:
+        """The same in one word, as librdkafka takes them."""
+        return ",".join(self.addresses)
+
+    def start(self, *numbers: int) -> None:
+        """Start these brokers (all that do not run, if none is named) side by side; returns when they serve."""
+        wanted = [self.broker(n) for n in numbers] or [b for b in self.brokers if not b.process.running]
+        for broker in wanted:
+            broker.launch()
+        for broker in wanted:
+            broker.wait()
+
+    def kill(self, *numbers: int) -> None:
+        """SIGKILL to these brokers, or to all, at the same time."""
+        wanted = [self.broker(number) for number in numbers] or self.brokers
+        with ThreadPoolExecutor(len(wanted)) as pool:
+            list(pool.map(ClusterBroker.kill, wanted))
+
+    def restore(self) -> None:
+        """Every broker runs, is registered and in sync with all that it has replicas of: as at the beginning."""
+        for broker in self.brokers:
+            if broker.paused:
+                broker.resume()
+        self.start()
+        self.wait_until_registered()
+        self.wait_in_sync()
+
+    # ---- what the cluster knows
+
+    def admin(self) -> AdminClient:
+        """A client of the brokers that serve now, which knows nothing of earlier leaders.
+
+        Keep it in a name of its own while it is asked: what it has under way ends with it.
+        """
+        serving = ",".join(broker.bootstrap for broker in self.brokers if broker.serves)
+        return AdminClient({"bootstrap.servers": serving, "log_level": 0})
+
+    def registered(self) -> frozenset[int]:
+        """The ids of the brokers that the controller has registered and not fenced."""
+        return frozenset(self.admin().list_topics(timeout=30).brokers)
+
+    def wait_until_registered(self, *numbers: int) -> None:
+        """Until the controller knows exactly these brokers as living, or all of the cluster."""
+        wanted = frozenset(numbers or self._ids)
+        wait_until(lambda: self.registered() == wanted, 60, f"the brokers {sorted(wanted)} to be the living ones")
+
+    def placed(self, topic: str, partition: int = 0) -> Placed:
+        """Where a partition lies. Raises KeyError if the broker that was asked does not know it."""
+        found = self.admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        return Placed(found.leader, tuple(found.replicas), frozenset(found.isrs))
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The id of the broker that leads the partition, -1 if none does."""
+        return self.placed(topic, partition).leader
+
+    def wait_for_leader(self, topic: str, partition: int = 0, *, among: Sequence[int] = ()) -> int:
+        """Until a broker that serves leads the partition, one of `among` if some are named; returns its id."""
+        wanted = set(among or self._ids)
+
+        def led() -> bool:
+            leader = self._try_placed(topic, partition).leader
+            return leader in wanted and self.broker(leader).serves
+
+        wait_until(led, 60, f"a leader of {topic}-{partition} among {sorted(wanted)}")
+        return self.leader(topic, partition)
+
+    def wait_in_sync(self, topic: str | None = None, partition: int = 0, *, replicas: Sequence[int] = ()) -> None:
+        """Until exactly `replicas` are in sync, or all that the partition has; without a topic: of all partitions."""
+        if topic is not None:
+            name = topic
+
+            def in_sync() -> bool:
+                found = self._try_placed(name, partition)
+                return found.leader >= 0 and found.in_sync == frozenset(replicas or found.replicas)
+
+            wait_until(in_sync, 60, f"{name}-{partition} to be in sync on {list(replicas) or 'all its replicas'}")
+            return
+
+        def all_in_sync() -> bool:
+            topics = self.admin().list_topics(timeout=30).topics.values()
+            return all(len(p.isrs) == len(p.replicas) for found in topics for p in found.partitions.values())
+
+        wait_until(all_in_sync, 60, "all partitions to be in sync")
+
+    def _try_placed(self, topic: str, partition: int) -> Placed:
+        try:
+            return self.placed(topic, partition)
+        except (KafkaException, KeyError):
+            return Placed(-1, (), frozenset())
+
+    # ---- what is changed
+
+    def create_topic(
+        self, name: str, replicas: Sequence[Sequence[int]], config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic with these replicas of each partition, the first the leader; returns when all are in sync."""
+        assignment = [list(ids) for ids in replicas]
+        new = NewTopic(name, len(assignment), replica_assignment=assignment, config=dict(config or {}))
+        admin = self.admin()
+        admin.create_topics([new], operation_timeout=20)[name].result(30)
+        for partition, ids in enumerate(replicas):
+            self.wait_for_leader(name, partition, among=ids)
+            self.wait_in_sync(name, partition, replicas=ids)
+
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Set configurations of a topic."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        admin = self.admin()
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make a replica in sync the leader: it becomes the first of the replicas, and the preferred one is elected."""
+        placed = self.placed(topic, partition)
+        if placed.leader == to:
+            return
+        others = [number for number in placed.replicas if number != to]
+        self.reassign(topic, partition, [to, *others])
+        self.elect(topic, partition, ElectionType.PREFERRED)
+        self.wait_for_leader(topic, partition, among=[to])
+
+    def elect(self, topic: str, partition: int = 0, kind: ElectionType = ElectionType.PREFERRED) -> None:
+        """Ask the controller for an election: PREFERRED, or UNCLEAN among replicas that are not in sync."""
+        where = TopicPartition(topic, partition)
+        admin = self.admin()
+        for problem in admin.elect_leaders(kind, [where]).result(60).values():
+            if problem is not None and problem.args[0].code() != KafkaError.ELECTION_NOT_NEEDED:
+                raise problem
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Give a partition these replicas, in this order; returns when it has them."""
+        serving = next(broker for broker in self.brokers if broker.serves)
+        _alter_reassignment(serving.bootstrap, topic, partition, replicas)
+        wanted = tuple(replicas)
+        wait_until(lambda: self.placed(topic, partition).replicas == wanted, 60, f"{topic}-{partition} on {wanted}")
+
+    def collect_logs(self, folder: Path) -> None:
+        """Copy what explains a failure."""
+        for process in (self._controller, *(broker.process for broker in self.brokers)):
+            shutil.copy(process.log, folder / f"{self._state.path.name}-{process.name}.log")
+
+    # ---- preparing
+
+    def _prepare_controller(self, port: int, voters: Mapping[str, str]) -> Process:
+        data = self._state.path / "data-controller"
+        properties = self._write(
+            _CONTROLLER,
+            {"process.roles": "controller", "listeners": f"CONTROLLER://{_HOST}:{port}", "log.dirs": str(data)},
+            voters,
+        )
+        tool = [*java(log_level="WARN"), "kafka.tools.StorageTool"]
+        system.run([*tool, "format", "-t", self.cluster_id, "-c", properties])
+        return Process(self._state, "controller", [*java(CONTROLLER_JVM), "kafka.Kafka", properties])
+
+    def _prepare_broker(self, number: int, port: int, voters: Mapping[str, str]) -> ClusterBroker:
+        own = {
+            "process.roles": "broker",
+            "listeners": f"PLAINTEXT://{_HOST}:{port}",
+            "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
+            "log.dirs": str(self._state.path / f"data-{number}"),
+        }
+        if number in self._racks:
+            own["broker.rack"] = self._racks[number]
+        properties = self._write(number, own, voters)
+        process = Process(self._state, f"broker-{number}", [*java(self._jvm), "kafka.Kafka", properties])
+        broker = ClusterBroker(self._state, number, port, process)
+        self._format(broker)
+        return broker
+
+    def _format(self, broker: ClusterBroker) -> None:
+        """What Kafka's tool writes for a node that is no controller: a JVM less to wait for."""
+        directory_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        broker.data_dir.mkdir()
+        write_properties(
+            broker.data_dir / "meta.properties",
+            {
+                "version": "1",
+                "cluster.id": self.cluster_id,
+                "node.id": str(broker.id),
+                "directory.id": directory_id,
+            },
+        )
+
+    def _write(self, number: int, own: Mapping[str, str], voters: Mapping[str, str]) -> Path:
+        path = self._state.path / f"server-{number}.properties"
+        write_properties(path, {**SMALL, **_REPLICATED, "node.id": str(number), **own, **voters, **self._overrides})
+        return path
+
+
+def _alter_reassignment(address: str, topic: str, partition: int, replicas: Sequence[int]) -> None:
+    """AlterPartitionReassignments version 0, which librdkafka does not know. Any broker hands it to the controller."""
+    name = topic.encode()
+    body = struct.pack(">ib", 30_000, 2) + bytes([len(name) + 1]) + name
+    body += struct.pack(">bib", 2, partition, len(replicas) + 1) + struct.pack(f">{len(replicas)}i", *replicas)
+    body += bytes(3)  # no tagged fields: of the partition, of the topic, of the request
+    client = b"test-bed"
+    head = struct.pack(">hhih", 45, 0, 1, len(client)) + client + b"\x00"
+    request = head + body
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        answer = connection.makefile("rb")
+        (size,) = struct.unpack(">i", answer.read(4))
+        content = answer.read(size)
+    (code,) = struct.unpack_from(">h", content, 9)  # behind correlation id, tags and throttle time
+    if code:
+        raise RuntimeError(f"reassigning {topic}-{partition} to {list(replicas)}: error {code}")
