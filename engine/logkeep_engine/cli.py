@@ -24,6 +24,7 @@ import typer
 import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from logkeep_engine import cli_convert
 from logkeep_engine.cli_common import (
@@ -352,6 +353,8 @@ def _print_archive(archive: Description) -> None:
                 *([_offsets(part.removed)] if retained else []),
             )
     out.print(topics)
+    if any(topic.incarnations > 1 for topic in archive.topics):
+        out.print(_incarnations(archive))
     runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
     for run in archive.runs:
         runs.add_row(
@@ -370,6 +373,22 @@ def _print_archive(archive: Description) -> None:
         for position in group.positions:
             groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
     out.print(groups)
+
+
+def _incarnations(archive: Description) -> Table:
+    """Of topics that were deleted and created again."""
+    found = table("deleted and created again", "topic id", "records", "first", "last", "restored by default")
+    for topic in archive.topics:
+        if topic.incarnations > 1:
+            found.add_row(
+                f"{topic.name} ({topic.incarnation} of {topic.incarnations})",
+                topic.topic_id,
+                str(topic.records),
+                topic.times.first_time or "-",
+                topic.times.last_time or "-",
+                "yes" if topic.taken else "no",
+            )
+    return found
 
 
 def _offsets(ranges: Iterable[tuple[int, int]]) -> str:

@@ -18,6 +18,8 @@ from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import encode
@@ -63,6 +65,15 @@ def other_kafka() -> Iterator[KafkaBroker]:
     """Another cluster to restore into."""
     with KafkaBroker() as broker:
         yield broker
+
+
+def recreated(broker: KafkaBroker, topic: str) -> str:
+    """Delete the topic and create it again, empty; returns the id that it had."""
+    with ControlPlane(Connection((broker.bootstrap,))) as control:
+        old = control.topic_ids([topic])[topic]
+        control.delete_topics([topic])
+    create_topic(broker.bootstrap, topic)
+    return old
 
 
 class TestAnotherCluster:
@@ -137,6 +148,28 @@ class TestAnotherCluster:
         assert runner.functions == []
         assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
         assert len(committed(kafka, f"{unique}-copy")) == 10
+
+    def test_a_topic_that_was_deleted_by_mistake_and_created_again_comes_back(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        old = recreated(kafka, unique)
+        back_up(backup_spec(kafka, tmp_path, unique), run_id="backup-2")
+
+        result = bring_back(restore_spec(kafka, tmp_path))
+
+        assert result.records == 100
+        assert [record[1] for record in committed(kafka, f"{unique}-copy")] == [
+            b"k%d" % number for number in range(100)
+        ]
+        (warning,) = (text for text in result.warnings if "created again" in text)
+        assert f"{old} (100 records from " in warning
+        spec = restore_spec(kafka, tmp_path, suffix="-other")
+        new = next(topic for topic in Archive.open(open_uri(tmp_path.as_uri())).load().topics if topic != old)
+        spec["source"] = {**spec["source"], "topicIds": {unique: new}}
+        assert bring_back(spec, run_id="restore-2").records == 0
 
     def test_large_batches_need_no_help(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique, 1, {"max.message.bytes": "6000000"})

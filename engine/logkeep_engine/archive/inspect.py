@@ -7,14 +7,15 @@ Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
 from logkeep_engine.archive.beginnings import holes
-from logkeep_engine.archive.catalog import iso
-from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
+from logkeep_engine.archive.catalog import moment
+from logkeep_engine.archive.incarnations import incarnations, taken
+from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
 from logkeep_engine.archive.wire import ArchiveInfo
 
 
@@ -83,13 +84,14 @@ class PartitionInfo(_Json):
 
 @dataclass(frozen=True)
 class TopicInfo(_Json):
-    """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. The last is what a restore
-    takes."""
+    """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes it
+    if `spec.source.topicIds` does not choose another."""
 
     name: str
     topic_id: str
     incarnation: int
     incarnations: int
+    taken: bool
     replication_factor: int
     configs: dict[str, str]
     records: int
@@ -150,17 +152,14 @@ def describe(
 ) -> Description:
     """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
     those that are missing (see `archive.beginnings`)."""
-    by_name: dict[str, list[str]] = {}
-    for topic_id, topic in state.topics.items():
-        by_name.setdefault(topic.name, []).append(topic_id)
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
     described = tuple(
-        _topic(state, beginnings, topic_id, at, len(ids), highest.get(topic_id, -1) + 1)
-        for name, ids in sorted(by_name.items())
+        _topic(state, beginnings, found, at, highest.get(found[at].topic_id, -1) + 1)
+        for name, found in incarnations(state.topics.values()).items()
         if topics is None or topics(name)
-        for at, topic_id in enumerate(ids, start=1)
+        for at in range(len(found))
     )
     return Description(
         archive_id=info.archive_id,
@@ -192,9 +191,9 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
             outcome=run.outcome.value,
             message=run.message,
             begin=run.begin_time,
-            begin_time=_time(run.begin_time),
+            begin_time=moment(run.begin_time),
             end=-1 if run.end_time is None else run.end_time,
-            end_time="" if run.end_time is None else _time(run.end_time),
+            end_time="" if run.end_time is None else moment(run.end_time),
             records=run.records,
             bytes=run.bytes,
             segments=run.segments,
@@ -206,19 +205,21 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
 def _topic(
     state: ArchiveState,
     beginnings: Mapping[Partition, int],
-    topic_id: str,
-    incarnation: int,
-    incarnations: int,
+    found: Sequence[TopicEntry],
+    at: int,
     archived: int,
 ) -> TopicInfo:
-    topic = state.topics[topic_id]
+    """The incarnation number `at`, from 0."""
+    topic = found[at]
+    topic_id = topic.topic_id
     count = max(topic.partitions, archived)
     entries = [entry for partition in range(count) for entry in state.segments.get((topic_id, partition), ())]
     return TopicInfo(
         name=topic.name,
         topic_id=topic_id,
-        incarnation=incarnation,
-        incarnations=incarnations,
+        incarnation=at + 1,
+        incarnations=len(found),
+        taken=taken(state, found) is topic,
         replication_factor=topic.replication_factor,
         configs=dict(topic.configs),
         records=sum(entry.records for entry in entries),
@@ -267,17 +268,7 @@ def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[
 def _times(entries: list[SegmentEntry]) -> TimeRange:
     first = min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1)
     last = max((entry.max_timestamp for entry in entries), default=-1)
-    return TimeRange(first, last, _time(first), _time(last))
-
-
-def _time(ms: int) -> str:
-    """ "" also for times no calendar has: producers may write any number."""
-    if ms < 0:
-        return ""
-    try:
-        return iso(ms)
-    except (ValueError, OverflowError, OSError):
-        return ""
+    return TimeRange(first, last, moment(first), moment(last))
 
 
 def _plain(value: Any) -> Any:

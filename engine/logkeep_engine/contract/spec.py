@@ -373,9 +373,15 @@ class BackupRef(Model):
     name: Name
 
 
+TopicId = Annotated[str, Field(min_length=1, max_length=64)]
+
+
 class Source(Model):
+    """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records."""
+
     backup_ref: BackupRef | None = None
     storage: Storage | None = None
+    topic_ids: dict[str, TopicId] = {}
 
     @model_validator(mode="after")
     def _one(self) -> Source:

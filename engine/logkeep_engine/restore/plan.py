@@ -8,18 +8,16 @@ of the catalog at `commit`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import SegmentEntry
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches, Rename, RestoreTopics
+from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
-    NoTopicMatches,
     SpecError,
     TargetUnsuitable,
     TopicExists,
@@ -28,14 +26,10 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
 from logkeep_engine.restore.salvage import Lost, Survey
+from logkeep_engine.restore.selection import Choice
 
 FORMAT = 2
 UNMERGED = 1  # a format whose runs send every archived batch as a batch of its own, see `merge.BatchStream`
-MAX_NAMES_SHOWN = 10
-
-# Kafka, org.apache.kafka.common.internals.Topic
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
@@ -43,128 +37,6 @@ DEFAULT_MAX_MESSAGE_BYTES = 1048588  # Kafka, ServerLogConfigs.MAX_MESSAGE_BYTES
 
 # Configurations that speak of one cluster's brokers and mean nothing, or harm, on another.
 _CLUSTER_BOUND = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A topic of the archive and the name it gets."""
-
-    source: TopicEntry
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    choices: tuple[Choice, ...]
-    warnings: tuple[str, ...]
-
-
-def legal_topic_name(name: str) -> bool:
-    """Whether Kafka would let a topic have this name."""
-    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
-
-
-def select_topics(state: ArchiveState, topics: RestoreTopics) -> Selection:
-    """The topics to restore, by target name, and their target names.
-
-    Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
-    together.
-    """
-    newest, warnings = _newest_incarnations(state.topics.values())
-    include = [re.compile(pattern) for pattern in topics.include]
-    exclude = [re.compile(pattern) for pattern in topics.exclude]
-    chosen = [
-        topic
-        for name, topic in newest.items()
-        if any(pattern.fullmatch(name) for pattern in include)
-        and not any(pattern.fullmatch(name) for pattern in exclude)
-    ]
-    choices = []
-    notes = [warnings[topic.name] for topic in chosen if topic.name in warnings]
-    for topic in chosen:
-        target = _rename(topic.name, topics.rename)
-        if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
-            # An archive of format Avro has __consumer_offsets without being asked for it.
-            notes.append(
-                f"topic {topic.name} was left out: it is Kafka's own; to restore it under another name, include it by "
-                "a pattern that begins with an underscore"
-            )
-            continue
-        if target in INTERNAL_TOPICS:
-            notes.append(
-                f"topic {topic.name} was left out: Kafka writes {target} itself and refuses produce requests to it; "
-                "rename it to restore it under another name"
-            )
-            continue
-        choices.append(Choice(topic, target))
-    if not choices:
-        raise NoTopicMatches(_nothing_matches(sorted(newest), topics, notes), hint=_nothing_matches_hint(newest))
-    _refuse_collisions(choices)
-    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
-
-
-def _is_meant(name: str, topics: RestoreTopics) -> bool:
-    """Whether a pattern speaks of names like Kafka's own, not of any name."""
-    return any(re.fullmatch(pattern, name) and pattern.lstrip("^(\\").startswith("_") for pattern in topics.include)
-
-
-def _newest_incarnations(topics: Iterable[TopicEntry]) -> tuple[dict[str, TopicEntry], dict[str, str]]:
-    """The last incarnation of each name, in the order the archive saw them first; a warning for each name with older
-    ones.
-    """
-    by_name: dict[str, list[TopicEntry]] = {}
-    for topic in topics:
-        by_name.setdefault(topic.name, []).append(topic)
-    warnings = {
-        name: f"topic {name} was deleted and recreated while it was archived: the newest incarnation "
-        f"({found[-1].topic_id}) is restored, not {', '.join(topic.topic_id for topic in found[:-1])}"
-        for name, found in by_name.items()
-        if len(found) > 1
-    }
-    return {name: by_name[name][-1] for name in sorted(by_name)}, warnings
-
-
-def _rename(name: str, rules: Sequence[Rename]) -> str:
-    for at, rule in enumerate(rules):
-        match = re.fullmatch(rule.from_, name)
-        if match is None:
-            continue
-        target = match.expand(rule.to)
-        if not legal_topic_name(target):
-            raise SpecError(
-                f"spec.topics.rename[{at}]: turns topic {name!r} into {target!r}, which is no legal topic name",
-                hint="A topic name has 1 to 249 characters out of a-z A-Z 0-9 . _ - and is not '.' or '..'.",
-            )
-        return target
-    return name
-
-
-def _refuse_collisions(choices: Sequence[Choice]) -> None:
-    taken: dict[str, str] = {}
-    for choice in choices:
-        other = taken.setdefault(choice.target, choice.source.name)
-        if other != choice.source.name:
-            raise SpecError(
-                f"spec.topics.rename: topics {other!r} and {choice.source.name!r} would both become {choice.target!r}",
-                hint="Change the rules, or exclude one of the topics: records of two topics are never mixed.",
-            )
-
-
-def _nothing_matches(archived: Sequence[str], topics: RestoreTopics, notes: Sequence[str]) -> str:
-    message = f"no topic of the archive matches spec.topics.include {list(topics.include)}"
-    if topics.exclude:
-        message += f" without exclude {list(topics.exclude)}"
-    return "; ".join([message, *notes])
-
-
-def _nothing_matches_hint(archived: Iterable[str]) -> str:
-    names = sorted(archived)
-    if not names:
-        return "The archive holds no topic: has a backup of it succeeded yet?"
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return (
-        f"The archive holds: {', '.join(names[:MAX_NAMES_SHOWN])}{more}. Regular expressions must match the whole name."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,6 @@ from logkeep_engine.restore.offset_map import (
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
     NO_TASK,
-    Choice,
     ExistingTopic,
     PartitionSurvey,
     RestorePlan,
@@ -78,12 +77,12 @@ from logkeep_engine.restore.plan import (
     plan_topic,
     refuse_existing,
     retention_warnings,
-    select_topics,
     topic_facts,
     working_configs,
 )
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.salvage import Lost, Survey, SurveyTask, survey_partition, survey_records
+from logkeep_engine.restore.selection import Choice, select_topics
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
@@ -309,7 +308,7 @@ class _Restore:
         batching = batching_of(self._archive.info.segments, self._spec.record_batches)
         seen = snapshot.choose(self._archive)
         state = seen.state
-        selection = select_topics(state, self._spec.topics)
+        selection = select_topics(state, self._spec.topics, self._spec.source.topic_ids)
         existing = self._existing(selection.choices)
         warnings = [*seen.warnings, *selection.warnings]
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
@@ -712,6 +711,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
     # Only where they say something: the digest of a run begun by a version that does not know them stays what it was.
     if spec.record_batches != RecordBatches():
         decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
+    if spec.source.topic_ids:
+        decides["topicIds"] = dict(spec.source.topic_ids)
     if spec.consumer_groups.restore is not GroupRestore.NONE:
         decides["consumerGroups"] = spec.consumer_groups.model_dump(mode="json", by_alias=True)
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.incarnations import taken_topics
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
@@ -68,24 +69,26 @@ def plan(
 
 
 def select_topics(state: ArchiveState, options: SourceOptions) -> list[TopicEntry]:
-    """The newest incarnation of each topic that the options name, or the one they name, by name."""
+    """The incarnation of each topic that a restore would take too, the newest that has records, or the one that the
+    options name; by name.
+    """
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
-    newest = {topic.name: topic for topic in state.topics.values()}
+    found = taken_topics(state)
     if options.topics is not None:
-        missing = sorted(set(options.topics) - set(newest))
+        missing = sorted(set(options.topics) - set(found))
         if missing:
-            raise NoTopicMatches(f"Option topics: the archive has no topic {', '.join(missing)}.", hint=_have(newest))
-        return [newest[name] for name in sorted(set(options.topics))]
+            raise NoTopicMatches(f"Option topics: the archive has no topic {', '.join(missing)}.", hint=_have(found))
+        return [found[name] for name in sorted(set(options.topics))]
     if options.topic_pattern is not None:
-        matching = [name for name in sorted(newest) if re.fullmatch(options.topic_pattern, name)]
+        matching = [name for name in sorted(found) if re.fullmatch(options.topic_pattern, name)]
         if not matching:
             pattern = options.topic_pattern
             raise NoTopicMatches(
-                f"Option topicPattern: no topic of the archive matches {pattern!r} as a whole.", hint=_have(newest)
+                f"Option topicPattern: no topic of the archive matches {pattern!r} as a whole.", hint=_have(found)
             )
-        return [newest[name] for name in matching]
-    return [newest[name] for name in sorted(newest)]
+        return [found[name] for name in matching]
+    return [found[name] for name in sorted(found)]
 
 
 def _incarnation(state: ArchiveState, topic_id: str, options: SourceOptions) -> TopicEntry:

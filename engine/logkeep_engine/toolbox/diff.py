@@ -122,13 +122,13 @@ class Side(Protocol):
 
 
 class ArchiveSide:
-    """An archive, or log folders. Of a topic that was deleted and made again, its last incarnation."""
+    """An archive, or log folders. Of a topic that was deleted and made again, the one that a restore would take."""
 
     def __init__(self, source: Source) -> None:
         self._state = source.state
         self._partitions: dict[Partition, list[Segment]] = {}
-        newest = source.newest()
-        found = newest.partitions()
+        taken = source.taken()
+        found = taken.partitions()
         for log in found:
             if other := self._partitions.get((log.topic, log.partition)):
                 folders = " and ".join(display(source.storage, folder) for folder in (other[0].folder, log.folder))
@@ -137,7 +137,7 @@ class ArchiveSide:
                     hint="Name a folder that has each partition once, such as the data folder of one broker.",
                 )
             self._partitions[log.topic, log.partition] = found[log]
-        self.topics = {topic.name for topic in newest.topics} | {log.topic for log in found}
+        self.topics = {topic.name for topic in taken.topics} | {log.topic for log in found}
         """Also those without a segment, which only a catalog knows."""
 
     def partitions(self) -> Sequence[Partition]:

@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
+from logkeep_engine.archive.incarnations import taken_topics
 from logkeep_engine.archive.log_reader import Block, Flaw, Hole, read_log
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.archive.segments import read_transactions
@@ -331,9 +332,10 @@ class Source:
         """Without them: what is in them is no longer, or not yet, the partition that their name says."""
         return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
-    def newest(self) -> Source:
-        """Of a topic that was deleted and made again, its last incarnation only."""
-        last = {topic.name: topic.topic_id for topic in self.topics}
+    def taken(self) -> Source:
+        """Of a topic that was deleted and made again, only the incarnation that a restore would take."""
+        found = {} if self.state is None else taken_topics(self.state, self.topics)
+        last = {topic.name: found[topic.name].topic_id for topic in self.topics}
         segments = (item for item in self.segments if last.get(item.topic, item.topic_id) == item.topic_id)
         topics = (topic for topic in self.topics if last[topic.name] == topic.topic_id)
         return replace(self, segments=tuple(segments), topics=tuple(topics))

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.inspect import describe
 from logkeep_engine.archive.model import Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, TIME, begin, chunk
@@ -46,6 +48,7 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
     first, second = found["topics"]
     assert (first["topicId"], first["incarnation"], first["incarnations"]) == (ID, 1, 2)
     assert (second["topicId"], second["incarnation"], second["records"]) == (AGAIN.topic_id, 2, 10)
+    assert (first["taken"], second["taken"]) == (False, True)
     assert first["configs"] == {"cleanup.policy": "delete"}
     zero, one = first["partitions"]
     assert (zero["start"], zero["end"], zero["records"], zero["segments"]) == (0, 70, 40, 2)
@@ -73,6 +76,31 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
             ],
         }
     ]
+
+
+def test_the_incarnation_that_a_restore_takes_is_the_newest_with_records(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS, AGAIN], receipts=[chunk(storage, 20, 50)])
+        writer.end(Outcome.SUCCEEDED)
+    done = CliRunner().invoke(app, ["inspect", storage.uri])
+    shown = {
+        topic_id: line.split()
+        for line in done.stdout.splitlines()
+        for topic_id in (ID, AGAIN.topic_id)
+        if topic_id in line
+    }
+    assert shown[ID] == [
+        "orders",
+        "(1",
+        "of",
+        "2)",
+        ID,
+        "30",
+        "2023-11-14T22:13:20.020Z",
+        "2023-11-14T22:13:20.049Z",
+        "yes",
+    ]
+    assert shown[AGAIN.topic_id] == ["orders", "(2", "of", "2)", AGAIN.topic_id, "0", "-", "-", "no"]
 
 
 def test_topics_can_be_chosen(storage: Storage) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Coverage, SegmentEntry, TopicEntry
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
@@ -21,7 +21,6 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
-    Choice,
     ExistingTopic,
     PartitionPlan,
     PartitionSurvey,
@@ -31,18 +30,17 @@ from logkeep_engine.restore.plan import (
     batching_of,
     check_append,
     final_configs,
-    legal_topic_name,
     pack,
     plan_topic,
     refuse_existing,
     retention_warnings,
-    select_topics,
     topic_facts,
     working_configs,
 )
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.run import spec_digest
 from logkeep_engine.restore.salvage import Lost, Survey
+from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -137,7 +135,44 @@ class TestSelection:
         selection = select_topics(state, wanted())
         assert [choice.source.topic_id for choice in selection.choices] == [f"{3:022d}", f"{1:022d}"]
         assert len(selection.warnings) == 1
-        assert f"({3:022d}) is restored, not {7:022d}" in selection.warnings[0]
+        assert f"incarnation {3:022d} (no records) is restored, not {7:022d}" in selection.warnings[0]
+
+    def test_an_incarnation_without_records_is_not_taken_if_an_older_one_has_some(self) -> None:
+        state = state_of(topic("a", 7), topic("a", 3), topic("a", 5))
+        times = {"min_base_timestamp": NOW, "max_timestamp": NOW + 60_000, "sha256": "0" * 64}
+        old, new = (entry(topic_id=f"{number:022d}", **times) for number in (7, 3))
+        state.add_facts((), (Coverage(old.topic_id, 0, 0, 10), Coverage(new.topic_id, 0, 0, 10)), (old, new), ())
+        selection = select_topics(state, wanted())
+        assert [choice.source.topic_id for choice in selection.choices] == [f"{3:022d}"]
+        (warning,) = selection.warnings
+        assert f"incarnation {3:022d} (10 records from 2023-11-14T22:13:20.000Z to 2023-11-14T22:14:20.000Z)" in warning
+        assert f"not {7:022d} (10 records from" in warning
+        assert f"{5:022d} (no records); spec.source.topicIds chooses another" in warning
+
+    def test_another_incarnation_can_be_chosen_by_its_id(self) -> None:
+        state = state_of(topic("a", 7), topic("a", 3), topic("b", 1))
+        selection = select_topics(state, wanted(), {"a": f"{7:022d}", "b": f"{1:022d}"})
+        assert [choice.source.topic_id for choice in selection.choices] == [f"{7:022d}", f"{1:022d}"]
+        (warning,) = selection.warnings
+        assert f"incarnation {7:022d} (no records) is restored, not {3:022d} (no records)" in warning
+
+    @pytest.mark.parametrize(
+        ("topic_ids", "what", "hint"),
+        [
+            ({"c": f"{1:022d}"}, "has no topic 'c'", "The archive holds: a, b"),
+            (
+                {"a": f"{1:022d}"},
+                f"topicIds.a: the archive has no incarnation of the topic with the id {1:022d}",
+                f"It has {7:022d} (no records), {3:022d}",
+            ),
+            ({"b": f"{1:022d}"}, "topic 'b' is not restored: spec.topics does not choose it", "Leave it out"),
+        ],
+    )
+    def test_an_id_that_chooses_nothing_is_refused(self, topic_ids: dict[str, str], what: str, hint: str) -> None:
+        with pytest.raises(SpecError) as caught:
+            select_topics(state_of(topic("a", 7), topic("a", 3), topic("b", 1)), wanted(["a"]), topic_ids)
+        assert what in caught.value.message
+        assert hint in caught.value.hint
 
     def test_no_warning_for_incarnations_of_a_topic_that_is_not_restored(self) -> None:
         selection = select_topics(state_of(topic("a", 1), topic("a", 2), topic("b", 3)), wanted(["b"]))
@@ -352,7 +387,10 @@ class TestDigest:
             self.digest(consumerGroups={"restore": "Translate"}),
             self.digest(consumerGroups={"restore": "Translate", "exclude": ["a"]}),
         }
-        assert len(digests) == 6
+        source = {"storage": {"uri": "file:///archive"}}
+        digests |= {self.digest(source={**source, "topicIds": {"a": topic_id}}) for topic_id in ("1", "2")}
+        assert len(digests) == 8
+        assert self.digest(source={**source, "topicIds": {}}) == self.digest()
 
 
 class TestPack:

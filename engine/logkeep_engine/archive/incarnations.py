@@ -1,0 +1,74 @@
+"""Which incarnation of a topic is taken: a topic that was deleted and created again has another id, and the archive
+keeps both.
+
+By default the newest that has records: who has deleted a topic by mistake, and created it again, wants its records
+back, and the incarnation that the mistake has left is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog import moment
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How much of an incarnation the archive holds. Times are ms since the epoch, -1 if there is no record."""
+
+    topic_id: str
+    records: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        if not self.records:
+            return f"{self.topic_id} (no records)"
+        return f"{self.topic_id} ({self.records} records{_between(self.first, self.last)})"
+
+
+def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
+    """By name, which are sorted; the incarnations in the order in which the archive saw them first."""
+    found: dict[str, list[TopicEntry]] = {}
+    for topic in topics:
+        found.setdefault(topic.name, []).append(topic)
+    return {name: found[name] for name in sorted(found)}
+
+
+def taken(state: ArchiveState, found: Sequence[TopicEntry]) -> TopicEntry:
+    """Of the incarnations of a name, the one that is taken if nobody chooses."""
+    if len(found) == 1:
+        return found[0]
+    with_records = (topic for topic in reversed(found) if any(entry.records for entry in _entries(state, topic)))
+    return next(with_records, found[-1])
+
+
+def taken_topics(state: ArchiveState, topics: Iterable[TopicEntry] | None = None) -> dict[str, TopicEntry]:
+    """The incarnation of each name that is taken if nobody chooses, of `topics` or all that the archive has."""
+    by_name = incarnations(state.topics.values() if topics is None else topics)
+    return {name: taken(state, found) for name, found in by_name.items()}
+
+
+def held(state: ArchiveState, topic: TopicEntry) -> Held:
+    """How much the archive has of it."""
+    entries = _entries(state, topic)
+    return Held(
+        topic.topic_id,
+        sum(entry.records for entry in entries),
+        min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1),
+        max((entry.max_timestamp for entry in entries), default=-1),
+    )
+
+
+def _entries(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
+    return [
+        entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
+    ]
+
+
+def _between(first: int, last: int) -> str:
+    """Empty for times that no calendar has: producers may write any number."""
+    begin, end = moment(first), moment(last)
+    return f" from {begin} to {end}" if begin and end else ""

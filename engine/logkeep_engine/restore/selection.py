@@ -1,0 +1,172 @@
+"""Which topics of an archive are restored, which incarnation of each, and under which name. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from logkeep_engine.archive.incarnations import held, incarnations, taken
+from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.contract.spec import Rename, RestoreTopics
+from logkeep_engine.errors import NoTopicMatches, SpecError
+
+MAX_NAMES_SHOWN = 10
+
+# Kafka, org.apache.kafka.common.internals.Topic
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A topic of the archive and the name it gets."""
+
+    source: TopicEntry
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...]
+
+
+def legal_topic_name(name: str) -> bool:
+    """Whether Kafka would let a topic have this name."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def select_topics(
+    state: ArchiveState, topics: RestoreTopics, topic_ids: Mapping[str, str] = MappingProxyType({})
+) -> Selection:
+    """The topics to restore, by target name, and their target names. `topic_ids`: topic id by name, where another
+    incarnation is wanted than the newest that has records.
+
+    Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
+    together, and for a topic id that chooses nothing.
+    """
+    found = incarnations(state.topics.values())
+    by_name = _choose_incarnations(state, found, topic_ids)
+    include = [re.compile(pattern) for pattern in topics.include]
+    exclude = [re.compile(pattern) for pattern in topics.exclude]
+    chosen = [
+        topic
+        for name, topic in by_name.items()
+        if any(pattern.fullmatch(name) for pattern in include)
+        and not any(pattern.fullmatch(name) for pattern in exclude)
+    ]
+    _refuse_unused(topic_ids, chosen)
+    choices = []
+    notes = [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
+    for topic in chosen:
+        target = _rename(topic.name, topics.rename)
+        if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
+            # An archive of format Avro has __consumer_offsets without being asked for it.
+            notes.append(
+                f"topic {topic.name} was left out: it is Kafka's own; to restore it under another name, include it by "
+                "a pattern that begins with an underscore"
+            )
+            continue
+        if target in INTERNAL_TOPICS:
+            notes.append(
+                f"topic {topic.name} was left out: Kafka writes {target} itself and refuses produce requests to it; "
+                "rename it to restore it under another name"
+            )
+            continue
+        choices.append(Choice(topic, target))
+    if not choices:
+        raise NoTopicMatches(
+            _nothing_matches(sorted(by_name), topics, notes),
+            hint=f"{_archive_holds(by_name)} Regular expressions must match the whole name.",
+        )
+    _refuse_collisions(choices)
+    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+
+
+def _is_meant(name: str, topics: RestoreTopics) -> bool:
+    """Whether a pattern speaks of names like Kafka's own, not of any name."""
+    return any(re.fullmatch(pattern, name) and pattern.lstrip("^(\\").startswith("_") for pattern in topics.include)
+
+
+def _choose_incarnations(
+    state: ArchiveState, found: Mapping[str, Sequence[TopicEntry]], topic_ids: Mapping[str, str]
+) -> dict[str, TopicEntry]:
+    """The incarnation of each name: the one of `topic_ids`, by default the newest that has records."""
+    chosen = {name: taken(state, of_name) for name, of_name in found.items()}
+    for name, topic_id in topic_ids.items():
+        if name not in found:
+            raise SpecError(f"spec.source.topicIds: the archive has no topic {name!r}", hint=_archive_holds(found))
+        named = next((topic for topic in found[name] if topic.topic_id == topic_id), None)
+        if named is None:
+            raise SpecError(
+                f"spec.source.topicIds.{name}: the archive has no incarnation of the topic with the id {topic_id}",
+                hint=f"It has {_listed(state, found[name])}.",
+            )
+        chosen[name] = named
+    return chosen
+
+
+def _refuse_unused(topic_ids: Mapping[str, str], chosen: Sequence[TopicEntry]) -> None:
+    unused = sorted(set(topic_ids) - {topic.name for topic in chosen})
+    if unused:
+        raise SpecError(
+            f"spec.source.topicIds: topic {unused[0]!r} is not restored: spec.topics does not choose it",
+            hint="Leave it out of topicIds, or choose it with spec.topics.include.",
+        )
+
+
+def _told(state: ArchiveState, found: Sequence[TopicEntry], chosen: TopicEntry) -> str:
+    """The warning for a topic with several incarnations."""
+    others = [topic for topic in found if topic is not chosen]
+    return (
+        f"topic {chosen.name} was deleted and created again while it was archived: incarnation {held(state, chosen)} is "
+        f"restored, not {_listed(state, others)}; spec.source.topicIds chooses another"
+    )
+
+
+def _listed(state: ArchiveState, topics: Sequence[TopicEntry]) -> str:
+    more = f" and {len(topics) - MAX_NAMES_SHOWN} older ones" if len(topics) > MAX_NAMES_SHOWN else ""
+    return ", ".join(str(held(state, topic)) for topic in topics[-MAX_NAMES_SHOWN:]) + more
+
+
+def _rename(name: str, rules: Sequence[Rename]) -> str:
+    for at, rule in enumerate(rules):
+        match = re.fullmatch(rule.from_, name)
+        if match is None:
+            continue
+        target = match.expand(rule.to)
+        if not legal_topic_name(target):
+            raise SpecError(
+                f"spec.topics.rename[{at}]: turns topic {name!r} into {target!r}, which is no legal topic name",
+                hint="A topic name has 1 to 249 characters out of a-z A-Z 0-9 . _ - and is not '.' or '..'.",
+            )
+        return target
+    return name
+
+
+def _refuse_collisions(choices: Sequence[Choice]) -> None:
+    taken: dict[str, str] = {}
+    for choice in choices:
+        other = taken.setdefault(choice.target, choice.source.name)
+        if other != choice.source.name:
+            raise SpecError(
+                f"spec.topics.rename: topics {other!r} and {choice.source.name!r} would both become {choice.target!r}",
+                hint="Change the rules, or exclude one of the topics: records of two topics are never mixed.",
+            )
+
+
+def _nothing_matches(archived: Sequence[str], topics: RestoreTopics, notes: Sequence[str]) -> str:
+    message = f"no topic of the archive matches spec.topics.include {list(topics.include)}"
+    if topics.exclude:
+        message += f" without exclude {list(topics.exclude)}"
+    return "; ".join([message, *notes])
+
+
+def _archive_holds(archived: Iterable[str]) -> str:
+    names = sorted(archived)
+    if not names:
+        return "The archive holds no topic: has a backup of it succeeded yet?"
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"The archive holds: {', '.join(names[:MAX_NAMES_SHOWN])}{more}."
