@@ -84,8 +84,8 @@ class PartitionInfo(_Json):
 
 @dataclass(frozen=True)
 class TopicInfo(_Json):
-    """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes it
-    if `spec.source.topicIds` does not choose another."""
+    """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
+    it if `spec.source.topicIds` does not choose another."""
 
     name: str
     topic_id: str

@@ -121,8 +121,8 @@ def _told(state: ArchiveState, found: Sequence[TopicEntry], chosen: TopicEntry) 
     """The warning for a topic with several incarnations."""
     others = [topic for topic in found if topic is not chosen]
     return (
-        f"topic {chosen.name} was deleted and created again while it was archived: incarnation {held(state, chosen)} is "
-        f"restored, not {_listed(state, others)}; spec.source.topicIds chooses another"
+        f"topic {chosen.name} was deleted and created again while it was archived: incarnation {held(state, chosen)} "
+        f"is restored, not {_listed(state, others)}; spec.source.topicIds chooses another"
     )
 
 

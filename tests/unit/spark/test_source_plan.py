@@ -90,6 +90,12 @@ def test_everything_is_read_in_order_and_of_a_recreated_topic_the_newest() -> No
     assert {piece.entry.topic_id for piece in found} == {ORDERS.topic_id, PAYMENTS.topic_id}
 
 
+def test_of_a_recreated_topic_without_records_the_one_before_is_read() -> None:
+    archive = state(segment(0, OLD_ORDERS))
+    archive.add_facts([ORDERS], (), (), ())
+    assert [piece.entry.topic_id for piece in pieces(archive)] == [OLD_ORDERS.topic_id]
+
+
 def test_an_older_incarnation_is_read_by_its_id() -> None:
     archive = state(segment(0), segment(0, OLD_ORDERS, partition=2))
     found = pieces(archive, replace(ALL, topic_id=OLD_ORDERS.topic_id, topics=("orders",)))
