@@ -4,7 +4,7 @@
 
 Brokers are listeners of one process of their own, so its memory is not the engine's. They speak the protocol over
 loopback: a client connects, asks for versions, and gets answers of the size a real cluster sends. There are no records:
-a fetch is not served. Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
+a fetch is not served. `tests.simulation` has brokers with records, and the protocol of both.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-API_VERSIONS, METADATA, LIST_OFFSETS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 18, 3, 2, 32, 35
-FIND_COORDINATOR, LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH = 10, 16, 8, 9
-# Lowest and highest version that is answered, and the first one in the compact encoding.
+from tests.simulation.protocol import Api, Asked, Body, Encoded, decode_request, encode_answer, encode_element
+
+# Lowest and highest version that is answered.
 VERSIONS = {
-    API_VERSIONS: (0, 3, 3),
-    METADATA: (4, 12, 9),
-    LIST_OFFSETS: (2, 7, 6),
-    DESCRIBE_CONFIGS: (1, 1, 4),
-    DESCRIBE_LOG_DIRS: (1, 1, 2),
-    FIND_COORDINATOR: (1, 2, 3),
-    LIST_GROUPS: (0, 4, 3),
-    OFFSET_COMMIT: (6, 6, 8),
-    OFFSET_FETCH: (5, 7, 6),
+    Api.API_VERSIONS: (0, 3),
+    Api.METADATA: (4, 12),
+    Api.LIST_OFFSETS: (2, 7),
+    Api.DESCRIBE_CONFIGS: (1, 1),
+    Api.DESCRIBE_LOG_DIRS: (1, 1),
+    Api.FIND_COORDINATOR: (1, 2),
+    Api.LIST_GROUPS: (0, 4),
+    Api.OFFSET_COMMIT: (6, 6),
+    Api.OFFSET_FETCH: (5, 7),
 }
 UNSUPPORTED_VERSION, UNKNOWN_TOPIC = 35, 3
 EARLIEST = -2
-NO_TAGS = b"\x00"
+EPOCH = 7
 REPLICAS = 3
 
 
@@ -78,79 +79,6 @@ class SimulatedCluster:
         self._process.wait()
 
 
-class Request:
-    """Reads the fields of a request, in the plain or the compact encoding."""
-
-    def __init__(self, data: bytes, at: int, flexible: bool) -> None:
-        self._data, self._at, self._flexible = data, at, flexible
-
-    def number(self, layout: str) -> int:
-        (value,) = struct.unpack_from(">" + layout, self._data, self._at)
-        self._at += struct.calcsize(">" + layout)
-        return int(value)
-
-    def skip(self, count: int) -> None:
-        self._at += count
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def string(self) -> str | None:
-        length = self.uvarint() - 1 if self._flexible else self.number("h")
-        if length < 0:
-            return None
-        self._at += length
-        return self._data[self._at - length : self._at].decode()
-
-    def count(self) -> int:
-        """Of the array that follows; -1 for null."""
-        return self.uvarint() - 1 if self._flexible else self.number("i")
-
-    def tags(self) -> None:
-        if self._flexible:
-            for _ in range(self.uvarint()):
-                self.uvarint()
-                self.skip(self.uvarint())
-
-
-class Fields:
-    """Writes the fields of an answer, in the plain or the compact encoding."""
-
-    def __init__(self, flexible: bool) -> None:
-        self.tags = NO_TAGS if flexible else b""
-        self._flexible = flexible
-
-    def string(self, text: str | None) -> bytes:
-        raw = b"" if text is None else text.encode()
-        if self._flexible:
-            return _uvarint(0 if text is None else len(raw) + 1) + raw
-        return struct.pack(">h", -1 if text is None else len(raw)) + raw
-
-    def array(self, items: Iterable[bytes]) -> bytes:
-        parts = list(items)
-        head = _uvarint(len(parts) + 1) if self._flexible else struct.pack(">i", len(parts))
-        return head + b"".join(parts)
-
-    def numbers(self, items: Iterable[int]) -> bytes:
-        return self.array(struct.pack(">i", item) for item in items)
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 class _Facts:
     """Names, leaders, offsets and sizes, all made from a topic's number."""
 
@@ -163,8 +91,8 @@ class _Facts:
     def number(self, name: str | None) -> int | None:
         return None if name is None else self._numbers.get(name)
 
-    def topic_id(self, topic: int) -> bytes:
-        return hashlib.md5(self.names[topic].encode()).digest()
+    def topic_id(self, topic: int) -> uuid.UUID:
+        return uuid.UUID(bytes=hashlib.md5(self.names[topic].encode()).digest())
 
     def leader(self, topic: int, partition: int) -> int:
         return (topic + partition) % self.shape.brokers + 1
@@ -189,17 +117,17 @@ class _Broker:
 
     def __init__(self, node: int, facts: _Facts, ports: list[int]) -> None:
         self._node, self._facts, self._ports = node, facts, ports
-        self._answers: dict[int, Callable[[Request, Fields, int], bytes]] = {
-            METADATA: self._metadata,
-            LIST_OFFSETS: self._list_offsets,
-            DESCRIBE_CONFIGS: self._describe_configs,
-            DESCRIBE_LOG_DIRS: self._log_dirs,
-            FIND_COORDINATOR: self._coordinator,
-            LIST_GROUPS: self._list_groups,
-            OFFSET_COMMIT: self._offset_commit,
-            OFFSET_FETCH: self._offset_fetch,
+        self._answers: dict[Api, Callable[[Asked], Body]] = {
+            Api.METADATA: self._metadata,
+            Api.LIST_OFFSETS: self._list_offsets,
+            Api.DESCRIBE_CONFIGS: self._describe_configs,
+            Api.DESCRIBE_LOG_DIRS: self._log_dirs,
+            Api.FIND_COORDINATOR: self._coordinator,
+            Api.LIST_GROUPS: self._list_groups,
+            Api.OFFSET_COMMIT: self._offset_commit,
+            Api.OFFSET_FETCH: self._offset_fetch,
         }
-        self._topic_metadata = cache(self._make_topic_metadata)
+        self._known: dict[tuple[int, str | None], Encoded] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -212,184 +140,152 @@ class _Broker:
             writer.close()
 
     def _answer(self, data: bytes) -> bytes:
-        key, version, correlation = struct.unpack_from(">hhi", data)
-        if key == API_VERSIONS:
-            return struct.pack(">i", correlation) + self._api_versions(version)
-        lowest, highest, compact = VERSIONS[key]
-        if not lowest <= version <= highest:
-            raise ConnectionError(f"request {key} version {version} is not simulated")
-        flexible = version >= compact
-        request = Request(data, 8, False)
-        request.string()  # client id, never compact
-        request = Request(data, request._at, flexible)
-        request.tags()
-        out = Fields(flexible)
-        return struct.pack(">i", correlation) + out.tags + self._answers[key](request, out, version)
+        asked = decode_request(data)
+        lowest, highest = VERSIONS[asked.api]
+        if asked.api is Api.API_VERSIONS:
+            keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in VERSIONS.items()]
+            code = 0 if asked.version <= highest else UNSUPPORTED_VERSION
+            return encode_answer(asked, {"error_code": code, "api_keys": keys})
+        if not lowest <= asked.version <= highest:
+            raise ConnectionError(f"request {asked.api.name} version {asked.version} is not simulated")
+        return encode_answer(asked, self._answers[asked.api](asked))
 
-    def _api_versions(self, version: int) -> bytes:
-        out = Fields(version == 3)
-        code = 0 if version <= 3 else UNSUPPORTED_VERSION
-        if code:  # such an answer has the layout of version 0
-            out = Fields(False)
-        keys = out.array(struct.pack(">hhh", key, low, high) + out.tags for key, (low, high, _) in VERSIONS.items())
-        throttle = struct.pack(">i", 0) if version >= 1 and not code else b""
-        return struct.pack(">h", code) + keys + throttle + out.tags
+    def _metadata(self, asked: Asked) -> Body:
+        topics = asked.body["topics"]
+        names = self._facts.names if topics is None else [topic["name"] for topic in topics]
+        return {
+            "brokers": [
+                {"node_id": node, "host": "127.0.0.1", "port": port, "rack": None}
+                for node, port in enumerate(self._ports, start=1)
+            ],
+            "cluster_id": "simulated-cluster-0001",
+            "controller_id": 1,
+            "topics": [self._topic_metadata(asked, name) for name in names],
+        }
 
-    def _metadata(self, request: Request, out: Fields, version: int) -> bytes:
-        wanted: list[str | None] = []
-        count = request.count()
-        for _ in range(count):
-            if version >= 10:
-                request.skip(16)
-            wanted.append(request.string())
-            request.tags()
-        every = count < 0
-        topics = self._facts.names if every else wanted
-        brokers = out.array(
-            struct.pack(">i", node) + out.string("127.0.0.1") + struct.pack(">i", port) + out.string(None) + out.tags
-            for node, port in enumerate(self._ports, start=1)
-        )
-        operations = struct.pack(">i", -(2**31)) if 8 <= version <= 10 else b""
-        return (
-            struct.pack(">i", 0)
-            + brokers
-            + out.string("simulated-cluster-0001")
-            + struct.pack(">i", 1)
-            + out.array(self._topic_metadata(version, name) for name in topics)
-            + operations
-            + out.tags
-        )
+    def _topic_metadata(self, asked: Asked, name: str | None) -> Encoded:
+        """Made once for each version."""
+        known = self._known.get((asked.version, name))
+        if known is None:
+            known = encode_element(asked, "topics", self._describe(name))
+            self._known[asked.version, name] = known
+        return known
 
-    def _make_topic_metadata(self, version: int, name: str | None) -> bytes:
-        out = Fields(version >= 9)
+    def _describe(self, name: str | None) -> Body:
         topic = self._facts.number(name)
-        parts = range(self._facts.shape.partitions) if topic is not None else range(0)
-        return (
-            struct.pack(">h", 0 if topic is not None else UNKNOWN_TOPIC)
-            + out.string(name)
-            + (b"" if version < 10 else self._facts.topic_id(topic) if topic is not None else bytes(16))
-            + b"\x00"
-            + out.array(self._partition_metadata(version, out, topic or 0, part) for part in parts)
-            + (struct.pack(">i", -(2**31)) if version >= 8 else b"")
-            + out.tags
-        )
+        if topic is None:
+            return {"error_code": UNKNOWN_TOPIC, "name": name}
+        return {
+            "name": name,
+            "topic_id": self._facts.topic_id(topic),
+            "partitions": [self._partition_metadata(topic, part) for part in range(self._facts.shape.partitions)],
+        }
 
-    def _partition_metadata(self, version: int, out: Fields, topic: int, part: int) -> bytes:
-        replicas = out.numbers(self._facts.replicas(topic, part))
-        return (
-            struct.pack(">hii", 0, part, self._facts.leader(topic, part))
-            + (struct.pack(">i", 7) if version >= 7 else b"")
-            + replicas
-            + replicas
-            + (out.numbers([]) if version >= 5 else b"")
-            + out.tags
-        )
+    def _partition_metadata(self, topic: int, part: int) -> Body:
+        replicas = self._facts.replicas(topic, part)
+        return {
+            "partition_index": part,
+            "leader_id": self._facts.leader(topic, part),
+            "leader_epoch": EPOCH,
+            "replica_nodes": replicas,
+            "isr_nodes": replicas,
+        }
 
-    def _list_offsets(self, request: Request, out: Fields, version: int) -> bytes:
-        request.skip(4 + 1)  # replica, isolation level
-        topics = []
-        for _ in range(request.count()):
-            name = request.string()
-            topic = self._facts.number(name)
-            parts = []
-            for _ in range(request.count()):
-                part = request.number("i")
-                request.skip(4 if version >= 4 else 0)
-                timestamp = request.number("q")
-                request.tags()
-                code, offset = UNKNOWN_TOPIC, -1
-                if topic is not None:
-                    code = 0
-                    offset = self._facts.shape.start if timestamp == EARLIEST else self._facts.end(topic, part)
-                epoch = struct.pack(">i", 7) if version >= 4 else b""
-                parts.append(struct.pack(">ihqq", part, code, -1, offset) + epoch + out.tags)
-            request.tags()
-            topics.append(out.string(name) + out.array(parts) + out.tags)
-        return struct.pack(">i", 0) + out.array(topics) + out.tags
+    def _list_offsets(self, asked: Asked) -> Body:
+        return {
+            "topics": [
+                {
+                    "name": topic["name"],
+                    "partitions": [self._offset(topic["name"], part) for part in topic["partitions"]],
+                }
+                for topic in asked.body["topics"]
+            ]
+        }
 
-    def _describe_configs(self, request: Request, out: Fields, version: int) -> bytes:
+    def _offset(self, name: str | None, part: Body) -> Body:
+        topic, number = self._facts.number(name), part["partition_index"]
+        if topic is None:
+            return {"partition_index": number, "error_code": UNKNOWN_TOPIC}
+        offset = self._facts.shape.start if part["timestamp"] == EARLIEST else self._facts.end(topic, number)
+        return {"partition_index": number, "offset": offset, "leader_epoch": EPOCH}
+
+    def _describe_configs(self, asked: Asked) -> Body:
         results = []
-        for _ in range(request.count()):
-            kind = request.number("b")
-            name = request.string()
-            keys = request.count()
-            asked = {request.string() for _ in range(keys)} if keys >= 0 else None
-            entries = [entry for key, entry in _configs().items() if asked is None or key in asked]
-            head = struct.pack(">h", 0) + out.string(None) + struct.pack(">b", kind) + out.string(name)
-            results.append(head + out.array(entries))
-        return struct.pack(">i", 0) + out.array(results)
+        for resource in asked.body["resources"]:
+            keys = resource["configuration_keys"]
+            entries = [entry for entry in _configs(asked.version).items() if keys is None or entry[0] in keys]
+            results.append(
+                {
+                    "error_message": None,
+                    "resource_type": resource["resource_type"],
+                    "resource_name": resource["resource_name"],
+                    "configs": [entry for _, entry in entries],
+                }
+            )
+        return {"results": results}
 
-    def _log_dirs(self, request: Request, out: Fields, version: int) -> bytes:
+    def _log_dirs(self, asked: Asked) -> Body:
         topics = []
-        for _ in range(request.count()):
-            name = request.string()
-            topic = self._facts.number(name)
-            parts = [request.number("i") for _ in range(request.count())]
+        for item in asked.body["topics"]:
+            topic = self._facts.number(item["topic"])
             if topic is not None:
-                sizes = (struct.pack(">iqqb", part, self._facts.size(topic, part), 0, 0) for part in parts)
-                topics.append(out.string(name) + out.array(sizes))
-        folder = struct.pack(">h", 0) + out.string("/var/lib/kafka/data") + out.array(topics)
-        return struct.pack(">i", 0) + out.array([folder])
+                sizes = [
+                    {"partition_index": part, "partition_size": self._facts.size(topic, part)}
+                    for part in item["partitions"]
+                ]
+                topics.append({"name": item["topic"], "partitions": sizes})
+        return {"results": [{"log_dir": "/var/lib/kafka/data", "topics": topics}]}
 
-    def _coordinator(self, request: Request, out: Fields, version: int) -> bytes:
-        return (
-            struct.pack(">ih", 0, 0)
-            + out.string(None)
-            + struct.pack(">i", 1)
-            + out.string("127.0.0.1")
-            + struct.pack(">i", self._ports[0])
-        )
+    def _coordinator(self, asked: Asked) -> Body:
+        return {"error_message": None, "node_id": 1, "host": "127.0.0.1", "port": self._ports[0]}
 
-    def _list_groups(self, request: Request, out: Fields, version: int) -> bytes:
-        state = out.string("Stable") if version >= 4 else b""
+    def _list_groups(self, asked: Asked) -> Body:
         groups = self._facts.groups if self._node == 1 else []
-        listed = out.array(out.string(group) + out.string("consumer") + state + out.tags for group in groups)
-        return (struct.pack(">i", 0) if version >= 1 else b"") + struct.pack(">h", 0) + listed + out.tags
+        return {
+            "groups": [{"group_id": group, "protocol_type": "consumer", "group_state": "Stable"} for group in groups]
+        }
 
-    def _offset_commit(self, request: Request, out: Fields, version: int) -> bytes:
-        group = self._facts.groups.index(request.string() or "")
+    def _offset_commit(self, asked: Asked) -> Body:
+        group = self._facts.groups.index(asked.body["group_id"])
         codes = self._facts.shape.group_codes
         code = codes[group] if group < len(codes) else 0
-        request.skip(4)  # generation
-        request.string()
-        topics = []
-        for _ in range(request.count()):
-            name = request.string()
-            parts = []
-            for _ in range(request.count()):
-                parts.append(struct.pack(">ih", request.number("i"), code))
-                request.skip(12)  # offset and leader epoch
-                request.string()
-            topics.append(out.string(name) + out.array(parts))
-        return struct.pack(">i", 0) + out.array(topics)
+        return {
+            "topics": [
+                {
+                    "name": topic["name"],
+                    "partitions": [
+                        {"partition_index": part["partition_index"], "error_code": code} for part in topic["partitions"]
+                    ],
+                }
+                for topic in asked.body["topics"]
+            ]
+        }
 
-    def _offset_fetch(self, request: Request, out: Fields, version: int) -> bytes:
-        group = self._facts.groups.index(request.string() or "")
+    def _offset_fetch(self, asked: Asked) -> Body:
+        group = self._facts.groups.index(asked.body["group_id"])
         shape = self._facts.shape
         if group < len(shape.group_codes):
-            return struct.pack(">i", 0) + out.array([]) + struct.pack(">h", shape.group_codes[group]) + out.tags
-        topics = []
-        for at in range(min(shape.group_topics, shape.topics)):
-            topic = (group * shape.group_topics + at) % shape.topics
-            parts = (
-                struct.pack(">iqi", part, shape.start, 7) + out.string("") + struct.pack(">h", 0) + out.tags
-                for part in range(shape.partitions)
-            )
-            topics.append(out.string(self._facts.names[topic]) + out.array(parts) + out.tags)
-        return struct.pack(">i", 0) + out.array(topics) + struct.pack(">h", 0) + out.tags
+            return {"error_code": shape.group_codes[group]}
+        positions = [
+            {"partition_index": part, "committed_offset": shape.start, "committed_leader_epoch": EPOCH}
+            for part in range(shape.partitions)
+        ]
+        numbers = [
+            (group * shape.group_topics + at) % shape.topics for at in range(min(shape.group_topics, shape.topics))
+        ]
+        return {"topics": [{"name": self._facts.names[number], "partitions": positions} for number in numbers]}
 
 
 @cache
-def _configs() -> dict[str, bytes]:
+def _configs(version: int) -> dict[str, Encoded]:
     """The thirty-odd entries of a topic of Kafka 4.1: two set on the topic itself (source 1), the rest defaults (5)."""
-    out = Fields(False)
     own = {"retention.ms": "604800000", "cleanup.policy": "delete"}
     defaults = {f"some.default.setting.number.{number}": "9223372036854775807" for number in range(30)}
 
-    def entry(name: str, value: str, source: int) -> bytes:
-        synonym = out.string(name) + out.string(value) + struct.pack(">b", source)
-        head = out.string(name) + out.string(value) + struct.pack(">bbb", 0, source, 0)
-        return head + out.array([synonym] if source == 1 else [])
+    def entry(name: str, value: str, source: int) -> Encoded:
+        synonym = {"name": name, "value": value, "source": source}
+        body = {"name": name, "value": value, "config_source": source, "synonyms": [synonym] if source == 1 else []}
+        return encode_element(Asked(Api.DESCRIBE_CONFIGS, version, 0, None, {}), "results.configs", body)
 
     return {name: entry(name, value, 1) for name, value in own.items()} | {
         name: entry(name, value, 5) for name, value in defaults.items()
