@@ -11,12 +11,14 @@ flock 9
 
 say() { echo "logkeep bootstrap: $*" >&2; }
 
-# What the test bed calls, by package. openjdk-17-jre-headless stands for any Java 17 or newer, python3-venv for any Python 3.11+.
+# What the test bed calls, by package. openjdk-17-jre-headless stands for any Java 17 or newer, openjdk-17-jdk-headless for any javac of one,
+# python3-venv for any Python 3.11+.
 packages=(
   buildah busybox-static ca-certificates conntrack containerd containernetworking-plugins debootstrap git iproute2
   iptables kmod make openssl procps python3-venv runc socat util-linux
 )
 command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
+command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null || packages+=(maven openjdk-17-jre-headless)
 missing=()
 for package in "${packages[@]}"; do

@@ -47,10 +47,10 @@ SMALL = {
 """Server properties of a node that answers soon and keeps little."""
 
 
-def java(jvm: Sequence[str] = JVM, log_level: str = "INFO") -> list[str]:
-    """The beginning of a command that runs a class of Kafka's."""
+def java(jvm: Sequence[str] = JVM, log_level: str = "INFO", class_path: Sequence[str] = ()) -> list[str]:
+    """The beginning of a command that runs a class of Kafka's. `class_path`: what it needs besides Kafka's jars."""
     logging = [f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}", f"-Dlogkeep.log.level={log_level}"]
-    return ["java", *jvm, *logging, "-cp", f"{tools.kafka_jars()}/*"]
+    return ["java", *jvm, *logging, "-cp", ":".join([f"{tools.kafka_jars()}/*", *class_path])]
 
 
 def new_cluster_id() -> str:
@@ -104,7 +104,9 @@ class KafkaBroker:
             self._hosts.write_text(f"{self.host} kafka\n")
             self._properties = self._state.path / "server.properties"
             roles = {"process.roles": "broker,controller", "node.id": "1"}
-            write_properties(self._properties, {**SMALL, **roles, **self._listeners(), **self._overrides})
+            write_properties(
+                self._properties, {**SMALL, **roles, **self._listeners(), **self._own_settings(), **self._overrides}
+            )
             self._format()
             command: list[str | Path] = [*self._java(), "kafka.Kafka", self._properties]
             self._running = Process(self._state, "kafka", command, netns=self.netns)
@@ -200,7 +202,15 @@ class KafkaBroker:
     def _java(self, log_level: str = "INFO") -> list[str]:
         # Java asks for the name of each SASL client's address; in a node's namespace no name server ever answers.
         names = [f"-Djdk.net.hosts.file={self._hosts}"] if self.netns else []
-        return java([*self._jvm, *names], log_level)
+        return java([*self._jvm, *names], log_level, self._class_path())
+
+    def _class_path(self) -> Sequence[str]:
+        """What this kind of broker needs besides Kafka's jars."""
+        return ()
+
+    def _own_settings(self) -> Mapping[str, str]:
+        """Server properties of this kind of broker; `overrides` win."""
+        return {}
 
     def _format(self) -> None:
         scram = []

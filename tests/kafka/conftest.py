@@ -13,6 +13,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.spark.session import Session, local_conf
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
+from tests.cluster.tiered import TieredBroker
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 
 
@@ -42,6 +43,21 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
     found.conf.set("spark.sql.session.timeZone", "UTC")
     found.conf.set("spark.sql.shuffle.partitions", "1")
     return found
+
+
+@pytest.fixture(scope="session")
+def tiered_broker() -> Iterator[TieredBroker]:
+    """A broker with tiered storage on loopback; ask for `tiered`."""
+    with TieredBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def tiered(tiered_broker: TieredBroker) -> Iterator[TieredBroker]:
+    """The broker with tiered storage; its remote store does what it should before and after each test."""
+    tiered_broker.command()
+    yield tiered_broker
+    tiered_broker.command()
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 import s3fs
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.s3 import S3Server
+from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.data.topics import high_watermarks
 from tests.kafka.backing_up import Topics
 
@@ -79,3 +81,31 @@ def test_cluster_keeps_what_was_written_when_all_brokers_are_killed(cluster: Kaf
     cluster.kill()
     cluster.restore()
     assert high_watermarks(cluster.admin(), [(unique, 0)]) == {(unique, 0): 2}
+
+
+def test_remote_store_is_slow_and_fails_on_command(tiered: TieredBroker, unique: str) -> None:
+    topics = Topics(tiered)
+    topics.create(unique, 1, **tiered_topic())
+    topics.produce(unique, [b"x" * 1000] * 3000)
+    local_start = tiered.wait_until_remote(unique)
+    assert 0 < local_start < 3000
+    assert len(list(tiered.remote_dir.rglob("*.log"))) >= 2
+    assert read_some(tiered, unique, 60) == b"x" * 1000
+    tiered.command(delay_ms=1000)  # over remote.fetch.max.wait.ms: nothing comes, and no error
+    assert read_some(tiered, unique, 3) is None
+    tiered.command(fail=True)
+    assert read_some(tiered, unique, 3) is None
+    tiered.command()
+    assert read_some(tiered, unique, 60) == b"x" * 1000
+
+
+def read_some(broker: TieredBroker, topic: str, seconds: float) -> bytes | None:
+    """The first record of partition 0, or None if the broker gives none for so long."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        found = consumer.poll(seconds)
+        value = None if found is None or found.error() else found.value()
+        return value if isinstance(value, bytes) else None
+    finally:
+        consumer.close()
