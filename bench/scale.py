@@ -306,7 +306,7 @@ def verify_catalog(folder: Path) -> None:
     """Fold all commits and compare every checkpoint, as `logkeep verify` does first."""
     archive = Archive.open(_catalog(folder))
     with step("verify the catalog", checkpoints=len(archive.listing().checkpoints)) as counts:
-        state, objects = _verify_catalog(archive, [])
+        state, objects = _verify_catalog(archive, [], set())
         assert state is not None
         counts |= {"objects": objects, "segments": state.segments.count}
 

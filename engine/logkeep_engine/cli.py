@@ -125,7 +125,12 @@ def inspect(
 
         archive = open_archive(uri, endpoint, region)
         state = archive.load()
-        described = describe(archive.info, state, beginnings=missing_beginnings(archive, state))
+        described = describe(
+            archive.info,
+            state,
+            beginnings=missing_beginnings(archive, state),
+            lost_tails=archive.lost_tails(state),
+        )
         if output is Output.JSON:
             print_json(described.to_json())
         else:
@@ -334,6 +339,8 @@ def _print_archive(archive: Description) -> None:
         ("segments", str(archive.segments)),
     )
     out.print(facts(head))
+    for lost in archive.lost_commits:
+        say(f"warning: the catalog has lost its last commits: {lost}")
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     topics = table(*heads, *(["removed"] if retained else []))

@@ -29,7 +29,7 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -67,10 +67,12 @@ Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Pyth
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """`path` is relative to the storage's URI; `size` in bytes."""
+    """`path` is relative to the storage's URI; `size` in bytes; `modified` in seconds since the epoch, by the clock of
+    the store."""
 
     path: str
     size: int
+    modified: float = field(default=0.0, compare=False)
 
 
 class ObjectWriter(ABC):
@@ -402,7 +404,8 @@ class LocalStorage(Storage):
                     path = base + name
                     if path.startswith(prefix) and not name.startswith(_TEMPORARY):
                         try:
-                            found.append(ObjectInfo(path, os.stat(os.path.join(parent, name)).st_size))
+                            facts = os.stat(os.path.join(parent, name))
+                            found.append(ObjectInfo(path, facts.st_size, facts.st_mtime))
                         except FileNotFoundError:  # deleted since the folder was read
                             continue
         return sorted(found, key=lambda info: info.path)
@@ -690,7 +693,7 @@ class S3Storage(Storage):
             for item in answer.get("Contents", ()):
                 path = item["Key"][len(self._prefix) :]
                 if path and not path.endswith("/"):  # a "folder" object that some tools make
-                    found.append(ObjectInfo(path, item["Size"]))
+                    found.append(ObjectInfo(path, item["Size"], item["LastModified"].timestamp()))
             if not answer.get("IsTruncated"):
                 return sorted(found, key=lambda info: info.path)
             page = {"ContinuationToken": answer["NextContinuationToken"]}

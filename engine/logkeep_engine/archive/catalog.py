@@ -13,7 +13,6 @@ commits, from which it can be made again. `docs/design/0001` says how runs tell 
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
@@ -22,14 +21,15 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 import logkeep_engine
 from logkeep_engine import collector
 from logkeep_engine.archive import checkpoint, names, wire
+from logkeep_engine.archive.heartbeat import HEARTBEAT, Heartbeat
+from logkeep_engine.archive.lost_tail import FoundTails, LostTail, find_lost_tails, store_record
 from logkeep_engine.archive.model import (
     ArchiveState,
     Commit,
@@ -42,6 +42,7 @@ from logkeep_engine.archive.model import (
     RunEntry,
     TopicEntry,
 )
+from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.wire import ArchiveInfo
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
@@ -64,7 +65,6 @@ log = logging.getLogger(__name__)
 _READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
 _READ_AHEAD = 2 * _READERS
 _BEGIN_ATTEMPTS = 5
-HEARTBEAT = "heartbeat.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,10 @@ class Archive:
             raise ArchiveDamaged(
                 f"Commit {number} is missing: {name} does not exist.", hint="Restore it from a copy of the archive."
             ) from error
+        return self._parse_commit(number, data)
+
+    def _parse_commit(self, number: int, data: bytes) -> Commit:
+        name = f"{self.storage.uri}/{names.commit_path(number)}"
         commit = wire.load_commit(data, name)
         if commit.number != number or commit.archive_id != self.info.archive_id:
             raise ArchiveDamaged(
@@ -267,7 +271,8 @@ class Archive:
         """Become the archive's writer, at the next epoch.
 
         A run of the same id that was begun and not ended is taken over at once. One of another id is watched for
-        `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over.
+        `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. If commits are gone
+        from the catalog's end (see `lost_tail`), the epoch is above theirs, and `writer.warnings` tell it.
         """
         names.check_run_id(run_id)
         timing = wait or Timing()
@@ -276,7 +281,8 @@ class Archive:
             others = [run for run in state.running if run.run_id != run_id]
             for run in others:
                 self._watch(run, timing)
-            writer = Writer(self, state, run_id, timing, checkpoints or CheckpointPolicy(), since)
+            tails = self._find_lost_tails(state, since)
+            writer = Writer(self, state, run_id, timing, checkpoints or CheckpointPolicy(), since, tails)
             try:
                 writer._begin(kind, tuple(run.run_id for run in others))
             except ArchiveFenced:
@@ -284,6 +290,17 @@ class Archive:
             return writer
         raise ArchiveBusy(
             f"The archive at {self.storage.uri} is being written by other runs.", hint="Wait until they end."
+        )
+
+    def lost_tails(self, state: ArchiveState, *, thorough: bool = False) -> tuple[LostTail, ...]:
+        """What is known of commits that are gone from the catalog's end, by `state` that was loaded before.
+        `thorough`: every heartbeat is read."""
+        since = _SinceCheckpoint(checkpoints=self.listing().checkpoints)
+        return self._find_lost_tails(state, since, thorough=thorough).lost
+
+    def _find_lost_tails(self, state: ArchiveState, since: _SinceCheckpoint, *, thorough: bool = False) -> FoundTails:
+        return find_lost_tails(
+            self.storage, self.info.archive_id, state, since.checkpoints, self.load, thorough=thorough
         )
 
     def _load(self) -> tuple[ArchiveState, _SinceCheckpoint]:
@@ -302,16 +319,25 @@ class Archive:
             since.checkpoint_bytes = info.size
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
             break
+        since.checkpoints = listing.checkpoints
         last = max(listing.commits, default=-1)
         for commit in self.read_commits(range(state.commit + 1, last + 1)):
-            try:
-                state.apply(commit)
-            except (ValueError, KeyError) as error:
-                name = f"{self.storage.uri}/{names.commit_path(commit.number)}"
-                raise ArchiveDamaged(f"{name}: {error}.", hint="Restore it from a copy of the archive.") from error
+            self._apply(state, commit)
             since.commits += 1
             since.bytes += listing.commits.get(commit.number, 0)
+        # A store may list late what it already reads.
+        while (data := self._read_or_none(names.commit_path(state.commit + 1))) is not None:
+            self._apply(state, self._parse_commit(state.commit + 1, data))
+            since.commits += 1
+            since.bytes += len(data)
         return state, since
+
+    def _apply(self, state: ArchiveState, commit: Commit) -> None:
+        try:
+            state.apply(commit)
+        except (ValueError, KeyError) as error:
+            name = f"{self.storage.uri}/{names.commit_path(commit.number)}"
+            raise ArchiveDamaged(f"{name}: {error}.", hint="Restore it from a copy of the archive.") from error
 
     def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
         """Commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
@@ -361,6 +387,8 @@ class _SinceCheckpoint:
     commits: int = 0
     bytes: int = 0
     checkpoint_bytes: int = 0
+    checkpoints: list[tuple[int, int, ObjectInfo]] = field(default_factory=list)
+    """All that were listed."""
 
 
 class Writer:
@@ -379,18 +407,25 @@ class Writer:
         timing: Timing,
         policy: CheckpointPolicy,
         since: _SinceCheckpoint,
+        tails: FoundTails,
     ) -> None:
         self.archive = archive
         self.state = state
         self.run_id = run_id
-        self.epoch = state.epoch + 1
+        self.epoch = tails.epoch + 1
+        self._lost = tails.new
         self._policy = policy
         self._since = since
         self._lock = threading.RLock()
         self._pending: Commit | None = None
         self._fenced: ArchiveFenced | None = None
         self._ended = False
-        self._heartbeat = _Heartbeat(archive.storage, run_id, self.epoch, timing.heartbeat)
+        self._heartbeat = Heartbeat(archive.storage, archive.info.archive_id, run_id, self.epoch, timing.heartbeat)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the run has found lost when it began, and told nobody has yet."""
+        return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
 
     def __enter__(self) -> Self:
         return self
@@ -457,6 +492,7 @@ class Writer:
                 )
             self._checkpoint_if_due()
         self.close()
+        self._heartbeat.beat_last()
         return self.state.commit
 
     def give_up(self, error: BaseException, message: str) -> None:
@@ -513,6 +549,10 @@ class Writer:
         self._heartbeat.stop()
 
     def _begin(self, kind: str, taken_over: tuple[str, ...]) -> None:
+        for warning in self.warnings:
+            log.warning("%s", warning)
+        # What it has found may be in the heartbeat that it overwrites now, if it is of the same run.
+        store_record(self.archive.storage, self.run_id, self.epoch, self._lost)
         # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
         self._heartbeat.start()
         try:
@@ -561,6 +601,7 @@ class Writer:
         self.state.apply(commit)
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END
+        self._heartbeat.committed(commit.number)
         self._since.commits += 1
         self._since.bytes += len(data)
         return commit.number
@@ -581,54 +622,3 @@ class Writer:
             self.checkpoint()
         except LogkeepError as error:
             log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
-
-
-class _Heartbeat:
-    """Overwrites the run's heartbeat object with something new at each beat, from a thread of its own."""
-
-    def __init__(self, storage: Storage, run_id: str, epoch: int, interval: float) -> None:
-        self._storage = storage
-        self._path = names.run_file(run_id, HEARTBEAT)
-        self._facts = {"runId": run_id, "epoch": epoch, "writer": secrets.token_hex(8)}
-        self._interval = interval
-        self._beats = 0
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """The first beat is written when this returns."""
-        self._beat()
-        self._thread = threading.Thread(target=self._run, name="logkeep-heartbeat", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._interval):
-            try:
-                self._beat()
-            except Exception as error:  # the next commit reports what is wrong; a missed beat alone harms nobody
-                log.warning("heartbeat not written: %s", error)
-
-    def _beat(self) -> None:
-        self._beats += 1
-        beat = {**self._facts, "beat": self._beats, "time": iso(time.time_ns() // 1_000_000)}
-        self._storage.put(self._path, json.dumps(beat, separators=(",", ":")).encode())
-
-
-def iso(ms: int) -> str:
-    """ISO 8601 in UTC of ms since the epoch."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def moment(ms: int) -> str:
-    """As `iso`; empty for -1 (no time), and for times that no calendar has: producers may write any number."""
-    if ms < 0:
-        return ""
-    try:
-        return iso(ms)
-    except (ValueError, OverflowError, OSError):
-        return ""

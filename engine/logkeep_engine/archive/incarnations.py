@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog import moment
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.archive.moments import moment
 
 
 @dataclass(frozen=True, slots=True)

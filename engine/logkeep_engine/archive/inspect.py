@@ -7,15 +7,16 @@ Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
 from logkeep_engine.archive.beginnings import holes
-from logkeep_engine.archive.catalog import moment
 from logkeep_engine.archive.incarnations import incarnations, taken
+from logkeep_engine.archive.lost_tail import LostTail
 from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
+from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.wire import ArchiveInfo
 
 
@@ -123,7 +124,8 @@ class GroupInfo(_Json):
 @dataclass(frozen=True)
 class Description(_Json):
     """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
-    was made from what another tool wrote."""
+    was made from what another tool wrote. `lost_commits`: what tells of commits that are gone from the catalog's
+    end."""
 
     archive_id: str
     cluster_id: str
@@ -141,6 +143,7 @@ class Description(_Json):
     runs: tuple[RunInfo, ...]
     topics: tuple[TopicInfo, ...]
     groups: tuple[GroupInfo, ...]
+    lost_commits: tuple[str, ...]
 
 
 def describe(
@@ -148,10 +151,11 @@ def describe(
     state: ArchiveState,
     *,
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
+    lost_tails: Iterable[LostTail] = (),
     topics: Callable[[str], bool] | None = None,
 ) -> Description:
     """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
-    those that are missing (see `archive.beginnings`)."""
+    those that are missing (see `archive.beginnings`), `lost_tails` those of the catalog (see `archive.lost_tail`)."""
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
@@ -178,6 +182,7 @@ def describe(
         runs=_runs(state),
         topics=described,
         groups=_groups(state, topics),
+        lost_commits=tuple(str(tail) for tail in lost_tails),
     )
 
 

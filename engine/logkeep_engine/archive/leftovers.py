@@ -16,7 +16,9 @@ It comes after the run's end, so nobody else needs it. The run itself and all be
 later run commits only segments that begin at offsets which were not settled when this one ended, under other names. So
 a removal that comes late, and one by a run that another has overtaken, hits nothing that is or will be named. A task
 that outlived its run may leave such an object again: `verify` lists it as an orphan, like everything that a crash
-before the removal leaves. Adopted folders, which hold what other tools wrote, are never touched.
+before the removal leaves. Adopted folders, which hold what other tools wrote, are never touched, nor is anything
+removed from an archive that has lost commits from its catalog's end (see `lost_tail`): what they named may be nowhere
+else.
 """
 
 from __future__ import annotations
@@ -59,6 +61,10 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         raise ValueError(f"run {writer.run_id} has not ended with success")
     layout = LAYOUTS[writer.archive.info.segments]
     if layout is Layout.KAFKA or _is_adopted(writer):
+        return 0
+    if lost := writer.archive.lost_tails(state, thorough=True):
+        # Names have no epoch in these formats: what no commit names may be what lost commits named.
+        log.warning("objects that no commit names are left, for commits are lost: %s", lost[0])
         return 0
     found = sorted(_leftovers(storage, state, layout, keys))
     if found:

@@ -10,7 +10,9 @@ the size of the object, the seek table, and that each frame holds what the table
 every fact of the catalog entry, that offset and time index equal those made from the log, and that each aborted
 transaction ends with an abort marker of its producer. Of segments in the Records and the Avro format: size and SHA-256,
 version, every record's offset, every fact of the entry, and that the index of a Records segment is that of its records.
-Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated.
+Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But
+if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
+which no commit was made, that is a fault.
 """
 
 from __future__ import annotations
@@ -98,13 +100,15 @@ def verify(
     """
     faults: list[Fault] = []
     objects = 1  # archive.json, read by `open`
-    state, catalog_objects = _verify_catalog(archive, faults)
+    epochs: set[int] = set()
+    state, catalog_objects = _verify_catalog(archive, faults, epochs)
     objects += catalog_objects
     if state is None:
         return VerifyReport(objects, 0, 0, 0, faults, [])
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     tables = [segments for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen]
     total = sum(map(len, tables))
+    faults.extend(_lost_tails(archive, state))
     faults.extend(_verify_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
     done_bytes = good_bytes = good_records = 0
     bytes_total = sum(segments.sums()[1] for segments in tables)
@@ -120,6 +124,7 @@ def verify(
         if on_progress is not None:
             on_progress(VerifyProgress(done, total, done_bytes, bytes_total, len(faults)))
     orphans = _orphans(archive.storage, state, topics)
+    faults.extend(_verify_epochs(archive, state.commit, epochs, orphans))
     return VerifyReport(objects, total, good_bytes, good_records, faults, orphans)
 
 
@@ -264,8 +269,8 @@ def _verified(
 
 
 @collector.paused()
-def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState | None, int]:
-    """The state, or None if it cannot be known; the number of the catalog's objects."""
+def _verify_catalog(archive: Archive, faults: list[Fault], epochs: set[int]) -> tuple[ArchiveState | None, int]:
+    """The state, or None if it cannot be known; the number of the catalog's objects. `epochs` gets those that began."""
     listing = archive.listing()
     count = len(listing.commits) + len(listing.checkpoints)
     # Read one at a time, when the fold has come to it: each is as large as the state.
@@ -276,9 +281,11 @@ def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState
     try:
         for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
             state.apply(commit)
+            epochs.add(commit.epoch)
             for path in unread.pop(commit.number, ()):
                 _compare_checkpoint(archive, path, state, faults)
         _read_checkpoints(archive, unread, faults)
+        faults.extend(_checkpoints_ahead(archive, unread, state.commit))
         return state, count
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
@@ -287,13 +294,50 @@ def _verify_catalog(archive: Archive, faults: list[Fault]) -> tuple[ArchiveState
     # A checkpoint may know what damaged commits do not say any more.
     for number in range(bad + 1, max(listing.commits) + 1):
         try:
-            archive.read_commit(number)
+            epochs.add(archive.read_commit(number).epoch)
         except (ArchiveDamaged, ArchiveMismatch) as error:
             faults.append(_catalog_fault(archive, names.commit_path(number), error))
     try:
         return archive.load(), count
     except (ArchiveDamaged, ArchiveMismatch):
         return None, count
+
+
+def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Fault]:
+    """Of checkpoints that hold more than the commits which are there."""
+    for number in paths:
+        if number > last:
+            name = f"{archive.storage.uri}/{names.CATALOG}"
+            what = f"a checkpoint holds commits up to {number}, the last commit there is {last}: later ones are lost"
+            yield Fault(name, "", -1, None, what)
+
+
+def _lost_tails(archive: Archive, state: ArchiveState) -> Iterator[Fault]:
+    for tail in archive.lost_tails(state, thorough=True):
+        yield Fault(f"{archive.storage.uri}/{tail.witness}", "", -1, None, str(tail))
+
+
+def _verify_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[str]) -> Iterator[Fault]:
+    """Of segments whose epoch no commit of the catalog has. `last` is the last commit of which the epoch is known."""
+    written: dict[int, list[str]] = {}
+    for path in orphans:
+        segment = names.parse_segment(path)
+        if segment is not None and segment.epoch not in epochs:
+            written.setdefault(segment.epoch, []).append(path)
+    if not written:
+        return
+    # A run may have begun since the catalog was read: it did so before it wrote them.
+    now = archive.load()
+    later = {commit.epoch for commit in archive.read_commits(range(last + 1, now.commit + 1))}
+    for epoch, paths in sorted(written.items()):
+        if epoch not in later:
+            first = names.parse_segment(paths[0])
+            assert first is not None
+            what = (
+                f"it is of epoch {epoch}, at which no commit was made, with {len(paths)} objects in all: "
+                "the commits that named them are lost"
+            )
+            yield Fault(f"{archive.storage.uri}/{paths[0]}", first.topic, first.partition, first.base_offset, what)
 
 
 def _compare_checkpoint(archive: Archive, path: str, state: ArchiveState, faults: list[Fault]) -> None:

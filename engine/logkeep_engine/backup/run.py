@@ -123,6 +123,7 @@ class _Run(ArchivingRun):
         with ControlPlane(connection) as control:
             self._archive = Archive.create_or_open(storage, control.cluster_id(), self._spec.format)
             writer = self._writer = self._archive.begin_run(self._run_id, wait=self._timing)
+            self._notes += writer.warnings
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)

@@ -117,6 +117,7 @@ class _Adoption(ArchivingRun):
             self._mend(item)
         archive = self._archive = Archive.create_or_open(storage, NO_CLUSTER, folder.format, imported=True)
         writer = self._writer = archive.begin_run(self._run_id, kind=KIND)
+        self._notes += writer.warnings
         writer.commit(topics=source.topics)
         receipts = _receipts(source, writer.epoch)
         for at in range(0, len(receipts), RECEIPTS_AT_ONCE):

@@ -167,6 +167,7 @@ class _Run(ArchivingRun):
             self._target, source.cluster_id, self._options.format, imported=source.imported
         )
         writer = self._writer = archive.begin_run(self._run_id, kind=KIND)
+        self._notes += writer.warnings
         self._reporter.phase("Planning", attempt=writer.state.runs[self._run_id].attempts)
         plan = self._plan = self._load_or_make_plan(archive, source, writer.state)
         if looked:

@@ -9,7 +9,7 @@ first one), the newest commit is used and `survey` finds the transactions whose 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog import Archive
@@ -28,6 +28,12 @@ class Snapshot:
 def choose(archive: Archive) -> Snapshot:
     """The snapshot of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
     newest = archive.load()
+    lost = tuple(f"the catalog has lost its last commits: {tail}" for tail in archive.lost_tails(newest))
+    seen = _choose(archive, newest)
+    return replace(seen, warnings=(*lost, *seen.warnings))
+
+
+def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
     succeeded = [run for run in newest.runs.values() if run.outcome is Outcome.SUCCEEDED]
     if not succeeded:
         if not newest.segments:

@@ -338,7 +338,7 @@ def test_an_archive_with_removed_segments_is_read_for_good() -> None:
     storage = open_uri(f"file://{GOLDEN}")
     archive = Archive.open(storage)
     faults: list[Fault] = []
-    state, _ = _verify_catalog(archive, faults)
+    state, _ = _verify_catalog(archive, faults, set())
     assert (faults, state is not None) == ([], True)
     assert archive.load().removed == {(ID, 0): [(0, 40)]}
     assert [item.base_offset for item in archive.load().segments[ID, 0]] == [40]

@@ -1,0 +1,101 @@
+"""The object by which a run shows that it is alive, and what it has committed: `runs/<run id>/heartbeat.json`.
+
+It is written before the run's first commit, so whoever sees a commit of a run finds its heartbeat; and again after its
+last, so that a heartbeat outlives the loss of the commits it speaks of (see `lost_tail`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.errors import LogkeepError
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = "heartbeat.json"
+NO_COMMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat says. `commit` is the last commit of the run, NO_COMMIT before its first; None in those of
+    earlier versions, which did not say it. `archive_id` "": likewise."""
+
+    run_id: str
+    epoch: int
+    beat: int
+    commit: int | None
+    archive_id: str
+
+    @classmethod
+    def parse(cls, data: bytes) -> Beat:
+        """Raises ValueError for what is no heartbeat."""
+        document: Any = json.loads(data)
+        if not isinstance(document, dict):
+            raise ValueError("no object")
+        epoch, beat, commit = document.get("epoch"), document.get("beat", 0), document.get("commit")
+        if not isinstance(epoch, int) or not 0 < epoch <= names.MAX_EPOCH:
+            raise ValueError(f"epoch {epoch!r}")
+        if not isinstance(beat, int) or not isinstance(commit, (int, type(None))):
+            raise ValueError(f"beat {beat!r}, commit {commit!r}")
+        return cls(str(document.get("runId", "")), epoch, beat, commit, str(document.get("archiveId", "")))
+
+
+class Heartbeat:
+    """Overwrites the run's heartbeat object with something new at each beat, from a thread of its own."""
+
+    def __init__(self, storage: Storage, archive_id: str, run_id: str, epoch: int, interval: float) -> None:
+        self._storage = storage
+        self._path = names.run_file(run_id, HEARTBEAT)
+        self._facts = {"runId": run_id, "archiveId": archive_id, "epoch": epoch, "writer": secrets.token_hex(8)}
+        self._interval = interval
+        self._beats = 0
+        self._commit = NO_COMMIT
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """The first beat is written when this returns."""
+        self._beat()
+        self._thread = threading.Thread(target=self._run, name="logkeep-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def committed(self, number: int) -> None:
+        """The run has made this commit; the next beat says it."""
+        self._commit = number
+        if self._stopped.is_set():  # a removal, after the run's end
+            self.beat_last()
+
+    def beat_last(self) -> None:
+        """Say what was committed, after `stop`."""
+        try:
+            self._beat()
+        except LogkeepError as error:
+            log.warning("last heartbeat not written: %s", error)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._beat()
+            except Exception as error:  # the next commit reports what is wrong; a missed beat alone harms nobody
+                log.warning("heartbeat not written: %s", error)
+
+    def _beat(self) -> None:
+        self._beats += 1
+        now = iso(time.time_ns() // 1_000_000)
+        beat = {**self._facts, "beat": self._beats, "commit": self._commit, "time": now}
+        self._storage.put(self._path, json.dumps(beat, separators=(",", ":")).encode())
