@@ -131,6 +131,12 @@ class BrokerUnavailable(LogkeepError):
     code = "BrokerUnavailable"
 
 
+class RecordsWithheld(BrokerUnavailable):
+    """A broker answers, but gives no records where its log has some, for longer than the limits allow. What lies before
+    them has been read.
+    """
+
+
 class BrokerRefused(Refused):
     """The broker answered and said no: authentication, authorization, unsupported version."""
 

@@ -61,6 +61,7 @@ from logkeep_engine.errors import (
     LogkeepError,
     ObjectExists,
     ObjectMissing,
+    RecordsWithheld,
 )
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import Connection, connection_from
@@ -260,7 +261,7 @@ class _Run(ArchivingRun):
             return known, frozenset()
         self._reporter.phase("Checking")
         found: list[tuple[int, Loss]] = []
-        failures: dict[int, CorruptBatch] = {}
+        failures: dict[int, CorruptBatch | RecordsWithheld] = {}
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             for result in done:
@@ -466,13 +467,14 @@ def lost(receipt: Receipt, reason: str) -> Receipt:
     return Receipt(gaps=tuple(Gap(*item, reason) for item in receipt.ranges))
 
 
-def not_looked_through(failure: CorruptBatch) -> CorruptBatch:
+def not_looked_through(failure: CorruptBatch | RecordsWithheld) -> CorruptBatch | RecordsWithheld:
     """The failure of a check for what the format cannot hold."""
-    return CorruptBatch(
-        failure.message,
-        hint="It was not looked through for what the format cannot hold, so nothing of its chunk was archived in this "
-        "attempt. Move the leadership to a replica that is whole.",
+    left = (
+        "It was not looked through for what the format cannot hold: nothing of its chunk was archived in this attempt."
     )
+    if isinstance(failure, RecordsWithheld):
+        return RecordsWithheld(failure.message, hint=f"{left} {failure.hint}")
+    return CorruptBatch(failure.message, hint=f"{left} Move the leadership to a replica that is whole.")
 
 
 def data_loss(loss: Sequence[LossFact]) -> DataLoss:

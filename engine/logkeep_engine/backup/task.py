@@ -29,7 +29,7 @@ from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, S
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, TopicGone
+from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld, TopicGone
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
@@ -59,15 +59,15 @@ _CODEC_MASK = 0x07
 
 @dataclass(frozen=True, slots=True)
 class PieceDone:
-    """`receipt` is None if nothing was settled. `failure`: a damaged batch stopped the piece after what the receipt
-    holds.
+    """`receipt` is None if nothing was settled. `failure`: a damaged batch, or records that the broker does not give,
+    stopped the piece after what the receipt holds.
     `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
     `losses`: what the format cannot hold of the piece, if that was all that was asked for.
     """
 
     number: int
     receipt: Receipt | None
-    failure: CorruptBatch | None = None
+    failure: CorruptBatch | RecordsWithheld | None = None
     by_name: bool = False
     losses: tuple[Loss, ...] = ()
 
@@ -157,6 +157,9 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
                 await asyncio.to_thread(writer.skip_to, error.log_start, REASON_RETENTION)
             else:
                 await asyncio.to_thread(writer.skip_to, piece.end, REASON_TRUNCATED)
+        except RecordsWithheld as error:
+            receipt = await asyncio.to_thread(writer.finish, writer.at)
+            return PieceDone(piece.number, receipt, error, by_name, writer.losses)
         except TopicGone:
             await asyncio.to_thread(writer.skip_to, piece.end, REASON_DELETED)
         except CorruptBatch as error:

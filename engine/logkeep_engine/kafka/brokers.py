@@ -56,13 +56,26 @@ class Leader:
 
 
 class Trouble(Exception):
-    """Something that may pass. `gone`: the broker does not know the topic or partition."""
+    """Something that may pass. `gone`: the broker does not know the topic or partition.
 
-    def __init__(self, reason: str, *, gone: bool = False, timed_out: bool = False) -> None:
+    If it does not pass, it becomes an `error` with this `hint`.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        gone: bool = False,
+        timed_out: bool = False,
+        error: type[BrokerUnavailable] = BrokerUnavailable,
+        hint: str = "Check that the partition has a leader and that the brokers can be reached from here.",
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.gone = gone
         self.timed_out = timed_out
+        self.error = error
+        self.hint = hint
 
 
 class Patience:
@@ -97,9 +110,8 @@ class Patience:
                 hint="The topic was deleted, or deleted and created again; a new run finds what is there now.",
             ) from trouble
         if now - self._since >= self._limits.outage:
-            raise BrokerUnavailable(
-                f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.",
-                hint="Check that the partition has a leader and that the brokers can be reached from here.",
+            raise trouble.error(
+                f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.", hint=trouble.hint
             ) from trouble
         await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(self._pause * 2, self._limits.longest_pause)
@@ -214,6 +226,10 @@ class BrokerPool:
             until = asyncio.get_running_loop().time() + throttle_ms / 1000
             self._muted_until[node] = max(until, self._muted_until.get(node, 0.0))
         return result
+
+    async def speaks(self, node: int, call: Call[R]) -> bool:
+        """Whether the broker takes requests of this version. Raises Trouble, BrokerRefused."""
+        return (await self._connect(node, 0)).speaks(call)
 
     async def connected(self, node: int, lane: int) -> None:
         """Have the connection open, so that the next `post` writes without delay. Raises Trouble, BrokerRefused."""

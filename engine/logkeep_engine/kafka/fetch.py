@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange
+from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for, refused
 from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.emptiness import EmptyAnswers
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20
-_EMPTY_ANSWERS = 3
+_LEAST_REMOTE_BYTES = 64 << 10
+_STORE_FAILS = (
+    "The broker's own log says why. Where its log is in a remote store (tiered storage), the store may be failing or "
+    "have lost a segment."
+)
 _SPARING_BATCHES = 8  # with so many batches in an answer, about a sixteenth of it is cut off
 
 _OFFSET_LENGTH = struct.Struct(">qi")
@@ -33,7 +39,8 @@ class Fetched:
 
     `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
     is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`. `by_id`: the
-    topic was asked for by its id, so `data` cannot be another incarnation's.
+    topic was asked for by its id, so `data` cannot be another incarnation's. `leader_epoch`: of the leader that
+    answered.
 
     `release` gives the memory of `data` to a later fetch. Whoever never calls it only leaves garbage behind.
     """
@@ -45,6 +52,7 @@ class Fetched:
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...] = ()
     by_id: bool = False
+    leader_epoch: int = -1
     frame: Frame | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
@@ -129,17 +137,26 @@ class Fetcher:
                 answer.log_start_offset,
                 answer.aborted,
                 topic_id is not None,
+                leader.epoch,
                 answer.frame,
             )
 
     async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:
         broker = self._pool.name(leader.node)
+        if code == Code.UNKNOWN_SERVER_ERROR:
+            raise Trouble(
+                f"{broker} says UNKNOWN_SERVER_ERROR at offset {offset}", error=RecordsWithheld, hint=_STORE_FAILS
+            )
         raise_for(code, topic, partition, "fetch", "READ", broker)
         if code == Code.OFFSET_OUT_OF_RANGE:
             start = await self.list_offset(topic, partition, EARLIEST)
             end = await self.list_offset(topic, partition, LATEST)
             if start <= offset <= end:
-                raise Trouble(f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})")
+                raise Trouble(
+                    f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})",
+                    error=RecordsWithheld,
+                    hint=_STORE_FAILS,
+                )
             lost = f"below the log start {start}" if offset < start else f"above the log end {end}"
             why = (
                 "Retention or DeleteRecords removed what was to be read: run more often, or keep records longer."
@@ -171,14 +188,18 @@ class Fetcher:
         max_wait_ms: int = 500,
         topic_id: str | None = None,
         sparing: bool = False,
+        committed: bool = True,
     ) -> AsyncGenerator[Fetched, None]:
         """All committed batches that touch [start, end), in order; one fetch is in flight while the caller works on the
-        last.
+        last. This is the one way through a range of a live log.
 
-        `end` is a last stable offset seen earlier. What the first answer holds below `start` and the last at or above
-        `end` is the caller's to skip. Ends when everything below `end` was handed out; if compaction left nothing up to
-        `end`, with an answer without data. Raises what `fetch` raises, and OffsetOutOfRange if the last stable offset
-        stays below `end`: the log was cut off.
+        `end` is a last stable offset seen earlier; without `committed` a high watermark, and batches of open
+        transactions come too. What the first answer holds below `start` and the last at or above `end` is the caller's
+        to skip. Ends when everything below `end` was handed out; if compaction left nothing up to `end`, with an answer
+        without data. An answer without data proves nothing by itself (see `kafka.emptiness`): it is asked for again.
+
+        Raises what `fetch` raises, RecordsWithheld if answers stay empty where the log has records
+        (`Limits.outage`), and OffsetOutOfRange if the last stable offset stays below `end`: the log was cut off.
 
         A broker fills an answer up with a part of a batch, which is fetched again with the next one. `sparing` callers,
         whose `max_bytes` is small because bytes are dear, get large batches one by one instead: then nothing is cut.
@@ -186,38 +207,48 @@ class Fetcher:
         if start >= end:
             return
         loop = asyncio.get_running_loop()
-        size = 1 if sparing else max_bytes
+        room = max_bytes
+        size = 1 if sparing else room
 
         def ask(offset: int) -> asyncio.Task[Fetched]:
-            fetch = self.fetch(topic, partition, offset, max_bytes=size, max_wait_ms=max_wait_ms, topic_id=topic_id)
+            fetch = self.fetch(
+                topic,
+                partition,
+                offset,
+                max_bytes=size,
+                max_wait_ms=max_wait_ms,
+                topic_id=topic_id,
+                committed=committed,
+            )
             return loop.create_task(fetch)
 
         position = start
-        empty = 0
+        empty = EmptyAnswers(self, self._pool.limits, topic, partition, topic_id)
         short_since: float | None = None
         pending = ask(position)
         try:
             while position < end:
                 fetched = await pending
                 if fetched.next_offset > position:
-                    empty, short_since = 0, None
+                    short_since = None
+                    empty.over()
                     position = fetched.next_offset
-                    if sparing:
-                        size = 1 if _first_batch(fetched.data) * _SPARING_BATCHES > max_bytes else max_bytes
+                    room = min(max_bytes, room + room // 8)
+                    size = 1 if sparing and _first_batch(fetched.data) * _SPARING_BATCHES > max_bytes else room
                     if position < end:
                         pending = ask(position)
                     yield fetched
                     continue
-                if fetched.last_stable_offset >= end:
-                    # All is committed up to `end` and the broker has nothing: removed by compaction. Ask more than
-                    # once, it is final.
-                    empty += 1
-                    if empty == _EMPTY_ANSWERS:
+                if (fetched.last_stable_offset if committed else fetched.high_watermark) >= end:
+                    if await empty.proved(fetched, position, end):
                         position = end
                         yield replace(fetched, next_offset=end, aborted=())
                         continue
+                    await empty.wait(position, end)
+                    # A remote read may have been too large for the time that the broker gives it.
+                    room = max(min(room, _LEAST_REMOTE_BYTES), room // 2)
+                    size = min(size, room)
                 else:
-                    empty = 0
                     short_since = short_since or loop.time()
                     if loop.time() - short_since >= self._pool.limits.truncated:
                         raise _cut_off(topic, partition, end, fetched)
@@ -248,6 +279,32 @@ class Fetcher:
                 raise refused(answer.code, topic, partition, "list offsets of", broker)
             return answer.offset
 
+    async def local_start(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Where the log begins on its leader's own disk, and the leader's epoch; None if the leader's version has no
+        tiered storage. Below this offset the log is in the remote store.
+
+        Raises TopicGone, BrokerUnavailable, BrokerRefused.
+        """
+        patience = Patience(self._pool.limits, f"ask for the local log of topic {topic!r} partition {partition}")
+        newer_than = -1.0
+        while True:
+            try:
+                leader = await self._pool.leader(topic, partition, newer_than=newer_than)
+                call = protocol.earliest_local_offset(topic, partition, leader.epoch)
+                if not await self._pool.speaks(leader.node, call):
+                    return None
+                answer = await self._pool.send(leader.node, 0, call)
+                broker = self._pool.name(leader.node)
+                raise_for(answer.code, topic, partition, "list offsets of", "DESCRIBE", broker)
+                if answer.code == Code.NONE and answer.offset < 0:
+                    raise Trouble(f"{broker} does not know where its local log begins")
+            except Trouble as trouble:
+                newer_than = await patience.wait(trouble)
+                continue
+            if answer.code != Code.NONE:
+                raise refused(answer.code, topic, partition, "list offsets of", broker)
+            return answer.offset, leader.epoch
+
     async def written_by(
         self, topic: str, partition: int, producer_id: int, *, start: int, end: int | None = None
     ) -> list[WrittenBatch]:
@@ -259,21 +316,17 @@ class Fetcher:
         if end is None:
             end = await self.list_offset(topic, partition, LATEST)
         found: list[WrittenBatch] = []
-        position = start
-        empty = 0
-        while position < end and empty < _EMPTY_ANSWERS:
-            fetched = await self.fetch(topic, partition, position, committed=False)
-            empty = 0 if fetched.next_offset > position else empty + 1
-            for at, next_offset in _walk(fetched.data, topic, partition):
-                base_offset = _OFFSET_LENGTH.unpack_from(fetched.data, at)[0]
-                if fetched.data[at + 16] < 2 or not position <= base_offset < end:
-                    continue
-                writer, epoch, sequence = _PRODUCER.unpack_from(fetched.data, at + 43)
-                if writer == producer_id:
-                    (records,) = _LAST_OFFSET_DELTA.unpack_from(fetched.data, at + 57)
-                    found.append(WrittenBatch(base_offset, next_offset, epoch, sequence, records))
-            position = fetched.next_offset
-            fetched.release()
+        async with aclosing(self.stream(topic, partition, start, end, committed=False)) as stream:
+            async for fetched in stream:
+                for at, next_offset in _walk(fetched.data, topic, partition):
+                    base_offset = _OFFSET_LENGTH.unpack_from(fetched.data, at)[0]
+                    if fetched.data[at + 16] < 2 or not start <= base_offset < end:
+                        continue
+                    writer, epoch, sequence = _PRODUCER.unpack_from(fetched.data, at + 43)
+                    if writer == producer_id:
+                        (records,) = _LAST_OFFSET_DELTA.unpack_from(fetched.data, at + 57)
+                        found.append(WrittenBatch(base_offset, next_offset, epoch, sequence, records))
+                fetched.release()
         return found
 
 

@@ -25,6 +25,7 @@ Buffer = bytes | bytearray | memoryview
 
 EARLIEST = -2
 LATEST = -1
+EARLIEST_LOCAL = -4
 
 
 class Code(IntEnum):
@@ -204,6 +205,14 @@ def _array(items: Iterable[bytes]) -> bytes:
     return _INT32.pack(len(parts)) + b"".join(parts)
 
 
+def _uvarint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Call(Generic[R]):
     """One request of a fixed version and how to read its answer. `read` begins behind the response's header."""
@@ -305,7 +314,8 @@ def metadata(topics: Sequence[str]) -> Call[Metadata]:
 class FetchAnswer:
     """`code` is the partition's error, or the request's.
 
-    `answered` is False if a throttled broker left the partition out. `frame` holds the memory of `records`.
+    `answered` is False if a throttled broker left the partition out. `aborted` is empty where the broker gave null.
+    `frame` holds the memory of `records`.
     """
 
     throttle_ms: int
@@ -485,6 +495,24 @@ def list_offset(
         return OffsetAnswer(throttle, read.int16(), read.int64(), read.int64())
 
     return Call(2, 5, (body,), answer)
+
+
+def earliest_local_offset(topic: str, partition: int, leader_epoch: int) -> Call[OffsetAnswer]:
+    """Where the log begins on the broker's own disk. Version 8: brokers without it have no tiered storage."""
+    name = topic.encode()
+    entry = struct.pack(">iiq", partition, leader_epoch, EARLIEST_LOCAL) + _NO_TAGS
+    one = b"\x02"
+    body = struct.pack(">ib", -1, 0) + one + _uvarint(len(name) + 1) + name + one + entry + _NO_TAGS + _NO_TAGS
+
+    def answer(read: Reader) -> OffsetAnswer:
+        throttle = read.int32()
+        read.uvarint()
+        read.slice(read.uvarint() - 1)
+        read.uvarint()
+        read.int32()
+        return OffsetAnswer(throttle, read.int16(), read.int64(), read.int64())
+
+    return Call(2, 8, (body,), answer, flexible=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from aiokafka.conn import create_conn
 
 from logkeep_engine.kafka.buffers import Buffers, Frame
-from logkeep_engine.kafka.protocol import Call, Reader
+from logkeep_engine.kafka.protocol import Call, Reader, VersionMissing
 
 R = TypeVar("R")
 
@@ -74,6 +74,14 @@ class Wire(asyncio.BufferedProtocol):
     def idle_for(self) -> float:
         """Seconds since the last answer; 0 while one is awaited."""
         return 0.0 if self._waiting else self._loop.time() - self._since
+
+    def speaks(self, call: Call[R]) -> bool:
+        """Whether the broker at the other end takes requests of this version."""
+        try:
+            call.check_version(self._versions)
+        except VersionMissing:
+            return False
+        return True
 
     def send(self, call: Call[R]) -> asyncio.Future[R]:
         """Write the request now and return what its answer will be.

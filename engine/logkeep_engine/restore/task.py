@@ -471,15 +471,13 @@ async def _landed_among_others(
     position = max(task.start, await client.start_offset(task.target, task.partition))
     beginning_is_gone = position > task.start and not fresh
     reader = LandedReader(task.producer_id)
-    empty = 0
-    while position < end and empty < 3:
-        fetched = await client.fetch(task.target, task.partition, position, committed=False, max_wait_ms=100)
-        await throttle.pace(len(fetched.data))
-        empty = 0 if fetched.next_offset > position else empty + 1
-        for _, header in walk(fetched.data):
-            if position <= header.base_offset < end:
-                reader.add(header)
-        position = fetched.next_offset
+    async with aclosing(client.stream(task.target, task.partition, position, end, committed=False)) as stream:
+        async for fetched in stream:
+            await throttle.pace(len(fetched.data))
+            for _, header in walk(fetched.data):
+                if position <= header.base_offset < end:
+                    reader.add(header)
+            fetched.release()
     landed = reader.landed()
     if beginning_is_gone and not landed.records:
         raise TargetChanged(

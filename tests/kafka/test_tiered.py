@@ -1,0 +1,172 @@
+"""Tiered storage (KIP-405): a slow, failing or throttled remote store never looks like a log without records."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from logkeep_engine.errors import RecordsWithheld
+from logkeep_engine.kafka.client import Limits, RawClient
+from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.task import RestoreTask, _landed_among_others
+from logkeep_engine.storage import open_uri
+from tests.cluster.tiered import TieredBroker, tiered_topic
+from tests.kafka.backing_up import Topics
+from tests.kafka.raw import each, numbered, plain, read_all, records, run
+
+BATCHES = 300
+RECORDS = 20 * BATCHES
+QUOTA = "remote.log.manager.fetch.max.bytes.per.second"
+
+
+class Remote(NamedTuple):
+    """A topic of 6,000 records of a kilobyte by one producer id; those below `local_start` are in the remote store
+    only.
+    """
+
+    topic: str
+    local_start: int
+    producer_id: int
+
+
+@pytest.fixture(scope="module")
+def remote(tiered_broker: TieredBroker) -> Remote:
+    """A topic that the tests of this module only read."""
+    topics = Topics(tiered_broker)
+    topics.create("remote", 1, **tiered_topic())
+
+    async def fill() -> int:
+        async with RawClient(plain(tiered_broker.bootstrap)) as client:
+            producer_id, _ = await client.init_producer_id()
+            async for _ in client.produce_many("remote", 0, each(numbered(producer_id, BATCHES, 20, size=1000))):
+                pass
+            return producer_id
+
+    producer_id = run(fill())
+    return Remote("remote", tiered_broker.wait_until_remote("remote"), producer_id)
+
+
+def impatient(broker: TieredBroker, outage: float = 3) -> RawClient:
+    return RawClient(plain(broker.bootstrap), limits=Limits(outage=outage))
+
+
+def test_slow_remote_store_is_no_compaction(tiered: TieredBroker, remote: Remote) -> None:
+    async def work() -> None:
+        async with impatient(tiered) as client:
+            tiered.command(delay_ms=1500)
+            stream = client.stream(remote.topic, 0, 0, RECORDS)
+            with pytest.raises(RecordsWithheld) as caught:
+                await anext(stream)
+            assert f"topic '{remote.topic}' partition 0 from offset 0" in caught.value.message
+            assert f"the local log begins at {remote.local_start}" in caught.value.message
+            assert "remote.fetch.max.wait.ms" in caught.value.hint
+            assert QUOTA in caught.value.hint
+            parts = [part async for part in client.stream(remote.topic, 0, remote.local_start, RECORDS)]
+            assert len(records(parts, remote.local_start, RECORDS)) == RECORDS - remote.local_start
+
+    run(work())
+
+
+def test_hiccup_of_the_remote_store_is_waited_out(tiered: TieredBroker, remote: Remote) -> None:
+    tiered.command(delay_ms=2500)
+
+    async def heal() -> None:
+        await asyncio.sleep(4)  # more than three answers without records
+        tiered.command()
+
+    async def work() -> None:
+        async with impatient(tiered, 60) as client:
+            healing = asyncio.create_task(heal())
+            assert len(await read_all(client, remote.topic)) == RECORDS
+            await healing
+
+    run(work())
+
+
+def test_used_up_remote_quota_is_waited_out(tiered: TieredBroker, remote: Remote, quota: None) -> None:
+    async def work() -> None:
+        async with impatient(tiered, 60) as client:
+            began = time.monotonic()
+            assert [offset for offset, _ in await read_all(client, remote.topic)] == list(range(RECORDS))
+            assert time.monotonic() - began > 2  # the quota was felt
+
+    run(work())
+
+
+@pytest.fixture
+def quota(tiered: TieredBroker) -> Iterator[None]:
+    """At most so many bytes a second from the remote store; the broker counts over 11 seconds."""
+    alter_broker(tiered, QUOTA, str(1 << 20))
+    yield
+    alter_broker(tiered, QUOTA, None)
+
+
+def alter_broker(broker: TieredBroker, name: str, value: str | None) -> None:
+    kind = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entry = ConfigEntry(name, value, incremental_operation=kind)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def test_failing_remote_store_is_named(tiered: TieredBroker, remote: Remote) -> None:
+    tiered.command(fail=True)
+
+    async def work() -> None:
+        async with impatient(tiered) as client:
+            with pytest.raises(RecordsWithheld, match="UNKNOWN_SERVER_ERROR at offset 0") as caught:
+                await read_all(client, remote.topic)
+            assert "remote store" in caught.value.hint
+
+    run(work())
+
+
+def test_own_batches_are_looked_for_in_the_remote_store_until_it_answers(tiered: TieredBroker, remote: Remote) -> None:
+    async def work() -> None:
+        async with impatient(tiered) as client:
+            tiered.command(delay_ms=1500)
+            with pytest.raises(RecordsWithheld):
+                await client.written_by(remote.topic, 0, remote.producer_id, start=0)
+            tiered.command()
+            found = await client.written_by(remote.topic, 0, remote.producer_id, start=0)
+            assert [batch.base_offset for batch in found] == list(range(0, RECORDS, 20))
+
+    run(work())
+
+
+def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
+    tiered: TieredBroker, remote: Remote, tmp_path: Path
+) -> None:
+    task = RestoreTask(
+        number=0,
+        storage=open_uri(f"file://{tmp_path}"),
+        connection=plain(tiered.bootstrap),
+        source=remote.topic,
+        topic_id="",
+        partition=0,
+        target=remote.topic,
+        created=False,
+        fresh=False,
+        max_batch_bytes=1 << 20,
+        merge=False,
+        producer_id=remote.producer_id,
+        start=0,
+        segments=(),
+        survey=None,
+        map_path="map",
+    )
+
+    async def work() -> None:
+        async with impatient(tiered) as client:
+            tiered.command(delay_ms=1500)
+            with pytest.raises(RecordsWithheld):
+                await _landed_among_others(client, task, RECORDS, Throttle(), fresh=False)
+            tiered.command()
+            landed = await _landed_among_others(client, task, RECORDS, Throttle(), fresh=False)
+            assert (landed.records, landed.runs) == (RECORDS, ((0, 0, RECORDS),))
+
+    run(work())
