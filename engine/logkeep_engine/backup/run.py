@@ -470,7 +470,8 @@ def lost(receipt: Receipt, reason: str) -> Receipt:
 def not_looked_through(failure: CorruptBatch | RecordsWithheld) -> CorruptBatch | RecordsWithheld:
     """The failure of a check for what the format cannot hold."""
     left = (
-        "It was not looked through for what the format cannot hold: nothing of its chunk was archived in this attempt."
+        "It was not looked through for what the format cannot hold, "
+        "so nothing of its chunk was archived in this attempt."
     )
     if isinstance(failure, RecordsWithheld):
         return RecordsWithheld(failure.message, hint=f"{left} {failure.hint}")
