@@ -188,6 +188,20 @@ class KafkaCluster:
         with ThreadPoolExecutor(len(wanted)) as pool:
             list(pool.map(ClusterBroker.kill, wanted))
 
+    def strand(self, topic: str, number: int, partition: int = 0) -> None:
+        """Leave this broker as the partition's only replica in sync, and let it come back alone: it leads with all its
+        records, and with a high watermark that it has forgotten. With `min.insync.replicas` above 1 that rises only
+        when another replica is back. (It is not killed: Kafka 4.1 takes a replica that crashed for one that may have
+        lost records, and elects it only where clusters are older.)
+        """
+        others = [other for other in self._ids if other != number]
+        self.kill(*others)
+        self.wait_in_sync(topic, partition, replicas=[number])
+        self.broker(number).stop()
+        (self.broker(number).data_dir / "replication-offset-checkpoint").unlink()  # it is written every few seconds
+        self.start(number)
+        self.wait_for_leader(topic, partition, among=[number])
+
     def restore(self) -> None:
         """Every broker runs, is registered and in sync with all that it has replicas of: as at the beginning."""
         for broker in self.brokers:

@@ -16,7 +16,7 @@ from logkeep_engine.errors import (
     TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.connection import Connection, Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NewTopicPlan
 from logkeep_engine.kafka.protocol import parse_topic_id
 from tests.cluster.kafka import KafkaBroker
@@ -26,7 +26,7 @@ from tests.kafka.raw import batch, eventually, plain, run
 
 @pytest.fixture
 def control(kafka: KafkaBroker) -> ControlPlane:
-    return ControlPlane(plain(kafka.bootstrap))
+    return ControlPlane(replace(plain(kafka.bootstrap), limits=Limits(unknown=1)))
 
 
 def secure(broker: KafkaBroker, protocol: str, mechanism: str | None, password: str | None = None) -> Connection:
@@ -87,7 +87,8 @@ def test_many_topics_are_described_in_pieces(
     control: ControlPlane, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logkeep_engine.kafka.control._TOPICS_A_REQUEST", 3)
-    monkeypatch.setattr("logkeep_engine.kafka.control._PARTITIONS_A_REQUEST", 4)
+    monkeypatch.setattr("logkeep_engine.kafka.survey.TOPICS_A_REQUEST", 3)
+    monkeypatch.setattr("logkeep_engine.kafka.survey.PARTITIONS_A_REQUEST", 4)
     names = [f"{unique}-{number}" for number in range(10)]
     ids = control.create_topics([NewTopicPlan(name, 2, 1) for name in names])
     assert control.topic_ids(names) == ids
@@ -215,7 +216,7 @@ def test_certificate_of_an_unknown_authority_is_refused_at_once(secure_kafka: Ka
 
 
 def test_nobody_at_the_address_names_it_in_time() -> None:
-    connection = plain("127.0.0.1:1")
+    connection = replace(plain("127.0.0.1:1"), limits=Limits(outage=1))
     begin = time.monotonic()
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1"):
         ControlPlane(connection, connect_timeout=3).topics()

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -34,6 +34,7 @@ from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.connection import Connection, Limits
 from logkeep_engine.kafka.protocol import Call, Code
+from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
 from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
@@ -43,6 +44,8 @@ logging.getLogger("aiokafka.conn").setLevel(logging.ERROR)
 _log = logging.getLogger(__name__)
 
 LANES = 4
+ANSWER_SECONDS = 10.0
+"""A broker that has not answered a small question by then hangs; another may know or lead by now."""
 _CLIENT_ID = "logkeep"
 # Of the process: a worker does one task after another, and each would touch fresh memory.
 _BUFFERS = Buffers()
@@ -127,8 +130,8 @@ class _Topic:
 class BrokerPool:
     """An async context manager; entering it connects. All of it belongs to the event loop that entered it.
 
-    Entering raises BrokerUnavailable if no bootstrap address answers (all are tried at once, within `limits.connect`),
-    BrokerRefused if the credentials or certificates are not accepted.
+    Entering raises BrokerUnavailable if no bootstrap address answers within `limits.outage` (all are tried at once),
+    BrokerRefused at once if the credentials or certificates are not accepted.
     """
 
     def __init__(self, connection: Connection, limits: Limits) -> None:
@@ -145,6 +148,26 @@ class BrokerPool:
         self._muted_until: dict[int, float] = {}
 
     async def __aenter__(self) -> Self:
+        patience = Patience(self.limits, f"reach a Kafka broker of {', '.join(self._connection.bootstrap)}")
+        try:
+            while True:
+                try:
+                    await self._enter()
+                    return self
+                except Trouble as trouble:
+                    await patience.wait(trouble)
+        except BrokerUnavailable as error:
+            await self._close()
+            raise BrokerUnavailable(
+                error.message,
+                hint="Check spec.cluster.bootstrapServers, security.protocol and the network path from this pod.",
+            ) from error
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _enter(self) -> None:
+        """Connect to the bootstrap address that is first, and learn the brokers. Raises Trouble, BrokerRefused."""
         attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
         failures: list[BaseException] = []
         try:
@@ -158,23 +181,12 @@ class BrokerPool:
                 for refusal in failures:
                     if isinstance(refusal, LogkeepError):
                         raise refusal
-                reasons = "; ".join(str(reason) for reason in failures)
-                raise BrokerUnavailable(
-                    f"No Kafka broker of {', '.join(self._connection.bootstrap)} can be reached: {reasons}.",
-                    hint="Check spec.cluster.bootstrapServers, security.protocol and the network path from this pod.",
-                )
+                raise Trouble("; ".join(str(reason) for reason in failures))
             await self._refresh([])
-        except Trouble as trouble:
-            await self._close()
-            raise BrokerUnavailable(f"{trouble.reason}.", hint="Check that the brokers are healthy.") from trouble
-        except BaseException:
-            await self._close()
-            raise
         finally:
             for task in attempts.values():
                 task.cancel()
             await asyncio.gather(*attempts.values(), return_exceptions=True)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -230,6 +242,23 @@ class BrokerPool:
     async def speaks(self, node: int, call: Call[R]) -> bool:
         """Whether the broker takes requests of this version. Raises Trouble, BrokerRefused."""
         return (await self._connect(node, 0)).speaks(call)
+
+    async def ask(self, node: int, call: Call[R], seconds: float = ANSWER_SECONDS) -> R:
+        """A small question, which a broker answers at once or hangs: then its connection is given up, so that others
+        are asked before it. Raises Trouble, BrokerRefused.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.send(node, 0, call)
+        except TimeoutError as error:
+            wire = self._open.pop((node, 0), None)
+            if wire is not None:
+                wire.close(TimeoutError(f"no answer within {seconds:.0f} s"))
+            raise Trouble(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
+
+    async def version(self, node: int, api_key: int) -> int:
+        """The highest version of a request that a broker takes, -1 if it takes none. Raises Trouble, BrokerRefused."""
+        return (await self._connect(node, 0)).highest(api_key)
 
     async def connected(self, node: int, lane: int) -> None:
         """Have the connection open, so that the next `post` writes without delay. Raises Trouble, BrokerRefused."""
@@ -342,18 +371,36 @@ class BrokerPool:
     async def _refresh(self, topics: list[str]) -> None:
         asked = asyncio.get_running_loop().time()
         call = protocol.metadata(topics)
+        answer = await self._ask_any(lambda node: self.ask(node, call))
+        if answer.brokers:
+            self._brokers = answer.brokers
+        for topic in topics:
+            self._topics[topic] = _Topic(asked, answer.topics.get(topic))
+
+    async def describe(self, names: Sequence[str] | None) -> ClusterView:
+        """What the first broker that answers knows of these topics, or of all. Raises Trouble, BrokerRefused."""
+
+        async def ask(node: int) -> ClusterView:
+            call = describe_topics(names, version=await self.metadata_version(node))
+            return await self.ask(node, call, ANSWER_SECONDS if names is not None else self.limits.request)
+
+        view = await self._ask_any(ask)
+        if view.brokers:
+            self._brokers = view.brokers
+        return view
+
+    async def metadata_version(self, node: int) -> int:
+        """The version in which a broker is asked for metadata. Raises Trouble, BrokerRefused."""
+        lowest, highest = METADATA_VERSIONS
+        return max(lowest, min(highest, await self.version(node, METADATA)))
+
+    async def _ask_any(self, ask: Callable[[int], Awaitable[R]]) -> R:
         failures: list[str] = []
         for node in self._nodes():
             try:
-                answer = await self.send(node, 0, call)
+                return await ask(node)
             except Trouble as trouble:
                 failures.append(trouble.reason)
-                continue
-            if answer.brokers:
-                self._brokers = answer.brokers
-            for topic in topics:
-                self._topics[topic] = _Topic(asked, answer.topics.get(topic))
-            return
         raise Trouble("no broker answers: " + "; ".join(dict.fromkeys(failures)))
 
     def _nodes(self) -> Iterator[int]:

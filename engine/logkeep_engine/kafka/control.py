@@ -12,20 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupType,
-    IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
-    TopicPartition,
 )
 from confluent_kafka.admin import (
     AdminClient,
@@ -34,7 +31,6 @@ from confluent_kafka.admin import (
     ConfigResource,
     ConfigSource,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
@@ -48,18 +44,19 @@ from logkeep_engine.errors import (
     TopicExists,
     TopicGone,
 )
+from logkeep_engine.kafka.brokers import BrokerPool, Patience, Trouble
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.positions import Position, commit_positions, committed_positions
+from logkeep_engine.kafka.protocol import EARLIEST, GONE, LATEST, RETRIABLE, Code
+from logkeep_engine.kafka.queries import TopicView, Where
+from logkeep_engine.kafka.survey import Answers, Ended, Survey
 
 T = TypeVar("T")
 
 _TOPICS_A_REQUEST = 500
-_PARTITIONS_A_REQUEST = 1_000  # librdkafka's time is the square of it
 _CONNECT_TIMEOUT = 15.0  # of the first question, which also finds out whether there is anybody
 _LEAST_SETUP_MS = 1_000  # librdkafka takes no less
-_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 # librdkafka repeats a failed connection several times a second; what matters reaches the caller as an error.
 _librdkafka_log = logging.getLogger("logkeep_engine.kafka.librdkafka")
@@ -122,6 +119,14 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     replication_factor: int
     internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A partition's log start, and the offset below which all transactions are decided."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,31 +233,63 @@ class ControlPlane:
 
     def topics(self, include_internal: bool = True) -> list[TopicInfo]:
         """All topics this user may describe, by name."""
-        self._connect()
-        try:
-            with collector.paused():
-                names = sorted(self._admin.list_topics(timeout=self._timeout).topics)
-        except KafkaException as error:
-            raise self._error(error, "list topics") from error
-        found = self._describe(names)
-        return [topic for name in names if (topic := found.get(name)) and (include_internal or not topic.internal)]
+        found, silent = self.list_topics()
+        self._refuse_silent(silent)
+        return [topic for topic in found if include_internal or not topic.internal]
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Topic ids by name; names without a topic are absent."""
-        return {name: topic.topic_id for name, topic in self._describe(sorted(set(names))).items()}
+        return {topic.name: topic.topic_id for topic in self._describe(sorted(set(names)))}
 
-    def _describe(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        self._connect()
-        found: dict[str, TopicInfo] = {}
+    def list_topics(self, names: Sequence[str] | None = None) -> tuple[list[TopicInfo], dict[str, str]]:
+        """The topics of these names that exist, or all, by name; and those of which a broker knows but which it cannot
+        describe, with the reason.
+        """
+
+        async def ask(survey: Survey) -> list[TopicView]:
+            views = await survey.topics(names)
+            for view in views:
+                if view.code in RETRIABLE and survey.time_left():
+                    raise Trouble(f"topic {view.name!r}: {Code.name_of(view.code)}")
+            return views
+
         with collector.paused():
-            for part in _parts(names, _TOPICS_A_REQUEST):
-                answers = self._each(
-                    lambda wanted: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout),
-                    part,
-                    lambda name: f"describe topic {name!r}",
-                )
-                found |= {name: _topic_info(answer) for name, answer in answers.items()}
+            views = self._ask(ask, "list topics" if names is None else "describe topics")
+            for view in views:
+                if view.code != Code.NONE and view.code not in GONE | RETRIABLE:
+                    problem = KafkaException(KafkaError(view.code))
+                    raise self._error(problem, f"describe topic {view.name!r} (ACL DESCRIBE)")
+            found = [_topic_info(view) for view in views if view.code == Code.NONE]
+            silent = {view.name: Code.name_of(view.code) for view in views if view.code in RETRIABLE}
+            return found, silent
+
+    def _describe(self, names: Sequence[str]) -> list[TopicInfo]:
+        found, silent = self.list_topics(names)
+        self._refuse_silent(silent)
         return found
+
+    def _refuse_silent(self, silent: Mapping[str, str]) -> None:
+        for name, reason in silent.items():
+            raise BrokerUnavailable(
+                f"Cannot describe topic {name!r}: {reason}. Tried for {self._timeout:.0f} s.",
+                hint="Check that the brokers are healthy.",
+            )
+
+    def _ask(self, question: Callable[[Survey], Awaitable[T]], what: str) -> T:
+        """The answer to a question on the engine's own connections, asked again while brokers are out of reach."""
+        self._connect()
+
+        async def ask() -> T:
+            async with BrokerPool(self._connection, self._connection.limits) as pool:
+                patience = Patience(replace(pool.limits, outage=self._timeout), what)
+                survey = Survey(pool, self._timeout)
+                while True:
+                    try:
+                        return await question(survey)
+                    except Trouble as trouble:
+                        await patience.wait(trouble)
+
+        return _in_a_loop(ask())
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """What was set on each topic itself, and `cleanup.policy` also where the brokers' default compacts the topic.
@@ -328,9 +365,10 @@ class ControlPlane:
         deadline = time.monotonic() + self._timeout
         ids: dict[str, str] = {}
         while True:
-            for name, topic in self._describe([name for name in wanted if name not in ids]).items():
-                if len(topic.partitions) == wanted[name] and all(part.leader >= 0 for part in topic.partitions):
-                    ids[name] = topic.topic_id
+            for topic in self._describe([name for name in wanted if name not in ids]):
+                led = all(part.leader >= 0 for part in topic.partitions)
+                if len(topic.partitions) == wanted[topic.name] and led:
+                    ids[topic.name] = topic.topic_id
             missing = sorted(set(wanted) - set(ids))
             if not missing:
                 return ids
@@ -383,34 +421,51 @@ class ControlPlane:
 
     # ---- offsets and sizes
 
-    def earliest_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def earliest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
         """Log start offsets; partitions that are gone are absent."""
-        return self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(partitions, EARLIEST, committed=False)
 
-    def latest_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def latest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
         """High watermarks; partitions that are gone are absent."""
-        return self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(partitions, LATEST, committed=False)
 
-    def last_stable_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def last_stable_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
         """All transactions below these offsets are decided; partitions that are gone are absent."""
-        return self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+        return self._offsets(partitions, LATEST, committed=True)
 
-    def _offsets(
-        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[tuple[str, int], int]:
-        self._connect()
-        found: dict[tuple[str, int], int] = {}
-        with collector.paused():
-            for part in _parts(sorted(set(partitions)), _PARTITIONS_A_REQUEST):
-                answers = self._each(
-                    lambda wanted: self._admin.list_offsets(
-                        dict.fromkeys(wanted, spec), isolation_level=isolation, request_timeout=self._timeout
-                    ),
-                    [TopicPartition(topic, partition) for topic, partition in part],
-                    lambda where: f"list offsets of topic {where.topic!r} partition {where.partition} (ACL DESCRIBE)",
-                )
-                found |= {(where.topic, where.partition): answer.offset for where, answer in answers.items()}
-        return found
+    def bounds(self, partitions: Iterable[Where]) -> Answers[Bounds]:
+        """Log starts, and after them last stable offsets. Whoever gives no answer that can be used is named, with the
+        reason: nothing is raised for it.
+        """
+        wanted = list(partitions)
+
+        async def ask(survey: Survey) -> Answers[Bounds]:
+            starts = await survey.offsets(wanted, EARLIEST)
+            ends = await survey.offsets(starts.found, LATEST, committed=True)
+            return Answers(
+                {where: Bounds(starts.found[where], end) for where, end in ends.found.items()},
+                starts.unknown | ends.unknown,
+                starts.silent | ends.silent,
+            )
+
+        return self._ask(ask, "list offsets")
+
+    def epoch_ends(self, wanted: Mapping[Where, int | None]) -> Answers[Ended]:
+        """Where leader epochs have ended in the logs of the partitions' leaders; None asks for the leader's own epoch,
+        which ends where its log does. For thousands of partitions it is a request for each leader.
+        """
+        return self._ask(lambda survey: survey.epoch_ends(wanted), "ask for leader epochs")
+
+    def _offsets(self, partitions: Iterable[Where], timestamp: int, *, committed: bool) -> dict[Where, int]:
+        wanted = sorted(set(partitions))
+        answers = self._ask(lambda survey: survey.offsets(wanted, timestamp, committed=committed), "list offsets")
+        for (topic, partition), reason in answers.silent.items():
+            raise BrokerUnavailable(
+                f"Cannot list offsets of topic {topic!r} partition {partition}: {reason}. "
+                f"Tried for {self._timeout:.0f} s.",
+                hint="Check that the partition has a leader and that the brokers can be reached from here.",
+            )
+        return answers.found
 
     def partition_bytes(self, topics: Iterable[TopicInfo]) -> dict[tuple[str, int], int]:
         """Bytes on disk of each partition's leader replica; partitions without a leader are absent.
@@ -651,15 +706,12 @@ def _is_refusal(error: KafkaError) -> bool:
     )
 
 
-def _topic_info(answer: Any) -> TopicInfo:
+def _topic_info(view: TopicView) -> TopicInfo:
     partitions = tuple(
-        PartitionInfo(part.id, -1 if part.leader is None else part.leader.id, tuple(node.id for node in part.replicas))
-        for part in sorted(answer.partitions, key=lambda part: int(part.id))
+        PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
     )
-    # librdkafka prints ids in plain base64, Kafka in the URL-safe one.
-    topic_id = str(answer.topic_id).replace("+", "-").replace("/", "_")
     replicas = max((len(part.replicas) for part in partitions), default=0)
-    return TopicInfo(str(answer.name), topic_id, partitions, replicas, bool(answer.is_internal))
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal)
 
 
 def _is_own(entry: ConfigEntry) -> bool:

@@ -15,7 +15,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from logkeep_engine.kafka.buffers import Frame
 
@@ -147,6 +147,12 @@ class Reader:
     def int64(self) -> int:
         return self._take(_INT64)
 
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Several fields at once."""
+        values = layout.unpack_from(self._view, self._at)
+        self._at += layout.size
+        return values
+
     def uvarint(self) -> int:
         value = shift = 0
         while True:
@@ -180,6 +186,16 @@ class Reader:
 
     def compact_array(self, item: Callable[[], T]) -> list[T]:
         return [item() for _ in range(self.uvarint() - 1)]
+
+    def compact_string(self) -> str:
+        """A null string is an empty one."""
+        return str(self.slice(self.uvarint() - 1), "utf-8")
+
+    def compact_int32s(self) -> tuple[int, ...]:
+        count = max(0, self.uvarint() - 1)
+        values = struct.unpack_from(f">{count}i", self._view, self._at)
+        self._at += 4 * count
+        return values
 
     def tags(self) -> None:
         """Skip tagged fields."""

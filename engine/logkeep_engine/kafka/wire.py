@@ -83,6 +83,10 @@ class Wire(asyncio.BufferedProtocol):
             return False
         return True
 
+    def highest(self, api_key: int) -> int:
+        """The highest version of a request that the broker takes, -1 if it takes none."""
+        return self._versions.get(api_key, (-1, -1))[1]
+
     def send(self, call: Call[R]) -> asyncio.Future[R]:
         """Write the request now and return what its answer will be.
 

@@ -1,0 +1,248 @@
+"""Requests about many partitions at once: who leads them, where they begin and end, where a leader epoch ended.
+
+The data plane asks for one partition and wants an answer now (`protocol`); these are for planning and for proving,
+where one request is to do for thousands. `survey.Survey` sends them to the right brokers, again where it has to.
+
+Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.kafka.protocol import Call, Reader, parse_topic_id
+
+Where = tuple[str, int]
+
+METADATA = 3
+METADATA_VERSIONS = (8, 12)
+"""The lowest version that is understood here, and the highest. From 10 on answers have topic ids, and from 12 on they
+can be asked for."""
+BY_ID = 12
+
+_FLEXIBLE_METADATA = 9
+_WITH_IDS = 10
+_NO_ID = bytes(16)
+_PARTITION = struct.Struct(">hiii")
+_OFFSETS_PARTITION = struct.Struct(">iiq")
+_OFFSETS_ANSWER = struct.Struct(">ihqqi")
+_EPOCH_PARTITION = struct.Struct(">iii")
+_EPOCH_ANSWER = struct.Struct(">hiiq")
+
+
+# ---- Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition as a broker knows it; `leader` -1 if it has none."""
+
+    code: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic as a broker knows it. `code` is the protocol's error code; a topic that was asked for by an unknown id
+    has no name. `topic_id` as Kafka prints it; all zeros from a broker that has no topic ids."""
+
+    code: int
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: dict[int, PartitionView]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What one broker knows. `brokers` are those that it takes for living: address by id."""
+
+    throttle_ms: int
+    brokers: dict[int, tuple[str, int]]
+    topics: tuple[TopicView, ...]
+
+
+def describe_topics(
+    names: Sequence[str] | None, *, ids: Sequence[str] = (), version: int = METADATA_VERSIONS[1]
+) -> Call[ClusterView]:
+    """The topics of these names, or of these ids (from version BY_ID on); `names` None asks for all. Creates none."""
+    flexible = version >= _FLEXIBLE_METADATA
+    if ids and version < BY_ID:
+        raise ValueError(f"Metadata version {version} cannot ask for topic ids")
+    items = [_topic(name, None, version) for name in names or ()] + [_topic(None, wanted, version) for wanted in ids]
+    every = names is None and not ids
+    if flexible:
+        head = b"\x00" if every else _uvarint(len(items) + 1)
+    else:
+        head = struct.pack(">i", -1 if every else len(items))
+    # No creation of topics, no authorized operations of the cluster (up to version 10) and of topics.
+    flags = bytes(3 if version <= 10 else 2) + (b"\x00" if flexible else b"")
+    body = head + b"".join(items) + flags
+    return Call(METADATA, version, (body,), lambda read: _cluster_view(read, version), flexible)
+
+
+def _topic(name: str | None, topic_id: str | None, version: int) -> bytes:
+    raw = b"" if name is None else name.encode()
+    if version < _FLEXIBLE_METADATA:
+        return struct.pack(">h", len(raw)) + raw
+    number = b"" if version < _WITH_IDS else _NO_ID if topic_id is None else parse_topic_id(topic_id).bytes
+    return number + (b"\x00" if name is None else _uvarint(len(raw) + 1) + raw) + b"\x00"
+
+
+def _cluster_view(read: Reader, version: int) -> ClusterView:
+    if version < _FLEXIBLE_METADATA:
+        return _plain_cluster_view(read)
+    throttle = read.int32()
+    brokers: dict[int, tuple[str, int]] = {}
+    for _ in range(read.uvarint() - 1):
+        node, host, port = read.int32(), read.compact_string(), read.int32()
+        read.compact_string()
+        read.tags()
+        brokers[node] = (host, port)
+    read.compact_string()
+    read.int32()
+    seen: dict[tuple[int, ...], tuple[int, ...]] = {}
+    topics = []
+    for _ in range(read.uvarint() - 1):
+        code, name = read.int16(), read.compact_string()
+        topic_id = read.slice(16).tobytes() if version >= _WITH_IDS else _NO_ID
+        internal = bool(read.int8())
+        partitions: dict[int, PartitionView] = {}
+        for _ in range(read.uvarint() - 1):
+            failed, number, leader, epoch = read.unpack(_PARTITION)
+            replicas, in_sync = read.compact_int32s(), read.compact_int32s()
+            read.compact_int32s()
+            read.tags()
+            partitions[number] = PartitionView(
+                failed, leader, epoch, seen.setdefault(replicas, replicas), seen.setdefault(in_sync, in_sync)
+            )
+        read.int32()
+        read.tags()
+        topics.append(TopicView(code, name, _printed(topic_id), internal, partitions))
+    return ClusterView(throttle, brokers, tuple(topics))
+
+
+def _plain_cluster_view(read: Reader) -> ClusterView:
+    throttle = read.int32()
+    brokers: dict[int, tuple[str, int]] = {}
+    for _ in range(read.int32()):
+        node, host, port = read.int32(), read.string(), read.int32()
+        read.nullable_string()
+        brokers[node] = (host, port)
+    read.nullable_string()
+    read.int32()
+    topics = []
+    for _ in range(read.int32()):
+        code, name, internal = read.int16(), read.string(), bool(read.int8())
+        partitions: dict[int, PartitionView] = {}
+        for _ in range(read.int32()):
+            failed, number, leader, epoch = read.unpack(_PARTITION)
+            replicas, in_sync = tuple(read.array(read.int32)), tuple(read.array(read.int32))
+            read.array(read.int32)
+            partitions[number] = PartitionView(failed, leader, epoch, replicas, in_sync)
+        read.int32()
+        topics.append(TopicView(code, name, _printed(_NO_ID), internal, partitions))
+    return ClusterView(throttle, brokers, tuple(topics))
+
+
+def _printed(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+# ---- ListOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The answer for one partition. `offset` is negative if the broker knows none."""
+
+    code: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    throttle_ms: int
+    partitions: dict[Where, Offset]
+
+
+def list_offsets(wanted: Mapping[str, Sequence[tuple[int, int]]], timestamp: int, *, committed: bool) -> Call[Offsets]:
+    """The offset at `timestamp`, EARLIEST or LATEST of each (partition, leader epoch) of some topics, which one broker
+    leads; with `committed` LATEST is the last stable offset."""
+    parts = [struct.pack(">ibi", -1, int(committed), len(wanted))]
+    for topic, partitions in wanted.items():
+        parts.append(_string(topic) + struct.pack(">i", len(partitions)))
+        parts += [_OFFSETS_PARTITION.pack(number, epoch, timestamp) for number, epoch in partitions]
+
+    def answer(read: Reader) -> Offsets:
+        throttle = read.int32()
+        found: dict[Where, Offset] = {}
+        for _ in range(read.int32()):
+            topic = read.string()
+            for _ in range(read.int32()):
+                number, code, _, offset, _ = read.unpack(_OFFSETS_ANSWER)
+                found[topic, number] = Offset(code, offset)
+        return Offsets(throttle, found)
+
+    return Call(2, 5, (b"".join(parts),), answer)
+
+
+# ---- OffsetForLeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """The largest epoch up to the one that was asked for of which the leader's log has batches, and one past its last
+    offset there; both -1 if the log knows no epochs. For the leader's own epoch it is the log's end, which does not
+    wait for followers as the high watermark does."""
+
+    code: int
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnds:
+    throttle_ms: int
+    partitions: dict[Where, EpochEnd]
+
+
+def epoch_ends(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[EpochEnds]:
+    """Where leader epochs have ended: of each (partition, leader's epoch, epoch asked for) of some topics, which one
+    broker leads. Another leader's epoch is fenced. Needs the ACL DESCRIBE on the topics."""
+    parts = [struct.pack(">ii", -1, len(wanted))]
+    for topic, partitions in wanted.items():
+        parts.append(_string(topic) + struct.pack(">i", len(partitions)))
+        parts += [_EPOCH_PARTITION.pack(*item) for item in partitions]
+
+    def answer(read: Reader) -> EpochEnds:
+        throttle = read.int32()
+        found: dict[Where, EpochEnd] = {}
+        for _ in range(read.int32()):
+            topic = read.string()
+            for _ in range(read.int32()):
+                code, number, epoch, end = read.unpack(_EPOCH_ANSWER)
+                found[topic, number] = EpochEnd(code, epoch, end)
+        return EpochEnds(throttle, found)
+
+    return Call(23, 3, (b"".join(parts),), answer)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack(">h", len(raw)) + raw
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

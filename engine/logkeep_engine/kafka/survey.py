@@ -1,0 +1,241 @@
+"""Asks for thousands of partitions at once, each of its leader, until there is an answer or patience ends.
+
+    async with BrokerPool(connection, connection.limits) as pool:
+        starts = await Survey(pool).offsets(partitions, EARLIEST)
+        starts.found, starts.unknown, starts.silent
+
+A partition is in exactly one of the three: what cannot be known is said, never left out and never guessed. Leaders are
+asked for anew before each attempt, so that one which died or moved costs a second and not the whole patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
+
+from logkeep_engine.kafka import queries
+from logkeep_engine.kafka.brokers import BrokerPool, Trouble, raise_for, refused
+from logkeep_engine.kafka.protocol import Call, Code
+from logkeep_engine.kafka.queries import EpochEnd, Offset, PartitionView, TopicView, Where
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+TOPICS_A_REQUEST = 2_000
+PARTITIONS_A_REQUEST = 2_000
+
+
+class _Answer(Protocol):
+    @property
+    def code(self) -> int:
+        """The protocol's error code."""
+
+
+@dataclass(slots=True)
+class Answers(Generic[T]):
+    """By topic and partition. `unknown`: brokers say that there is no such topic or partition. `silent`: nobody gave an
+    answer that can be used, and why."""
+
+    found: dict[Where, T] = field(default_factory=dict)
+    unknown: dict[Where, str] = field(default_factory=dict)
+    silent: dict[Where, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Where an epoch ended in the log of the partition's leader: see `queries.EpochEnd`. `leader` has answered as the
+    leader of `current_epoch`."""
+
+    leader: int
+    current_epoch: int
+    leader_epoch: int
+    end_offset: int
+
+
+class Survey:
+    """Questions through an open `BrokerPool`. `patience`: seconds for one question with its repetitions."""
+
+    def __init__(self, pool: BrokerPool, patience: float | None = None) -> None:
+        self._pool = pool
+        self._patience = pool.limits.control if patience is None else patience
+        self._until = asyncio.get_running_loop().time() + self._patience
+
+    def time_left(self) -> bool:
+        """Whether this survey is still within its patience: then an answer that may get better is asked for again."""
+        return asyncio.get_running_loop().time() < self._until
+
+    # ---- questions
+
+    async def topics(self, names: Sequence[str] | None = None) -> list[TopicView]:
+        """What a broker knows of these topics, or of all, by name.
+
+        Raises Trouble if no broker answers, BrokerRefused.
+        """
+        if names is None:
+            view = await self._pool.describe(None)
+            return sorted(view.topics, key=lambda topic: topic.name)
+        found: list[TopicView] = []
+        for part in _parts(sorted(set(names)), TOPICS_A_REQUEST):
+            found += (await self._pool.describe(part)).topics
+        return found
+
+    async def offsets(self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False) -> Answers[int]:
+        """Offsets at `timestamp`, EARLIEST or LATEST (with `committed` the last stable offset). An answer below 0 is
+        none."""
+
+        def ask(wanted: Mapping[str, Sequence[tuple[int, int, None]]]) -> Call[queries.Offsets]:
+            plain = {topic: [(number, epoch) for number, epoch, _ in items] for topic, items in wanted.items()}
+            return queries.list_offsets(plain, timestamp, committed=committed)
+
+        def read(answer: Offset, leader: PartitionView) -> int:
+            if answer.offset < 0:
+                raise Trouble(f"the leader gives the offset {answer.offset}")
+            return answer.offset
+
+        return await self._ask_leaders(dict.fromkeys(partitions), ask, read, "list offsets of")
+
+    async def epoch_ends(self, wanted: Mapping[Where, int | None]) -> Answers[Ended]:
+        """Where these leader epochs ended in the leaders' logs; None asks for the leader's own epoch: the log's end."""
+
+        def ask(items: Mapping[str, Sequence[tuple[int, int, int | None]]]) -> Call[queries.EpochEnds]:
+            return queries.epoch_ends(
+                {
+                    topic: [(number, now, now if epoch is None else epoch) for number, now, epoch in parts]
+                    for topic, parts in items.items()
+                }
+            )
+
+        def read(answer: EpochEnd, leader: PartitionView) -> Ended:
+            return Ended(leader.leader, leader.leader_epoch, answer.leader_epoch, answer.end_offset)
+
+        return await self._ask_leaders(wanted, ask, read, "ask for the leader epochs of")
+
+    # ---- asking
+
+    async def _ask_leaders(
+        self,
+        wanted: Mapping[Where, V],
+        ask: Callable[[Mapping[str, Sequence[tuple[int, int, V]]]], Call[Any]],
+        read: Callable[[Any, PartitionView], T],
+        what: str,
+    ) -> Answers[T]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience
+        unknown_since: dict[Where, float] = {}
+        answers: Answers[T] = Answers()
+        left = dict(wanted)
+        pause = self._pool.limits.pause
+        while left:
+            started = loop.time()
+            round_ = _Round(self._pool, left, ask, read, what)
+            await round_.perform(await self._leaders({topic for topic, _ in left}))
+            for where, value in round_.found.items():
+                answers.found[where] = value
+                del left[where]
+            for where in left:
+                if where not in round_.unknown:
+                    unknown_since.pop(where, None)
+                elif started - unknown_since.setdefault(where, started) >= self._pool.limits.unknown:
+                    answers.unknown[where] = round_.unknown[where]
+            for where in answers.unknown:
+                left.pop(where, None)
+            if left and loop.time() >= until:
+                answers.silent = {where: round_.reason(where) for where in left}
+                break
+            if left:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, self._pool.limits.longest_pause)
+        return answers
+
+    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | Trouble:
+        try:
+            return {topic.name: topic for topic in await self.topics(list(topics))}
+        except Trouble as trouble:
+            return trouble
+
+
+@dataclass(slots=True)
+class _Round(Generic[V, T]):
+    """One attempt to get all answers."""
+
+    pool: BrokerPool
+    wanted: Mapping[Where, V]
+    ask: Callable[[Mapping[str, Sequence[tuple[int, int, V]]]], Call[Any]]
+    read: Callable[[Any, PartitionView], T]
+    what: str
+    found: dict[Where, T] = field(default_factory=dict)
+    unknown: dict[Where, str] = field(default_factory=dict)
+    trouble: dict[Where, str] = field(default_factory=dict)
+    missing: str = "no broker answers"
+
+    def reason(self, where: Where) -> str:
+        """Why there is no answer."""
+        return self.trouble.get(where) or self.unknown.get(where) or self.missing
+
+    async def perform(self, topics: dict[str, TopicView] | Trouble) -> None:
+        if isinstance(topics, Trouble):
+            self.missing = topics.reason
+            return
+        by_leader: dict[int, list[tuple[Where, PartitionView]]] = {}
+        for where in self.wanted:
+            leader = self._leader(where, topics.get(where[0]))
+            if leader is not None:
+                by_leader.setdefault(leader.leader, []).append((where, leader))
+        # A leader's requests one after another, leaders at the same time.
+        await asyncio.gather(*(self._ask_one(node, items) for node, items in by_leader.items()))
+
+    def _leader(self, where: Where, topic: TopicView | None) -> PartitionView | None:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.code
+        partition = topic.partitions.get(where[1]) if topic is not None else None
+        if code == Code.NONE and partition is None:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        if code != Code.NONE:
+            self._refused(where, code, "")
+            return None
+        assert partition is not None
+        if partition.leader < 0:
+            self.trouble[where] = "it has no leader"
+            return None
+        return partition
+
+    async def _ask_one(self, node: int, items: Sequence[tuple[Where, PartitionView]]) -> None:
+        for part in _parts(items, PARTITIONS_A_REQUEST):
+            by_topic: dict[str, list[tuple[int, int, V]]] = {}
+            for where, leader in part:
+                by_topic.setdefault(where[0], []).append((where[1], leader.leader_epoch, self.wanted[where]))
+            try:
+                answer = await self.pool.ask(node, self.ask(by_topic))
+            except Trouble as trouble:
+                self.trouble |= {where: trouble.reason for where, _ in part}
+                continue
+            for where, leader in part:
+                self._take(where, leader, answer.partitions.get(where))
+
+    def _take(self, where: Where, leader: PartitionView, answer: _Answer | None) -> None:
+        if answer is None:
+            self.trouble[where] = f"{self.pool.name(leader.leader)} left it out of its answer"
+        elif answer.code != Code.NONE:
+            self._refused(where, answer.code, self.pool.name(leader.leader))
+        else:
+            try:
+                self.found[where] = self.read(answer, leader)
+            except Trouble as trouble:
+                self.trouble[where] = f"{self.pool.name(leader.leader)}: {trouble.reason}"
+
+    def _refused(self, where: Where, code: int, broker: str) -> None:
+        try:
+            raise_for(code, *where, self.what, "DESCRIBE", broker)
+        except Trouble as trouble:
+            (self.unknown if trouble.gone else self.trouble)[where] = trouble.reason
+        else:
+            raise refused(code, *where, self.what, broker or "a broker")
+
+
+def _parts(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while part := list(islice(iterator, most)):
+        yield part

@@ -1,0 +1,94 @@
+"""Questions about many partitions, on three brokers of which one dies, hangs or lags."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.control import Bounds, ControlPlane
+from logkeep_engine.kafka.survey import Ended
+from tests.cluster.kafka_cluster import KafkaCluster
+from tests.kafka.backing_up import Topics, numbers
+
+QUICK = Limits(unknown=2, control=4, outage=20)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[KafkaCluster]:
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(three: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield three
+    three.restore()
+
+
+def connection(cluster: KafkaCluster, limits: Limits | None = None) -> Connection:
+    return Connection(tuple(cluster.addresses), limits=limits or Limits())
+
+
+def test_offsets_of_a_leader_that_died_are_asked_of_the_next(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3], [2, 3, 1]])
+    Topics(cluster).produce(unique, numbers(500))
+    with ControlPlane(connection(cluster)) as control:
+        where = [(unique, 0), (unique, 1)]
+        expected = {(unique, 0): 500, (unique, 1): 0}
+        assert control.latest_offsets(where) == expected
+        cluster.broker(1).kill()
+        begin = time.monotonic()
+        assert control.latest_offsets(where) == expected
+        assert control.last_stable_offsets(where) == expected
+        assert control.earliest_offsets(where) == dict.fromkeys(where, 0)
+        assert time.monotonic() - begin < 30
+
+
+def test_offsets_of_a_leader_that_hangs_are_asked_of_the_next(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3]])
+    Topics(cluster).produce(unique, numbers(500))
+    with ControlPlane(connection(cluster)) as control:
+        assert control.bounds([(unique, 0)]).found == {(unique, 0): Bounds(0, 500)}
+        cluster.broker(1).pause()
+        begin = time.monotonic()
+        assert control.bounds([(unique, 0)]).found == {(unique, 0): Bounds(0, 500)}
+        assert time.monotonic() - begin < 30
+
+
+def test_what_nobody_answers_for_is_named_beside_what_is_there(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1], [2], [3]])
+    Topics(cluster).produce(unique, numbers(10))
+    cluster.broker(2).kill()
+    cluster.wait_until_registered(1, 3)
+    with ControlPlane(connection(cluster, QUICK)) as control:
+        answers = control.bounds([(unique, 0), (unique, 1), (unique, 2), (unique, 7), ("no-such", 0)])
+    assert answers.found == {(unique, 0): Bounds(0, 10), (unique, 2): Bounds(0, 0)}
+    assert answers.silent == {(unique, 1): "it has no leader"}
+    assert set(answers.unknown) == {(unique, 7), ("no-such", 0)}
+
+
+def test_leader_epochs_tell_where_they_ended_and_where_the_log_ends(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3]])
+    topics = Topics(cluster)
+    topics.produce(unique, numbers(30))
+    cluster.move_leader(unique, 0, 2)
+    topics.produce(unique, numbers(12, first=30))
+    with ControlPlane(connection(cluster)) as control:
+        (now,) = control.epoch_ends({(unique, 0): None}).found.values()
+        assert now == Ended(leader=2, current_epoch=now.current_epoch, leader_epoch=now.current_epoch, end_offset=42)
+        before = control.epoch_ends({(unique, 0): now.current_epoch - 1}).found[unique, 0]
+        assert before == replace(now, leader_epoch=now.current_epoch - 1, end_offset=30)
+
+
+def test_log_end_of_a_leader_does_not_wait_for_followers(cluster: KafkaCluster, unique: str) -> None:
+    """Its high watermark does: below min.insync.replicas it stays where it was, though all records are there."""
+    cluster.create_topic(unique, [[1, 2, 3]], {"min.insync.replicas": "2"})
+    Topics(cluster).produce(unique, numbers(100))
+    cluster.strand(unique, 1)
+    with ControlPlane(connection(cluster, QUICK)) as control:
+        answers = control.bounds([(unique, 0)])
+        assert answers.found == {}
+        assert "OFFSET_NOT_AVAILABLE" in answers.silent[unique, 0]
+        assert control.epoch_ends({(unique, 0): None}).found[unique, 0].end_offset == 100
