@@ -19,6 +19,7 @@ import contextlib
 import errno
 import fcntl
 import io
+import itertools
 import os
 import random
 import re
@@ -51,6 +52,11 @@ from logkeep_engine.errors import (
 
 DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
 PATIENCE = 20.0  # seconds during which a request that failed for a reason that may pass is sent again
+ATTEMPTS = 3  # at least, however long each took
+QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
+BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone
+_QUICK_ATTEMPTS = 2
+_QUICK_BYTES = 1 << 20  # more than that, in either direction, is no small request
 _TEMPORARY = ".logkeep-"
 _LOST_AND_FOUND = "lost+found"  # a file system's own, for root only; no topic can have this name
 _NAME_BYTES = 255  # NAME_MAX of Linux's file systems
@@ -669,8 +675,9 @@ class S3Storage(Storage):
         if start or end is not None:
             wanted["Range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
 
-        def get() -> bytes:
-            answer = self._connected().bodies.get_object(Bucket=self.bucket, Key=self._key(path), **wanted)
+        def get(attempt: int) -> bytes:
+            client = self._connected().client(attempt, 0 if end is None else end - start)
+            answer = client.get_object(Bucket=self.bucket, Key=self._key(path), **wanted)
             body = answer["Body"]
             try:
                 data: bytes = body.read()
@@ -751,7 +758,6 @@ class S3Storage(Storage):
         token = environ.get(names.ENV_S3_SESSION_TOKEN) or None
         # One attempt: `_retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
         config = {
-            "read_timeout": 30,
             "max_pool_connections": 64,
             "retries": {"total_max_attempts": 1, "mode": "standard"},
             # `_checksum` is thirty times as fast as what botocore would compute by itself.
@@ -763,53 +769,76 @@ class S3Storage(Storage):
             token=token,
             endpoint_url=self._endpoint,
             client_kwargs={} if region is None else {"region_name": region},
-            config_kwargs={"connect_timeout": 5, **config},
+            config_kwargs={"connect_timeout": 5, "read_timeout": QUICK_TIMEOUT, **config},
             skip_instance_cache=True,
             use_listings_cache=False,
         )
         filesystem.retries = 1
-        bodies = get_session().create_client(
-            "s3",
-            region_name=region,
-            endpoint_url=self._endpoint,
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-            aws_session_token=token,
-            # The time to connect is also the time to send one part: urllib3 has no third limit.
-            config=Config(connect_timeout=30, **config),
-        )
-        return _Connected(os.getpid(), filesystem, bodies)
+        session = get_session()
+
+        def client(connect_timeout: float, read_timeout: float) -> Any:
+            return session.create_client(
+                "s3",
+                region_name=region,
+                endpoint_url=self._endpoint,
+                aws_access_key_id=key,
+                aws_secret_access_key=secret,
+                aws_session_token=token,
+                config=Config(connect_timeout=connect_timeout, read_timeout=read_timeout, **config),
+            )
+
+        # The time to connect is also the time to send one part: urllib3 has no third limit.
+        bodies = client(30, BODY_TIMEOUT)
+        return _Connected(os.getpid(), filesystem, bodies, client(5, QUICK_TIMEOUT))
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
-        """A request without a body to speak of."""
-        return self._retry(lambda: self._connected().filesystem.call_s3(method, Bucket=self.bucket, **arguments), path)
+        """A small request without a body to speak of."""
+
+        def call(attempt: int) -> Any:
+            connected = self._connected()
+            if attempt < _QUICK_ATTEMPTS:
+                return connected.filesystem.call_s3(method, Bucket=self.bucket, **arguments)
+            return getattr(connected.bodies, method)(Bucket=self.bucket, **arguments)
+
+        return self._retry(call, path)
+
+    def _call_long(self, method: str, path: str, **arguments: Any) -> Any:
+        """A request for which the store may have much to do before it answers."""
+        return self._retry(
+            lambda attempt: getattr(self._connected().bodies, method)(Bucket=self.bucket, **arguments), path
+        )
 
     def _send(self, method: str, path: str, body: bytes | bytearray, **arguments: Any) -> Any:
         checksum = _checksum(body)
 
-        def send() -> Any:
-            request = getattr(self._connected().bodies, method)
+        def send(attempt: int) -> Any:
+            request = getattr(self._connected().client(attempt, len(body)), method)
             return request(Bucket=self.bucket, Key=self._key(path), Body=body, ChecksumCRC32C=checksum, **arguments)
 
         return self._retry(send, path)
 
-    def _retry(self, action: Callable[[], T], path: str) -> T:
+    def _retry(self, action: Callable[[int], T], path: str) -> T:
+        """Do it, as often as it takes and `PATIENCE` and `ATTEMPTS` allow. `action` gets the number of its attempt."""
         try:
             self._connected()
         except Exception as error:
             raise self._translate(error, path) from error
         deadline = time.monotonic() + PATIENCE  # making the first client takes a while of its own
         pause = 0.2
-        while True:
+        for attempt in itertools.count():
             try:
-                return action()
+                return action(attempt)
             except Exception as error:
                 ours = self._translate(error, path)
                 wait = pause * (0.5 + random.random())
-                if not isinstance(ours, StorageUnavailable) or time.monotonic() + wait > deadline:
+                late = time.monotonic() + wait > deadline
+                if not isinstance(ours, StorageUnavailable) or (late and attempt + 1 >= ATTEMPTS):
                     raise ours from error
+                if _is_silence(error):
+                    self._connected().drop_idle()
             time.sleep(wait)
             pause = min(pause * 2, 4.0)
+        raise AssertionError("unreachable")
 
     def _translate(self, error: Exception, path: str) -> LogkeepError:
         """What went wrong, from the code the store sent. Its message is left out: it may quote what was signed."""
@@ -898,16 +927,17 @@ class _UploadGone(StorageRefused):
 
 
 class _Connected:
-    """What one process holds to speak to a store: s3fs, a client for bodies, threads that send parts, and blocks of
-    memory for them.
+    """What one process holds to speak to a store: s3fs, clients for bodies and for small ones, threads that send
+    parts, and blocks of memory for them.
 
     Blocks are used again: in fresh memory every part would cost two thousand page faults.
     """
 
-    def __init__(self, process: int, filesystem: Any, bodies: Any) -> None:
+    def __init__(self, process: int, filesystem: Any, bodies: Any, quick: Any) -> None:
         self.process = process
         self.filesystem = filesystem
         self.bodies = bodies
+        self._quick = quick
         self._blocks: list[bytearray] = []
         self._free = threading.BoundedSemaphore(_PARTS_AT_ONCE)
         self._sending = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="logkeep-send")
@@ -919,6 +949,16 @@ class _Connected:
         sending.add_done_callback(lambda _: self._free.release())
         return sending
 
+    def client(self, attempt: int, size: int) -> Any:
+        """For the `attempt`th time (from 0) that a body of `size` bytes is asked for or sent; 0: of unknown size."""
+        return self._quick if attempt < _QUICK_ATTEMPTS and size <= _QUICK_BYTES else self.bodies
+
+    def drop_idle(self) -> None:
+        """Forget connections that nobody uses now: if one was silent, what lies between has forgotten others too. Those
+        of s3fs go by themselves after a few seconds."""
+        self._quick.close()
+        self.bodies.close()
+
     def take_block(self) -> bytearray:
         try:
             return self._blocks.pop()
@@ -928,6 +968,12 @@ class _Connected:
     def give_back(self, block: bytearray) -> None:
         if len(self._blocks) < _BLOCKS_KEPT:
             self._blocks.append(block)
+
+
+def _is_silence(error: Exception) -> bool:
+    from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+
+    return isinstance(error, (ConnectionClosedError, ReadTimeoutError))
 
 
 def _checksum(body: bytes | bytearray) -> str:
@@ -984,7 +1030,7 @@ class _S3Writer(ObjectWriter):
                 self._send_part()
             parts = [part.result() for part in self._parts]
             try:
-                self._storage._call(
+                self._storage._call_long(
                     "complete_multipart_upload",
                     self._path,
                     Key=self._key,

@@ -13,6 +13,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.spark.session import Session, local_conf
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
+from tests.cluster.s3_proxy import S3Proxy
 from tests.cluster.tiered import TieredBroker
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 
@@ -25,6 +26,13 @@ def storage_environment(s3: S3Server) -> Iterator[None]:
         for name, value in values.items():
             patch.setitem(os.environ, name, value)
         yield
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[S3Proxy]:
+    """In front of the S3 server: it fails on command."""
+    with S3Proxy(s3) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

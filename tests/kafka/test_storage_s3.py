@@ -4,15 +4,15 @@ import contextlib
 import os
 import pickle
 import socket
-import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 
 import pytest
 
 from logkeep_engine import storage as storage_module
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import Outcome
 from logkeep_engine.errors import (
     BucketMissing,
     CredentialsMissing,
@@ -24,7 +24,21 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.storage import DEFAULT_BLOCK, ObjectInfo, Storage, open_uri
 from tests.cluster.s3 import S3Server
+from tests.cluster.s3_proxy import (
+    Fault,
+    S3Proxy,
+    answer,
+    applied_then_silent,
+    cut_body,
+    delayed,
+    lost_answer,
+    reset,
+    silent,
+    slow,
+    stale_list,
+)
 from tests.threads import at_once
+from tests.unit.archive.build import FAST, archive_of, chunk
 
 
 def open_s3(server: S3Server, bucket: str, *, endpoint: str | None = None, **environ: str) -> Storage:
@@ -217,96 +231,25 @@ def test_a_storage_crosses_a_fork_and_a_pickle(s3: S3Server, storage: Storage, m
     assert pickle.loads(pickle.dumps(storage)).read("child") == b"2"
 
 
-class Proxy(socketserver.ThreadingTCPServer):
-    """Between client and server, one connection a request: loses the answer, or answers itself, as often as told,
-    overwrites some bytes of the request, or lets only those pass whose first line is allowed.
-    """
-
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, server: S3Server) -> None:
-        super().__init__(("127.0.0.1", 0), _Relay)
-        self.target = (server.host, server.port)
-        self.lose_answers = 0
-        self.answer: bytes | None = None
-        self.answers_left = 0
-        self.spoil = b""
-        self.allows: Callable[[bytes], bool] = lambda line: True
-        self.requests: list[bytes] = []
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Relay(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        proxy = self.server
-        assert isinstance(proxy, Proxy)
-        request = self._message(self.request)
-        proxy.requests.append(request.partition(b"\r\n")[0])
-        if proxy.spoil:
-            request = request.replace(proxy.spoil, bytes(len(proxy.spoil)))
-        if proxy.answers_left and proxy.answer is not None:
-            proxy.answers_left -= 1
-            self.request.sendall(proxy.answer)
-            return
-        if not proxy.allows(proxy.requests[-1]):
-            self.request.sendall(_answer("403 Forbidden", "AccessDenied"))
-            return
-        with socket.create_connection(proxy.target) as upstream:
-            upstream.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
-            answer = b"".join(iter(lambda: upstream.recv(65536), b""))
-        if proxy.lose_answers:
-            proxy.lose_answers -= 1
-            return
-        self.request.sendall(answer)
-
-    @staticmethod
-    def _message(connection: socket.socket) -> bytes:
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += connection.recv(65536)
-        head, _, body = data.partition(b"\r\n\r\n")
-        lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-        if any(line.lower().startswith(b"expect:") for line in head.split(b"\r\n")):
-            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        wanted = int(lengths[0]) if lengths else 0
-        while len(body) < wanted:
-            body += connection.recv(1 << 20)
-        head = b"\r\n".join(line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:"))
-        return head + b"\r\n\r\n" + body
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[Proxy]:
-    with Proxy(s3) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-
-
-def test_a_lost_answer_to_a_put_or_read_is_asked_again(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+def test_a_lost_answer_to_a_put_or_read_is_asked_again(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     storage.put("a", b"1")
-    proxy.lose_answers = 2
+    proxy.meet(lost_answer, lost_answer)
     storage.put("a", b"2")
-    proxy.lose_answers = 1
+    proxy.meet(lost_answer)
     assert storage.read("a") == b"2"
     assert len(proxy.requests) == 6
 
 
-def test_a_lost_answer_to_a_create_finds_its_own_object(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+def test_a_lost_answer_to_a_create_finds_its_own_object(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    proxy.lose_answers = 1
+    proxy.meet(lost_answer)
     with pytest.raises(ObjectExists):
         storage.create("a", b"mine")
     assert storage.read("a") == b"mine"
 
 
-def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     data = os.urandom(DEFAULT_BLOCK + 10)
     writer = storage.writer("a")
@@ -314,14 +257,14 @@ def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server,
     writer._send_part()  # type: ignore[attr-defined]  # so that the next request is the last one
     for part in writer._parts:  # type: ignore[attr-defined]
         part.result()
-    proxy.lose_answers = 1
+    proxy.meet(lost_answer)
     writer.commit()
     assert storage.read("a") == data
 
 
 @pytest.mark.parametrize("parts", [0, 1])
 def test_after_a_lost_answer_to_a_conditional_end_the_object_is_there(
-    s3: S3Server, bucket: str, proxy: Proxy, parts: int
+    s3: S3Server, bucket: str, proxy: S3Proxy, parts: int
 ) -> None:
     """Stores differ in what they say to the second request: done, or that the object is another now."""
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
@@ -333,17 +276,11 @@ def test_after_a_lost_answer_to_a_conditional_end_the_object_is_there(
         writer._send_part()  # type: ignore[attr-defined]  # so that the next request is the last one
         for part in writer._parts:  # type: ignore[attr-defined]
             part.result()
-    proxy.lose_answers = 1
+    proxy.meet(lost_answer)
     with contextlib.suppress(ObjectExists):
         writer.commit()
     writer.abort()
     assert storage.read("a") == data
-
-
-def _answer(status: str, code: str, message: str = "") -> bytes:
-    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\nConnection: close"
-    return head.encode() + b"\r\n\r\n" + body
 
 
 @pytest.mark.parametrize(
@@ -360,33 +297,32 @@ def _answer(status: str, code: str, message: str = "") -> bytes:
 )
 @pytest.mark.usefixtures("impatient")
 def test_each_refusal_has_its_name(
-    s3: S3Server, bucket: str, proxy: Proxy, status: str, code: str, error: type[LogkeepError], says: str
+    s3: S3Server, bucket: str, proxy: S3Proxy, status: str, code: str, error: type[LogkeepError], says: str
 ) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    proxy.answer = _answer(status, code, "signed with hush-hush")
-    proxy.answers_left = 1000
+    proxy.always(answer(status, code, "signed with hush-hush"))
     with pytest.raises(error, match=says) as caught:
         storage.create("a", b"1")
     assert "hush" not in str(caught.value)
     assert (len(proxy.requests) > 1) == (error is StorageUnavailable)
 
 
-def test_a_server_that_asks_to_slow_down_is_asked_again(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+def test_a_server_that_asks_to_slow_down_is_asked_again(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    proxy.answer, proxy.answers_left = _answer("503 Slow Down", "SlowDown"), 3
+    proxy.meet(*[answer("503 Slow Down", "SlowDown")] * 3)
     storage.create("a", b"1")
     assert storage.read("a") == b"1"
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     writer = storage.writer("a")
     writer.write(bytes(DEFAULT_BLOCK))
-    proxy.answer, proxy.answers_left = _answer("503 Slow Down", "SlowDown"), 1000
+    proxy.always(answer("503 Slow Down", "SlowDown"))
     with pytest.raises(StorageUnavailable):
         _write_all(writer)
-    proxy.answers_left = 0
+    proxy.well()
     assert storage.list() == []
 
 
@@ -411,10 +347,109 @@ def test_parts_of_many_writers_go_out_at_once_with_bounded_memory(storage: Stora
     assert [storage.read(f"object-{number}") == contents[number] for number in range(6)] == [True] * 6
 
 
-def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, proxy: Proxy) -> None:
+def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     proxy.spoil = b"precious"
     with pytest.raises(StorageRefused, match=r"BadDigest|XAmzContentSHA256Mismatch|InvalidDigest"):
         storage.put("a", b"something precious to keep")
     with pytest.raises(ObjectMissing):
         storage.read("a")
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time-outs that a test can wait for."""
+    monkeypatch.setattr(storage_module, "PATIENCE", 0.5)
+    monkeypatch.setattr(storage_module, "QUICK_TIMEOUT", 0.5)
+    monkeypatch.setattr(storage_module, "BODY_TIMEOUT", 2.0)
+
+
+@pytest.mark.parametrize("fault", [silent, reset, lost_answer], ids=lambda fault: fault.__name__)
+@pytest.mark.usefixtures("soon")
+def test_a_connection_that_says_nothing_is_given_up_and_another_asked(
+    s3: S3Server, bucket: str, proxy: S3Proxy, fault: Fault
+) -> None:
+    """At least three times, however long each takes."""
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    proxy.meet(fault, fault)
+    storage.put("a", b"1")
+    proxy.meet(fault, fault)
+    assert storage.read("a") == b"1"
+    proxy.meet(fault, fault)
+    assert [info.path for info in storage.list()] == ["a"]
+    proxy.meet(fault, fault)
+    assert storage.version("a")
+    proxy.meet(fault, fault)
+    assert storage.read_range("a", 0, DEFAULT_BLOCK) == b"1"
+    proxy.meet(fault, fault)
+    storage.delete(["a"])
+    assert storage.list() == []
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_part_of_an_upload_is_sent_three_times(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    data = os.urandom(DEFAULT_BLOCK + 10)
+    proxy.meet(silent, applied_then_silent, where=lambda line: b"partNumber=1" in line)
+    with storage.writer("a") as writer:
+        writer.write(data)
+    assert storage.read("a") == data
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_store_that_stays_silent_is_named_in_bounded_time(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    storage.check()
+    proxy.always(silent)
+    asked = len(proxy.requests)
+    for request in (lambda: storage.read("a"), storage.check, lambda: storage.create("a", b"1")):
+        began = time.monotonic()
+        with pytest.raises(StorageUnavailable, match="no answer from"):
+            request()
+        assert time.monotonic() - began < 20
+        assert len(proxy.requests) - asked == 3
+        asked = len(proxy.requests)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_slow_store_has_more_time_at_last(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    storage.put("a", b"1")
+    proxy.always(delayed(1.0))
+    assert storage.read("a") == b"1"
+    assert [info.path for info in storage.list()] == ["a"]
+    storage.put("b", b"2")
+    proxy.always(slow(2000))
+    data = os.urandom(5000)
+    storage.put("c", data)
+    assert storage.read("c") == data
+
+
+@pytest.mark.parametrize("then", [None, silent, reset], ids=["closed", "silent", "reset"])
+@pytest.mark.usefixtures("soon")
+def test_a_body_that_is_cut_is_read_again(s3: S3Server, bucket: str, proxy: S3Proxy, then: Fault | None) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    data = os.urandom(3 << 20)
+    storage.put("a", data)
+    cut = cut_body(1 << 20) if then is None else cut_body(1 << 20, then=then)
+    proxy.meet(cut, cut)
+    assert storage.read("a") == data
+    proxy.meet(cut, cut)
+    assert storage.read_range("a", 5, 2 << 20) == data[5 : 2 << 20]
+
+
+def test_a_list_that_is_late_hides_no_commit(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+    """What is listed late is read at once: the archive is opened with all its commits."""
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    archive_of(storage, chunk(storage, 0, 50))
+    proxy.first_lists.clear()
+    archive = Archive.open(storage)
+    before = archive.load()
+    with archive.begin_run("run-2", wait=FAST) as writer:
+        writer.end(Outcome.SUCCEEDED)
+    proxy.always(stale_list, where=lambda line: b"list-type=2" in line)
+    assert archive.listing().commits.keys() == set(range(before.commit + 1)), "the list is late"
+    assert archive.load().commit == before.commit + 2
+    with archive.begin_run("run-3", wait=FAST) as writer:
+        assert writer.epoch == 3
+        writer.end(Outcome.SUCCEEDED)

@@ -1,8 +1,6 @@
 """The toolbox on archives and logs that lie in an object store."""
 
 import json
-import threading
-from collections.abc import Iterator
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -16,7 +14,8 @@ from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.storage import Storage
 from tests.cluster.s3 import S3Server
-from tests.kafka.test_storage_s3 import Proxy, open_s3
+from tests.cluster.s3_proxy import S3Proxy, answer
+from tests.kafka.test_storage_s3 import open_s3
 from tests.unit.archive.build import ORDERS, Batch, archive_of, write_segment
 from tests.unit.archive.build import chunk as plain_chunk
 from tests.unit.log.batches import batch
@@ -86,19 +85,14 @@ def test_an_archive_there_is_compared_with_itself(s3: S3Server, storage: Storage
     assert "100 records equal" in done.stdout
 
 
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[Proxy]:
-    with Proxy(s3) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def test_credentials_for_a_prefix_are_enough(s3: S3Server, storage: Storage, proxy: Proxy) -> None:
+def test_credentials_for_a_prefix_are_enough(s3: S3Server, storage: Storage, proxy: S3Proxy) -> None:
     """Nobody says then whether an archive lies above it."""
     log = f"orders-0/{0:020}.log"
     storage.put(log, batch(0, 5))
-    proxy.allows = lambda line: b"/orders-0/" in unquote_to_bytes(line)  # of an object, and of a list
+    # Of an object, and of a list.
+    proxy.always(
+        answer("403 Forbidden", "AccessDenied"), where=lambda line: b"/orders-0/" not in unquote_to_bytes(line)
+    )
     for where in (f"{storage.uri}/orders-0", f"{storage.uri}/{log}"):
         done = run(s3, "dump", where, "--endpoint", proxy.endpoint)
         assert done.exit_code == 0, done.output
