@@ -1,0 +1,180 @@
+"""What producers were told is written, and what therefore must be in a restore.
+
+Every record's value is its name, used once. So a restored record says by itself which incarnation, partition and
+lineage it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.log.records import Record
+from tests.simulation.cluster import SimulatedCluster, Topic
+
+
+class Fate(StrEnum):
+    """Of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+Place = tuple[str, int]  # topic id as printed, partition
+Seen = dict[Place, dict[bytes, int]]  # names of records and their offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An acknowledged record. `cuts`: how often its partition had been cut off before."""
+
+    topic: str
+    place: Place
+    record: Record
+    transaction: int | None
+    cuts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An election that lost what lay at or above `at`."""
+
+    at: int
+    lost: frozenset[bytes]
+
+
+@dataclass
+class Ledger:
+    """All that was acknowledged, and what became of it."""
+
+    written: dict[bytes, Written] = field(default_factory=dict)
+    fates: dict[int, Fate] = field(default_factory=dict)
+    cuts: dict[Place, list[Cut]] = field(default_factory=dict)
+    required: Seen = field(default_factory=dict)
+    told: list[LossFact] = field(default_factory=list)
+    removed_by_owner: bool = False  # records were deleted, or a topic was: a run may tell of a loss
+
+    def seen(self, cluster: SimulatedCluster) -> Seen:
+        """The committed records that are in the logs now."""
+        return {
+            (topic.printed_id, number): {record.value or b"": record.offset for record in partition.log.committed()}
+            for topic in cluster.topics.values()
+            for number, partition in enumerate(topic.partitions)
+        }
+
+    def succeeded(self, before: Seen, after: Seen, loss: Iterable[LossFact]) -> None:
+        """A backup has: what was in the logs from its beginning to its end is archived, but for what it says."""
+        self.told += loss
+        for place, records in before.items():
+            still = after.get(place, {})
+            wanted = self.required.setdefault(place, {})
+            wanted.update({name: at for name, at in records.items() if still.get(name) == at})
+
+    def cut(self, place: Place, at: int, lost: Iterable[bytes]) -> None:
+        self.cuts.setdefault(place, []).append(Cut(at, frozenset(lost)))
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    kind: str
+    where: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.where}: {self.detail}"
+
+
+def check_restored(
+    ledger: Ledger, name: str, number: int, restored: Sequence[Record], incarnations: Mapping[str, Topic]
+) -> list[Violation]:
+    """Compare one restored partition with the ledger. `incarnations`: all of this name, by id, oldest first."""
+    where = f"topic {name} partition {number}"
+    found: list[Violation] = []
+
+    def violated(kind: str, names: Sequence[bytes]) -> None:
+        if names:
+            shown = ", ".join(one.decode(errors="replace")[:40] for one in names[:4])
+            found.append(Violation(kind, where, f"{len(names)} records, first {shown}"))
+
+    names = [record.value or b"" for record in restored]
+    known = {one: ledger.written[one] for one in names if one in ledger.written}
+    violated("invented", [one for one in names if one not in known])
+    violated("twice", [one for at, one in enumerate(names) if one in names[:at]])
+    for fate, kind in ((Fate.ABORTED, "aborted restored"), (Fate.OPEN, "undecided restored")):
+        violated(kind, [one for one, item in known.items() if item.transaction is not None
+                        and ledger.fates[item.transaction] is fate])  # fmt: skip
+    violated("altered", [one for one, record in zip(names, restored, strict=True) if one in known
+                         and record[1:] != known[one].record[1:]])  # fmt: skip
+    order = [known[one].record.offset for one in names if one in known]
+    violated("out of order", [one for one, low, high in zip(names[1:], order, order[1:], strict=False) if low >= high])
+    places = {item.place for item in known.values()}
+    if len(places) > 1 or any(place[0] not in incarnations or place[1] != number for place in places):
+        violated("of another topic or partition", names)
+        return found
+    ids = [topic_id for topic_id in incarnations if ledger.required.get((topic_id, number))]
+    if places:
+        (place,) = places
+    elif ids:
+        place = (ids[-1], number)
+    else:
+        return found
+    violated("two lineages mixed", _mixed(ledger, place, known))
+    missing = [
+        one
+        for one, offset in ledger.required.get(place, {}).items()
+        if one not in known and not _told(ledger, name, number, offset) and not _lost(ledger, place, one)
+    ]
+    violated("missing", missing)
+    return found
+
+
+def check_incarnation(ledger: Ledger, name: str, restored: Iterable[bytes], ids: Sequence[str]) -> list[Violation]:
+    """A restore takes the newest incarnation that has records."""
+    newest = [one for one in ids if any(records for (owner, _), records in ledger.required.items() if owner == one)]
+    taken = {ledger.written[one].place[0] for one in restored if one in ledger.written}
+    if newest and taken and newest[-1] not in taken and ids.index(newest[-1]) > max(ids.index(one) for one in taken):
+        return [Violation("older incarnation", f"topic {name}", f"{sorted(taken)} instead of {newest[-1]}")]
+    if newest and not taken:
+        return [Violation("no incarnation", f"topic {name}", f"nothing restored, {newest[-1]} has records")]
+    return []
+
+
+def untrue_losses(
+    ledger: Ledger, cluster: SimulatedCluster, gaps: Iterable[tuple[str, int, int, int]]
+) -> list[Violation]:
+    """Gaps (topic id, partition, start, end) of the archive over records that the healthy cluster has: they are never
+    fetched again."""
+    now = ledger.seen(cluster)
+    found = []
+    for topic_id, number, start, end in gaps:
+        there = [one for one, at in now.get((topic_id, number), {}).items() if start <= at < end]
+        old = [one for one in there if ledger.written[one].cuts == 0 or not ledger.cuts.get((topic_id, number))]
+        if old:
+            where = f"topic id {topic_id} partition {number}"
+            found.append(Violation("gap over living records", where, f"[{start}, {end}), {len(old)} records are there"))
+    return found
+
+
+def _mixed(ledger: Ledger, place: Place, known: Mapping[bytes, Written]) -> list[bytes]:
+    for index, cut in enumerate(ledger.cuts.get(place, ())):
+        lost = [one for one in known if one in cut.lost]
+        later = [one for one, item in known.items() if item.cuts > index and item.record.offset >= cut.at]
+        if lost and later:
+            return [*lost, *later]
+    return []
+
+
+def _told(ledger: Ledger, name: str, number: int, offset: int) -> bool:
+    return any(
+        (fact.topic, fact.partition) == (name, number) and fact.start <= offset < fact.end for fact in ledger.told
+    )
+
+
+def _lost(ledger: Ledger, place: Place, name: bytes) -> bool:
+    """The cluster has lost it since: the restored lineage may be another."""
+    return any(name in cut.lost for cut in ledger.cuts.get(place, ()))
