@@ -2,6 +2,7 @@
 #   make test            set up, lint, every test                 make demo [KEEP=1]   a backup and a restore to watch
 #   make test-unit       seconds                                  make test-kafka      with a real broker and S3 server
 #   make test-apiserver  with a real Kubernetes API               make test-e2e        on a real node (root)
+#   make simulate        clusters that lie, runs that die: N=10000 schedules from SEED=0 on, PROCESSES=2 at once; SEED=7 N=1 shows one
 #   make bench           speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
 # ARGS goes to pytest: make test-kafka ARGS='-k fence -x'; of bench to its program: make bench ARGS='--quick --only backup'
 
@@ -14,7 +15,7 @@ venv = $(shell tests/cluster/bootstrap.sh)
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
 ARGS ?=
 
-.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e bench demo demo-stop clean
+.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e simulate bench demo demo-stop clean
 
 setup:
 	$(python) -m tests.cluster.prepare
@@ -44,6 +45,12 @@ test-apiserver:
 
 test-e2e:
 	$(python) -m pytest tests/e2e $(ARGS)
+
+N ?= 1000
+SEED ?= 0
+PROCESSES ?= 2
+simulate:
+	$(python) -m tests.simulation.run --processes $(PROCESSES) $(if $(filter 1,$(N)),--seed $(SEED),--seeds $(N) --first $(SEED)) $(ARGS)
 
 # Alone on the machine: everything else that runs is in the figures.
 bench:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-LANES = (("tests/apiserver", "tests/e2e", "tests/unit"), ("tests/kafka",))
+LANES = (("tests/apiserver", "tests/e2e", "tests/unit"), ("tests/kafka", "tests/simulation"))
 
 
 def main() -> int:

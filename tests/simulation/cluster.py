@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tests.simulation.faults import Kind, Lie, Lies
+from tests.simulation.faults import FOREVER, Kind, Lie, Lies
 from tests.simulation.partition_log import NOT_LEADER, Partition, Replica
 from tests.simulation.protocol import Api, Asked, Body, decode_request, encode_answer
 
@@ -118,6 +118,7 @@ class SimulatedCluster:
         self.past: list[Topic] = []  # incarnations that were deleted
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
         self.positions: dict[str, dict[tuple[str, int], int]] = {}
+        self.batches_an_answer = FOREVER  # a segment's end, or that of what is in memory, ends an answer
         self.refusing = False  # nobody gets in: the process that asks is dead
         self.on_request: Callable[[Api], None] = lambda api: None
         self._next_producer = 1000
@@ -565,7 +566,7 @@ class Broker:
         until = stable if committed else watermark
         if kind is Kind.EMPTY and offset < partition.local_start and offset < until:
             return {**head, "aborted_transactions": None, "records": b""}
-        data, last = _read(log, offset, until, min(room, part["partition_max_bytes"]))
+        data, last = _read(log, offset, until, min(room, part["partition_max_bytes"]), self._cluster.batches_an_answer)
         aborted = [item for item in log.aborted if item.last >= offset and item.first < last] if committed else []
         if kind is Kind.ABORTED_MISSING and aborted:
             aborted = aborted[:-1]
@@ -648,7 +649,7 @@ class Broker:
                 answer["error_code"] = lie.code
             elif item["name"] in self._cluster.topics:
                 answer["error_code"] = TOPIC_EXISTS
-            elif item["replication_factor"] > len(self._cluster.alive()):
+            elif max(1, item["replication_factor"]) > len(self._cluster.alive()):
                 answer["error_code"] = INVALID_REPLICATION_FACTOR
             else:
                 replicas = item["replication_factor"] if item["replication_factor"] > 0 else 1
@@ -794,7 +795,7 @@ def _batch_start(log: Replica, offset: int) -> int:
     return next((batch.base for batch in log.batches if batch.base <= offset < batch.next), offset)
 
 
-def _read(log: Replica, offset: int, until: int, most: int) -> tuple[bytes, int]:
+def _read(log: Replica, offset: int, until: int, most: int, batches: int) -> tuple[bytes, int]:
     """Batches from the one `offset` lies in, whole below `until`, and where they end. The first is whole whatever its
     size; the last may be cut off."""
     data = bytearray()
@@ -807,6 +808,9 @@ def _read(log: Replica, offset: int, until: int, most: int) -> tuple[bytes, int]
             break
         data += batch.data
         last = batch.next
+        batches -= 1
+        if batches <= 0:
+            break
     return bytes(data), last
 
 

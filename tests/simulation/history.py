@@ -182,7 +182,7 @@ class History:
         return self._gone(rng, again=True)
 
     def _gone(self, rng: random.Random, *, again: bool) -> str | None:
-        if len(self.cluster.topics) < (1 if again else 2):
+        if len(self.cluster.topics) < (1 if again else 2) or not self.cluster.alive():
             return None
         name = rng.choice(sorted(self.cluster.topics))
         topic = self.cluster.topics[name]
@@ -195,7 +195,7 @@ class History:
         return f"{name} deleted and created again"
 
     def _add_partition(self, rng: random.Random) -> str | None:
-        if not self.cluster.topics:
+        if not self.cluster.topics or not self.cluster.alive():
             return None
         topic = self.cluster.topics[rng.choice(sorted(self.cluster.topics))]
         self.cluster.add_partitions(topic, 1, len(topic.partitions[0].brokers))

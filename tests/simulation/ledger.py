@@ -89,10 +89,25 @@ class Violation:
         return f"{self.kind}: {self.where}: {self.detail}"
 
 
-def check_restored(
-    ledger: Ledger, name: str, number: int, restored: Sequence[Record], incarnations: Mapping[str, Topic]
+def check_topic(
+    ledger: Ledger, name: str, restored: Sequence[Sequence[Record]], incarnations: Mapping[str, Topic]
 ) -> list[Violation]:
-    """Compare one restored partition with the ledger. `incarnations`: all of this name, by id, oldest first."""
+    """Compare the partitions of a restored topic with the ledger. `incarnations`: all of this name, by id, oldest
+    first."""
+    ids = list(incarnations)
+    names = [record.value or b"" for log in restored for record in log]
+    found = _check_incarnation(ledger, name, names, ids)
+    taken = {ledger.written[one].place[0] for one in names if one in ledger.written}
+    with_records = [one for one in ids if any(wanted for (own, _), wanted in ledger.required.items() if own == one)]
+    topic_id = next(iter(taken)) if taken else with_records[-1] if with_records else None
+    for number in range(max(len(restored), *(len(topic.partitions) for topic in incarnations.values()))):
+        log = restored[number] if number < len(restored) else ()
+        found += _check_partition(ledger, name, (topic_id or "", number), log)
+    return found
+
+
+def _check_partition(ledger: Ledger, name: str, place: Place, restored: Sequence[Record]) -> list[Violation]:
+    number = place[1]
     where = f"topic {name} partition {number}"
     found: list[Violation] = []
 
@@ -112,17 +127,7 @@ def check_restored(
                          and record[1:] != known[one].record[1:]])  # fmt: skip
     order = [known[one].record.offset for one in names if one in known]
     violated("out of order", [one for one, low, high in zip(names[1:], order, order[1:], strict=False) if low >= high])
-    places = {item.place for item in known.values()}
-    if len(places) > 1 or any(place[0] not in incarnations or place[1] != number for place in places):
-        violated("of another topic or partition", names)
-        return found
-    ids = [topic_id for topic_id in incarnations if ledger.required.get((topic_id, number))]
-    if places:
-        (place,) = places
-    elif ids:
-        place = (ids[-1], number)
-    else:
-        return found
+    violated("of another topic or partition", [one for one, item in known.items() if item.place != place])
     violated("two lineages mixed", _mixed(ledger, place, known))
     missing = [
         one
@@ -133,7 +138,7 @@ def check_restored(
     return found
 
 
-def check_incarnation(ledger: Ledger, name: str, restored: Iterable[bytes], ids: Sequence[str]) -> list[Violation]:
+def _check_incarnation(ledger: Ledger, name: str, restored: Iterable[bytes], ids: Sequence[str]) -> list[Violation]:
     """A restore takes the newest incarnation that has records."""
     newest = [one for one in ids if any(records for (owner, _), records in ledger.required.items() if owner == one)]
     taken = {ledger.written[one].place[0] for one in restored if one in ledger.written}

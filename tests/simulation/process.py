@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from logkeep_engine.archive import catalog
@@ -27,6 +27,7 @@ from logkeep_engine.kafka.connection import Connection, Limits, connection_from
 from tests.runners import Context, Job, Runner
 
 WATCH = catalog.Timing(heartbeat=3600, watch=0.02, poll=0.01)
+SMALL = 600  # bytes
 TASK_TRIES = 4  # as spark.task.maxFailures
 
 
@@ -131,13 +132,13 @@ class TaskThreads(Runner):
             try:
                 function, work = pickle.loads(job)
                 return function(work, Context(attempt))
-            except Killed:
+            except BaseException as error:
                 self._driver.alive()
-                if attempt == TASK_TRIES - 1:
-                    raise LogkeepError("A task was lost too often.") from None
-            except LogkeepError as error:
-                self._driver.alive()
-                if error.exit_code is not ExitCode.FAILED or attempt == TASK_TRIES - 1:
+                last = attempt == TASK_TRIES - 1
+                if process.dead:  # whatever came of it on its way out
+                    if last:
+                        raise LogkeepError("A task was lost too often.") from None
+                elif last or not isinstance(error, LogkeepError) or error.exit_code is not ExitCode.FAILED:
                     raise
             finally:
                 process.dead = True
@@ -158,7 +159,11 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
         process = current()
         process.begin()
         answer = await post(pool, node, lane, call)
-        process.end()
+        try:
+            process.end()
+        except Killed:
+            cast(Coroutine[Any, Any, Any], answer).close()
+            raise
         return answer
 
     _driver.append(driver)
@@ -169,6 +174,10 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
             patch("logkeep_engine.backup.run.connection_from", connect),
             patch("logkeep_engine.restore.run.connection_from", connect),
             patch.object(brokers.BrokerPool, "post", posted),
+            # Small enough that a topic of some dozens of records has several chunks and several batches.
+            patch("logkeep_engine.backup.plan.CHUNK_BYTES", SMALL),
+            patch("logkeep_engine.backup.plan.MIN_CHUNK_OFFSETS", 8),
+            patch("logkeep_engine.restore.merge.MERGED_BYTES", SMALL),
         ):
             yield
     finally:

@@ -14,6 +14,7 @@ from tests.simulation.cluster import RELEASES
 from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.history import Action
 from tests.simulation.protocol import Api
+from tests.simulation.s3_front import HttpFault, HttpKind
 from tests.simulation.store import StoreFault, StoreKind
 
 _WRITES = ("write", "write", "write", "begin_transaction", "end_transaction", "compact")
@@ -63,6 +64,7 @@ class Attempt:
     before: list[Action] = field(default_factory=list)
     lies: list[Lie] = field(default_factory=list)
     store_faults: list[StoreFault] = field(default_factory=list)
+    http_faults: list[HttpFault] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     death: int | None = None
     dies_before: bool = False
@@ -71,7 +73,7 @@ class Attempt:
 
     def lines(self) -> list[str]:
         lines = [f"  first: {', '.join(map(str, self.before))}"] if self.before else []
-        lines += [f"  {item}" for item in (*self.lies, *self.store_faults, *self.events)]
+        lines += [f"  {item}" for item in (*self.lies, *self.store_faults, *self.http_faults, *self.events)]
         if self.death is not None:
             lines.append(f"  the driver dies {'before' if self.dies_before else 'after'} call {self.death}")
         if any(death is not None for death in self.task_deaths):
@@ -101,6 +103,7 @@ class Schedule:
     topics: tuple[TopicShape, ...]
     on_data_loss: OnDataLoss
     threads: int
+    batches_an_answer: int
     s3: bool
     backups: tuple[Attempt, ...]
     restores: tuple[Attempt, ...]
@@ -125,8 +128,9 @@ def make_schedule(seed: int) -> Schedule:
     rng = random.Random(seed)
     brokers = rng.choice([1, 2, 3, 3])
     release = rng.choices(list(RELEASES), weights=[1, 2, 4, 13])[0]
+    s3 = rng.random() < 0.25
     topics = tuple(_topic(rng, name, brokers) for name in ("orders", "users")[: rng.randint(1, 2)])
-    backups = tuple(_backup(rng, number) for number in range(rng.randint(1, 3)))
+    backups = tuple(_backup(rng, number, s3=s3) for number in range(rng.randint(1, 3)))
     target_brokers = rng.choice([1, 2, 3])
     return Schedule(
         seed=seed,
@@ -135,9 +139,10 @@ def make_schedule(seed: int) -> Schedule:
         topics=topics,
         on_data_loss=rng.choice(list(OnDataLoss)),
         threads=rng.choice([1, 1, 2]),
-        s3=rng.random() < 0.06,
+        batches_an_answer=rng.choice([1, 2, 2, FOREVER]),
+        s3=s3,
         backups=backups,
-        restores=tuple(_restore(rng) for _ in range(rng.randint(0, 2))),
+        restores=tuple(_restore(rng, s3=s3) for _ in range(rng.randint(0, 2))),
         target_brokers=target_brokers,
     )
 
@@ -159,7 +164,7 @@ def _actions(rng: random.Random, names: tuple[str, ...], count: int) -> list[Act
     return [Action(rng.choice(names), rng.getrandbits(32)) for _ in range(count)]
 
 
-def _backup(rng: random.Random, number: int) -> Attempt:
+def _backup(rng: random.Random, number: int, *, s3: bool) -> Attempt:
     before = _actions(rng, _WRITES, rng.randint(4, 9) if number == 0 else rng.randint(0, 5))
     before += _actions(rng, (*_BROKERS, "tier"), rng.choice([0, 1, 2]))
     before += _actions(rng, _OWNERS, rng.choice([0, 0, 0, 1]))
@@ -169,7 +174,8 @@ def _backup(rng: random.Random, number: int) -> Attempt:
     return Attempt(
         before=before,
         lies=[_lie(rng, rng.choice(_BACKUP_APIS)) for _ in range(rng.choice([0, 1, 1, 2, 3]))],
-        store_faults=_store_faults(rng),
+        store_faults=[] if s3 else _store_faults(rng),
+        http_faults=_http_faults(rng) if s3 else [],
         events=sorted((Event(rng.randint(1, 60), action) for action in events), key=lambda event: event.at),
         death=rng.randint(1, 60) if rng.random() < 0.4 else None,
         dies_before=rng.random() < 0.5,
@@ -178,11 +184,12 @@ def _backup(rng: random.Random, number: int) -> Attempt:
     )
 
 
-def _restore(rng: random.Random) -> Attempt:
+def _restore(rng: random.Random, *, s3: bool) -> Attempt:
     events = _actions(rng, _OF_TARGET, rng.choice([0, 1, 2, 3]))
     return Attempt(
         lies=[_lie(rng, rng.choice(_RESTORE_APIS)) for _ in range(rng.choice([0, 1, 1, 2, 3]))],
-        store_faults=_store_faults(rng),
+        store_faults=[] if s3 else _store_faults(rng),
+        http_faults=_http_faults(rng) if s3 else [],
         events=sorted((Event(rng.randint(1, 50), action) for action in events), key=lambda event: event.at),
         death=rng.randint(1, 60) if rng.random() < 0.5 else None,
         dies_before=rng.random() < 0.5,
@@ -206,6 +213,16 @@ def _store_faults(rng: random.Random) -> list[StoreFault]:
             kinds = [StoreKind.UNAVAILABLE, StoreKind.STALE_LIST]
         kind = rng.choice(kinds)
         faults.append(StoreFault(kind, operation, rng.randint(0, 8), rng.choice([1, 1, 2, 4])))
+    return faults
+
+
+def _http_faults(rng: random.Random) -> list[HttpFault]:
+    faults = []
+    for _ in range(rng.choice([0, 1, 2, 3])):
+        method = rng.choice(["GET", "PUT", "PUT", "LIST"])
+        kinds = [HttpKind.SLOW_DOWN, HttpKind.INTERNAL, HttpKind.SLOW, HttpKind.LOST_ANSWER, HttpKind.DROPPED]
+        kinds += {"GET": [HttpKind.CUT_BODY], "PUT": [], "LIST": [HttpKind.STALE_LIST, HttpKind.CUT_BODY]}[method]
+        faults.append(HttpFault(rng.choice(kinds), method, rng.randint(0, 12), rng.choice([1, 1, 2])))
     return faults
 
 
