@@ -312,8 +312,8 @@ class KafkaCluster:
         where = TopicPartition(topic, partition)
         admin = self.admin()
         for problem in admin.elect_leaders(kind, [where]).result(60).values():
-            if problem is not None and problem.args[0].code() != KafkaError.ELECTION_NOT_NEEDED:
-                raise problem
+            if problem is not None and problem.code() != KafkaError.ELECTION_NOT_NEEDED:
+                raise KafkaException(problem)
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Give a partition these replicas, in this order; returns when it has them."""

@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Self
 
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import BrokerPool, Patience, Trouble
+from logkeep_engine.kafka import protocol, queries
+from logkeep_engine.kafka.brokers import BrokerPool, Patience, Trouble, raise_for, refused
 from logkeep_engine.kafka.connection import Connection, Limits
 from logkeep_engine.kafka.fetch import Fetched, Fetcher, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
+from logkeep_engine.kafka.queries import EpochEnd
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 
@@ -62,6 +63,44 @@ class RawClient:
     async def end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
         """The high watermark, or with `committed` the last stable offset."""
         return await self._fetcher.list_offset(topic, partition, LATEST, committed=committed)
+
+    async def log_end(self, topic: str, partition: int) -> int:
+        """The end of the leader's log. Unlike the high watermark it is no lower after a change of leaders, and counts
+        what followers do not have yet.
+        """
+        return (await self.epoch_end(topic, partition)).end_offset
+
+    async def epoch_end(self, topic: str, partition: int, epoch: int | None = None, *, at_least: int = -1) -> EpochEnd:
+        """Where a leader epoch has ended in the leader's log, by default the leader's own (see `queries.EpochEnd`). No
+        leader of an epoch below `at_least` is asked.
+
+        Needs the ACL DESCRIBE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
+        """
+        what = "ask for the leader epochs of"
+        patience = Patience(self._pool.limits, f"{what} topic {topic!r} partition {partition}")
+        newer_than = -1.0
+        while True:
+            try:
+                leader = await self._pool.leader(topic, partition, newer_than=newer_than)
+                if leader.epoch < at_least:
+                    raise Trouble(f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}")
+                wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
+                answers = await self._pool.send(leader.node, 0, queries.epoch_ends({topic: [wanted]}))
+                broker = self._pool.name(leader.node)
+                answer = answers.partitions.get((topic, partition))
+                if answer is None:
+                    raise Trouble(f"{broker} left the partition out of its answer")
+                raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
+            except Trouble as trouble:
+                newer_than = await patience.wait(trouble)
+                continue
+            if answer.code != Code.NONE:
+                raise refused(answer.code, topic, partition, what, broker)
+            return answer
+
+    def patience(self, what: str) -> Patience:
+        """Waits between attempts of the caller's own, as long as the connection's limits allow."""
+        return Patience(self._pool.limits, what)
 
     async def replica_bytes(self, broker: int, partitions: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], int]:
         """Bytes on disk of the replicas that `broker` holds of `partitions`; those it does not hold are absent.

@@ -58,6 +58,8 @@ _TOPICS_A_REQUEST = 500
 _CONNECT_TIMEOUT = 15.0  # of the first question, which also finds out whether there is anybody
 _LEAST_SETUP_MS = 1_000  # librdkafka takes no less
 
+_CONTROLLER_ATTEMPTS = 4  # of what only the controller can do, within the time for one question
+
 # librdkafka repeats a failed connection several times a second; what matters reaches the caller as an error.
 _librdkafka_log = logging.getLogger("logkeep_engine.kafka.librdkafka")
 _librdkafka_log.setLevel(logging.CRITICAL)
@@ -190,7 +192,7 @@ class ControlPlane:
         self._connect_timeout = min(_CONNECT_TIMEOUT, timeout) if connect_timeout is None else connect_timeout
         self._problem: KafkaError | None = None
         self._connected = False
-        config: dict[str, Any] = {
+        self._config: dict[str, Any] = {
             **connection.librdkafka_config(),
             "client.id": "logkeep",
             "error_cb": self._on_error,
@@ -202,9 +204,12 @@ class ControlPlane:
             "reconnect.backoff.max.ms": int(limits.longest_pause * 1000),
         }
         try:
-            self._admin = AdminClient(config)
+            self._admin = self._new_admin()
         except KafkaException as error:
             raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient(self._config)
 
     def __enter__(self) -> Self:
         return self
@@ -392,11 +397,19 @@ class ControlPlane:
         self._connect()
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         what = f"change the configuration of topic {name!r}"
-        futures = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout)
-        _, problem = self._outcome(futures[resource])
-        if problem is None:
-            return
-        error: KafkaError = problem.args[0]
+        deadline = time.monotonic() + self._timeout
+        while True:
+            futures = self._admin.incremental_alter_configs(
+                [resource], request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
+            )
+            _, problem = self._outcome(futures[resource])
+            if problem is None:
+                return
+            error: KafkaError = problem.args[0]
+            if error.code() not in _UNREACHABLE or time.monotonic() > deadline:
+                break
+            # librdkafka goes on waiting for the broker that it knows as the controller, also when that has died.
+            self._admin = self._new_admin()
         if error.code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST, KafkaError.POLICY_VIOLATION):
             raise Refused(
                 f"Cannot {what}: {error.str()}.",

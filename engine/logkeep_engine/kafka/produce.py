@@ -14,13 +14,13 @@ import contextlib
 import struct
 import zlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.errors import BrokerRefused, ProduceRefused
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import LANES, BrokerPool, Patience, Trouble, raise_for
+from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST, Buffer, Code
 
@@ -81,6 +81,34 @@ class _Sent:
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+Confirm = Callable[[Leader], Awaitable[None]]
+
+
+class _Guard:
+    """Lets the first batch pass to a leader of another epoch only when none is under way to the one before, and after
+    `confirm`.
+
+    A leader that does not know a producer id takes any sequence of it. So a batch that reached a leader without those
+    before it would hide that they are missing.
+    """
+
+    def __init__(self, confirm: Confirm | None) -> None:
+        self._confirm = confirm
+        self._epoch: int | None = None
+
+    async def check(self, leader: Leader, *, alone: bool) -> None:
+        """Raises Trouble if the batch has to wait, and what `confirm` raises."""
+        if leader.epoch == self._epoch:
+            return
+        if self._epoch is not None and leader.epoch < self._epoch:
+            raise Trouble(f"a broker knows the leader of epoch {leader.epoch} only, there was one of {self._epoch}")
+        if not alone:
+            raise Trouble("the partition has another leader")
+        if self._confirm is not None:
+            await self._confirm(leader)
+        self._epoch = leader.epoch
 
 
 class _OutOfOrder(Exception):
@@ -237,7 +265,7 @@ class Producer:
         target = _Target(topic, partition, timeout_ms, acks)
         pieces = _pieces(batch)
         try:
-            return await self._until_acknowledged(target, pieces, None)
+            return await self._until_acknowledged(target, _Guard(None), pieces, None)
         except _OutOfOrder as error:
             raise _refused(target, pieces, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "") from error
 
@@ -250,6 +278,7 @@ class Producer:
         floor: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         max_in_flight: int = MAX_IN_FLIGHT,
+        confirm: Confirm | None = None,
     ) -> AsyncGenerator[int, None]:
         """Write batches in order and yield the base offset of each, in order, when all replicas in sync have it.
 
@@ -257,11 +286,13 @@ class Producer:
         alone. The first batch goes alone too: a partition takes any sequence from a producer id it does not know, so
         until it knows this one it would take the second batch although the first failed. After a failure everything not
         acknowledged is sent again in order. Acks: -1. `floor`: an offset below which none of the batches can be; by
-        default the partition's end.
+        default the partition's end. `confirm` is asked before the first batch goes to a leader, and again before one
+        goes to a leader of another epoch: nothing is sent to it unless it returns, and what it raises ends all.
 
         Raises what `produce` raises; batches after the one that failed may or may not be written then.
         """
         target = _Target(topic, partition, timeout_ms)
+        guard = _Guard(confirm)
         limit = max(1, min(max_in_flight, MAX_IN_FLIGHT))
         if floor is None:
             floor = await self._fetcher.list_offset(topic, partition, LATEST)
@@ -282,10 +313,10 @@ class Producer:
                             following = None
                             continue
                         if not window or _producer(batch) == known:
-                            window.append(await self._send(target, batch))
+                            window.append(await self._send(target, guard, batch, alone=not window))
                             following = _next(batches)
                             continue
-                offset = await self._settle(target, window, floor)
+                offset = await self._settle(target, guard, window, floor)
                 known = _producer(window.popleft().batch)
                 floor = max(floor, offset + 1)
                 yield offset
@@ -318,11 +349,16 @@ class Producer:
 
     # ---- one batch
 
-    async def _send(self, target: _Target, batch: tuple[Buffer, ...], newer_than: float = -1.0) -> _Sent:
-        """Put the batch on its way, if the leader is known; else the trouble is the answer."""
+    async def _send(
+        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], newer_than: float = -1.0, *, alone: bool
+    ) -> _Sent:
+        """Put the batch on its way, if the leader is known; else the trouble is the answer. `alone`: no other is under
+        way.
+        """
         sent = _Sent(target, batch, asyncio.get_running_loop().create_future())
         try:
             leader = await self._pool.leader(target.topic, target.partition, newer_than=newer_than)
+            await guard.check(leader, alone=alone)
         except Trouble as trouble:
             sent.fail(trouble)
             return sent
@@ -334,20 +370,22 @@ class Producer:
         outbox.put(sent)
         return sent
 
-    async def _until_acknowledged(self, target: _Target, batch: tuple[Buffer, ...], trouble: Trouble | None) -> int:
+    async def _until_acknowledged(
+        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], trouble: Trouble | None
+    ) -> int:
         patience = Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
         newer_than = -1.0
         while True:
             if trouble is not None:
                 newer_than = await patience.wait(trouble)
             try:
-                return await (await self._send(target, batch, newer_than)).answer
+                return await (await self._send(target, guard, batch, newer_than, alone=True)).answer
             except Trouble as again:
                 trouble = again
 
     # ---- the window
 
-    async def _settle(self, target: _Target, window: deque[_Sent], floor: int) -> int:
+    async def _settle(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
         """The base offset of the first batch of the window, whatever it takes; the batches behind it are sent again if
         need be.
         """
@@ -361,12 +399,12 @@ class Producer:
         # Let the others fail or arrive first: what is sent again must come behind what is still under way.
         await asyncio.wait([sent.answer for sent in window])
         try:
-            offset = await self._until_acknowledged(target, head.batch, trouble)
+            offset = await self._until_acknowledged(target, guard, head.batch, trouble)
         except _OutOfOrder as error:
             offset = await self._read_back(target, head.batch, floor, str(error))
         for index in range(1, len(window)):
             if _failed(window[index]):
-                window[index] = await self._send(target, window[index].batch)
+                window[index] = await self._send(target, guard, window[index].batch, alone=False)
         return offset
 
     async def _read_back(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:

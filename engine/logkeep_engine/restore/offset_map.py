@@ -34,7 +34,9 @@ class PartitionSummary:
 
     `bytes` are those of the batches as sent. `target_start` is where the target's log ended before the run,
     `target_end` is one past the last restored record (equal to `target_start` when nothing was restored).
-    `append_time_records` lost their timestamp type (not their timestamp).
+    `append_time_records` lost their timestamp type (not their timestamp). `target_epoch` is the leader epoch in which
+    the last record was written: as long as the leader's log has this epoch up to `target_end`, everything is there.
+    -1: not known, or nothing was restored.
     """
 
     source_topic: str
@@ -47,6 +49,7 @@ class PartitionSummary:
     target_start: int
     target_end: int
     append_time_records: int = 0
+    target_epoch: int = -1
 
 
 class OffsetMapBuilder:
@@ -148,6 +151,7 @@ def _header(summary: PartitionSummary) -> bytes:
             "partition": summary.target_partition,
             "start": summary.target_start,
             "end": summary.target_end,
+            "leaderEpoch": summary.target_epoch,
         },
         "records": summary.records,
         "bytes": summary.bytes,
@@ -259,6 +263,7 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
             target_start=target["start"],
             target_end=target["end"],
             append_time_records=body["appendTimeRecords"],
+            target_epoch=target.get("leaderEpoch", -1),  # absent from what earlier versions wrote
         )
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(name, error) from error

@@ -77,6 +77,10 @@ class ExistingTopic:
     partitions: int
     configs: Mapping[str, str]
 
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.configs.get("cleanup.policy", "delete")
+
 
 def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
     """Raises TopicExists naming every target that exists already (`ifTopicExists: Fail`)."""
@@ -229,7 +233,8 @@ class PartitionPlan:
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
     """`max_batch_bytes` is what the target takes; batches built anew are cut to it. `replication_factor` is 0 for an
-    existing topic, -1: the cluster's default.
+    existing topic, -1: the cluster's default. `compacts`: the target's compaction may remove records while the run goes
+    on.
     """
 
     source: str
@@ -240,6 +245,7 @@ class TopicPlan:
     replication_factor: int
     max_batch_bytes: int
     partitions: tuple[PartitionPlan, ...]
+    compacts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +300,7 @@ class RestorePlan:
                     "partitionCount": topic.partition_count,
                     "replicationFactor": topic.replication_factor,
                     "maxBatchBytes": topic.max_batch_bytes,
+                    "compacts": topic.compacts,
                     "columns": ["partition", "producerId", "start"],
                     "partitions": [[part.partition, part.producer_id, part.start] for part in topic.partitions],
                 }
@@ -324,6 +331,8 @@ class RestorePlan:
                     replication_factor=topic["replicationFactor"],
                     max_batch_bytes=topic["maxBatchBytes"],
                     partitions=tuple(PartitionPlan(*row) for row in topic["partitions"]),
+                    # Earlier versions have not looked.
+                    compacts=topic.get("compacts", not topic["created"]),
                 )
                 for topic in body["topics"]
             )
@@ -471,6 +480,7 @@ def plan_topic(
             )
             for partition in range(choice.source.partitions)
         ),
+        compacts=existing is not None and existing.compacts,
     )
 
 

@@ -8,7 +8,7 @@ needs to go on:
 
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     offset-maps/...       a partition is done when its map is there
-    counted.json          the target held what was sent; from here on the topics get their own configuration
+    counted.json          the target has what was sent; from here on the topics get their own configuration
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
@@ -40,12 +40,12 @@ from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResul
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RecordBatches
 from logkeep_engine.errors import (
     ArchiveDamaged,
+    BrokerUnavailable,
     LogkeepError,
     ObjectExists,
     ObjectMissing,
     Refused,
     SpecError,
-    TargetChanged,
     TopicExists,
     TopicGone,
 )
@@ -55,7 +55,7 @@ from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
-from logkeep_engine.restore import groups, snapshot
+from logkeep_engine.restore import count, groups, snapshot
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
     OffsetMap,
@@ -104,6 +104,7 @@ _CHECK_SEGMENTS = 500
 _CHECKS_PER_SLOT = 4  # tasks of the check for an executor core, so that none waits long for the last one
 _AT_ONCE = 32
 _FAULTS_SHOWN = 3
+_ROUNDS = 5  # a partition may lose what was written once more while the rest is sent again
 
 
 def run_restore(
@@ -255,7 +256,7 @@ class _Restore:
         summaries = self._restore_partitions(plan, state, fresh)
         self._reporter.phase("Finishing")
         if not counted:
-            self._count(plan, summaries)
+            summaries = self._count(plan, state, summaries)
         warnings = [*plan.warnings, *_append_time_warnings(summaries.values())]
         moved = self._restore_groups(plan, state)
         warnings += groups.warnings(moved, f"{self._storage.uri}/{self._file(GROUPS)}")
@@ -612,6 +613,7 @@ class _Restore:
                         survey=surveys.get((topic.topic_id, part.partition)),
                         map_path=self._map_path(topic.target, part.partition),
                         batching=_batching(plan, topic, state),
+                        compacts=topic.compacts,
                     )
                 )
         self._reporter.planned(parts, topics=len(plan.topics), idle=idle)
@@ -677,26 +679,22 @@ class _Restore:
     def _is_counted(self) -> bool:
         return bool(self._storage.list(self._file(COUNTED)))
 
-    def _count(self, plan: RestorePlan, summaries: Mapping[tuple[str, int], PartitionSummary]) -> None:
-        """Every created partition must end where the records that were sent to it end."""
-        expected = {
-            (topic.target, part.partition): part.start
-            + (summaries[topic.target, part.partition].records if part.producer_id != NO_TASK else 0)
-            for topic in plan.topics
-            if topic.created
-            for part in topic.partitions
-        }
-        ends = self._control.latest_offsets(expected)
-        wrong = {where: ends.get(where) for where in expected if ends.get(where) != expected[where]}
-        if wrong:
-            (topic, partition), found = next(iter(sorted(wrong.items())))
-            raise TargetChanged(
-                f"topic {topic!r} partition {partition} ends at offset {found} instead of {expected[topic, partition]}"
-                + (f", and {len(wrong) - 1} more partitions are not as they should be" if len(wrong) > 1 else ""),
-                hint="Somebody else wrote to it, or the cluster lost records. Delete the topics and restore again "
-                "under another run id.",
-            )
-        self._storage.put(self._file(COUNTED), json.dumps({"format": 1, "partitions": len(expected)}).encode())
+    def _count(
+        self, plan: RestorePlan, state: ArchiveState, summaries: dict[tuple[str, int], PartitionSummary]
+    ) -> dict[tuple[str, int], PartitionSummary]:
+        """All that was written must be there. What the cluster has lost since is sent again; the summaries then."""
+        for _ in range(_ROUNDS):
+            lost = count.lost(self._control, count.written(plan, summaries), self._connection.limits.outage)
+            if not lost:
+                self._storage.put(self._file(COUNTED), json.dumps({"format": 1, "partitions": len(summaries)}).encode())
+                return summaries
+            log.warning("%s and %d more partitions have lost records since: sent again", lost[0], len(lost) - 1)
+            self._storage.delete([self._map_path(target.topic, target.partition) for target in lost])
+            summaries = self._restore_partitions(plan, state, fresh=False)
+        raise BrokerUnavailable(
+            f"{lost[0]}: the cluster has lost records that it had acknowledged, {_ROUNDS} times.",
+            hint="Check the brokers and unclean.leader.election.enable, then start the same run again.",
+        )
 
 
 def spec_digest(spec: KafkaRestoreSpec) -> str:

@@ -28,15 +28,16 @@ from logkeep_engine.errors import (
     ObjectMissing,
     ProduceRefused,
     TargetChanged,
-    TopicExists,
 )
+from logkeep_engine.kafka.brokers import Leader
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import BatchHeader, walk
+from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.filter import SEQUENCE_SPACE, AbortedRanges, Action, Landed, LandedReader, Outgoing, decide
+from logkeep_engine.restore.filter import AbortedRanges, Action, Outgoing, decide
+from logkeep_engine.restore.landed import Landed, Mark, Target, is_there, look
 from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
@@ -65,7 +66,7 @@ class RestoreTask:
 
     `start` is the target's end offset before the run; `fresh`: this driver made the plan, so nothing can be there
     before attempt 0. `merge`: small batches go together, see `BatchStream`. `batching`: the archive holds records,
-    which become batches like this.
+    which become batches like this. `compacts`: the target may remove records while the run goes on.
     """
 
     number: int
@@ -85,6 +86,11 @@ class RestoreTask:
     survey: Survey | None
     map_path: str
     batching: Batching | None = None
+    compacts: bool = False
+
+    @property
+    def place(self) -> Target:
+        return Target(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
 
     @property
     def where(self) -> str:
@@ -149,15 +155,17 @@ async def _restore(
     task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: _Progress, context: TaskContext
 ) -> PartitionSummary:
     throttle = context.throttle
-    landed = await _landed(client, task, throttle, fresh=task.fresh and context.attempt == 0)
+    landed = await look(client, task.place, throttle, fresh=task.fresh and context.attempt == 0)
     for _ in range(_RESUMES):
         attempt = _Attempt(task, landed, progress, pool, throttle)
         try:
             return await attempt.run(client)
-        except (ProduceRefused, _PositionUnknown) as error:
-            # Another attempt of this very task has written more than this one knows of: go on behind it.
-            seen = await _landed(client, task, throttle, fresh=False)
-            if isinstance(error, ProduceRefused) and seen.records <= attempt.acknowledged:
+        except (ProduceRefused, _LookAgain) as error:
+            # Another attempt of this very task has written more than this one knows of: go on behind it. Or a leader
+            # has lost what the one before it had acknowledged: what is there ends before, and the rest is sent again.
+            seen = await look(client, task.place, throttle, fresh=False)
+            if isinstance(error, ProduceRefused) and seen.records == attempt.acknowledged:
+                seen.close()
                 raise
             landed = seen
         finally:
@@ -168,8 +176,8 @@ async def _restore(
     )
 
 
-class _PositionUnknown(Exception):
-    """The broker has a batch already and does not say where."""
+class _LookAgain(Exception):
+    """It is not known any more what is in the target: read it back."""
 
 
 class _Room:
@@ -229,18 +237,28 @@ class _Attempt:
         self._made = 0  # records of the stream that have been made ready or skipped
         self._append_times = 0
         self._bytes = 0
-        self._end = task.start
+        self._there = iter(landed.runs)
+        self._placed = 0
+        self._mark = landed.mark
+        self._end = task.start if landed.mark is None else landed.mark.end
+        self._epoch = -1
         self.acknowledged = landed.records
 
     def close(self) -> None:
         self._map.close()
+        self._landed.close()
 
     async def run(self, client: RawClient) -> PartitionSummary:
         task = self._task
-        self._take_over()
+
+        async def confirm(leader: Leader) -> None:
+            await self._confirm(client, leader)
+
         async with (
             aclosing(self._to_send()) as batches,
-            aclosing(client.produce_many(task.target, task.partition, batches, floor=self._end)) as offsets,
+            aclosing(
+                client.produce_many(task.target, task.partition, batches, floor=self._end, confirm=confirm)
+            ) as offsets,
         ):
             async for offset in offsets:
                 self._acknowledge(self._pending.popleft(), offset)
@@ -260,6 +278,7 @@ class _Attempt:
             target_start=task.start,
             target_end=self._end,
             append_time_records=self._append_times,
+            target_epoch=-1 if self._mark is None else self._mark.epoch,
         )
         await asyncio.get_running_loop().run_in_executor(self._pool, self._write_map, summary)
         return summary
@@ -269,15 +288,25 @@ class _Attempt:
             for block in self._map.blocks(summary):
                 writer.write(block)
 
-    def _take_over(self) -> None:
-        """Note where the records that are there already lie."""
-        at = 0
-        for index, target, count in self._landed.runs:
-            if index > at:
-                self._map.gone(index - at)
-            self._map.target(target, count)
-            at = index + count
-            self._end = max(self._end, target + count)
+    async def _confirm(self, client: RawClient, leader: Leader) -> None:
+        """A leader gets nothing before it is known to have all that others had acknowledged. Raises _LookAgain."""
+        task = self._task
+        if self._mark is not None:
+            whole = await is_there(client, task.place, self._mark, at_least=leader.epoch)
+        else:
+            whole = task.start == 0 or await client.log_end(task.target, task.partition) >= task.start
+        if not whole:
+            raise _LookAgain
+        self._epoch = leader.epoch
+
+    def _take_over(self, records: int) -> None:
+        """Note where the first `records` lie that are there already."""
+        while self._placed < records:
+            index, offset, count = next(self._there)
+            if index > self._placed:
+                self._map.gone(index - self._placed)
+            self._map.target(offset, count)
+            self._placed = index + count
 
     async def _to_send(self) -> AsyncGenerator[Batch, None]:
         stream = stream_of(self._task, self._landed.records)
@@ -316,6 +345,8 @@ class _Attempt:
             )
         for offset, count in item.source:
             self._map.source(offset, count)
+        if item.index < self._landed.records:
+            self._take_over(item.index + item.count)
         self._made = item.index + item.count
         self._bytes += item.size
         self._append_times += item.append_times
@@ -323,20 +354,18 @@ class _Attempt:
             self._progress.tell(self._task, item.source_end, self._made, self._bytes)
 
     def _acknowledge(self, item: Outgoing, offset: int) -> None:
+        """Raises _LookAgain if the batch is not where it can only be."""
         task = self._task
         if task.created:
             expected = task.start + item.index
             if offset not in (expected, -1):
-                raise TargetChanged(
-                    f"{task.where}: a batch landed at offset {offset} instead of {expected}: somebody else writes "
-                    "to the topic.",
-                    hint="Stop the other producers, delete the topic and restore again.",
-                )
+                raise _LookAgain
             offset = expected
-        elif offset < 0:
-            raise _PositionUnknown
+        elif offset < self._end:
+            raise _LookAgain
         self._map.target(offset, item.count)
-        self._end = max(self._end, offset + item.count)
+        self._end = offset + item.count
+        self._mark = Mark(self._epoch, self._end)
         self.acknowledged = item.index + item.count
         self._progress.tell(task, item.source_end, self.acknowledged, self._bytes)
 
@@ -428,62 +457,3 @@ def _damaged_further(task: RestoreTask, segment: SegmentEntry, item: Lost) -> Ar
 
 def _log_path(task: RestoreTask, segment: SegmentEntry) -> str:
     return f"{task.storage.uri}/{segment.stem(task.source)}{segment.log_suffix}"
-
-
-# ---- what is there already
-
-
-async def _landed(client: RawClient, task: RestoreTask, throttle: Throttle, *, fresh: bool) -> Landed:
-    """What the task's producer id has in the target partition."""
-    end = await client.end_offset(task.target, task.partition)
-    if end <= task.start:
-        return Landed(0, ())
-    if task.created:
-        return await _landed_dense(client, task, end)
-    return await _landed_among_others(client, task, end, throttle, fresh=fresh)
-
-
-async def _landed_dense(client: RawClient, task: RestoreTask, end: int) -> Landed:
-    """A topic that this run created holds our batches and nothing else: the last one tells, and must fit."""
-    fetched = await client.fetch(task.target, task.partition, end - 1, max_bytes=1, max_wait_ms=0, committed=False)
-    last = [header for _, header in walk(fetched.data) if header.base_offset < end]
-    if not last or last[0].magic < 2 or last[0].producer_id != task.producer_id:
-        raise TopicExists(
-            f"{task.where} holds records that this restore has not written.",
-            hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
-            "under another run id.",
-        )
-    records = end - task.start
-    after = (last[0].base_sequence + last[0].last_offset_delta + 1) % SEQUENCE_SPACE
-    if after != records % SEQUENCE_SPACE:
-        raise TargetChanged(
-            f"{task.where} has {records} records, but the last one was sent as number {after}: somebody else wrote "
-            "to the topic.",
-            hint="Stop the other producers, delete the topic and restore again.",
-        )
-    return Landed(records, ((0, task.start, records),))
-
-
-async def _landed_among_others(
-    client: RawClient, task: RestoreTask, end: int, throttle: Throttle, *, fresh: bool
-) -> Landed:
-    """Walk the target from where it ended before the run, batch by batch."""
-    position = max(task.start, await client.start_offset(task.target, task.partition))
-    beginning_is_gone = position > task.start and not fresh
-    reader = LandedReader(task.producer_id)
-    async with aclosing(client.stream(task.target, task.partition, position, end, committed=False)) as stream:
-        async for fetched in stream:
-            await throttle.pace(len(fetched.data))
-            for _, header in walk(fetched.data):
-                if position <= header.base_offset < end:
-                    reader.add(header)
-            fetched.release()
-    landed = reader.landed()
-    if beginning_is_gone and not landed.records:
-        raise TargetChanged(
-            f"{task.where}: retention has removed everything up to offset {position}; it cannot be seen what this "
-            "run has written before.",
-            hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another "
-            "run id.",
-        )
-    return landed

@@ -10,8 +10,6 @@ from logkeep_engine.restore.filter import (
     SEQUENCE_SPACE,
     AbortedRanges,
     Action,
-    Landed,
-    LandedReader,
     Outgoing,
     decide,
     rebuilt,
@@ -132,37 +130,3 @@ class TestOutgoing:
         assert list(source_runs([3, 4, 5, 9, 11, 12])) == [(3, 3), (9, 1), (11, 2)]
         assert list(source_runs([7, 8, 9])) == [(7, 3)]
         assert list(source_runs([7])) == [(7, 1)]
-
-
-class TestLanded:
-    def ours(self, offset: int, sequence: int, count: int, producer_id: int = 9) -> bytes:
-        records = [Record(offset + at, NOON, None, b"") for at in range(count)]
-        return encode(
-            records,
-            codec=Codec.NONE,
-            base_offset=offset,
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=sequence,
-        )
-
-    def read(self, *batches: bytes) -> Landed:
-        reader = LandedReader(9)
-        for one in batches:
-            reader.add(parse_header(one))
-        return reader.landed()
-
-    def test_nothing(self) -> None:
-        assert self.read(batch(0, 4), marker(4, 9, commit=True)) == Landed(0, ())
-
-    def test_batches_that_follow_are_one_run_and_others_between_cut_it(self) -> None:
-        landed = self.read(self.ours(10, 0, 3), self.ours(13, 3, 2), batch(15, 5), self.ours(20, 5, 4))
-        assert landed == Landed(9, ((0, 10, 5), (5, 20, 4)))
-
-    def test_a_sequence_that_wrapped(self) -> None:
-        landed = self.read(self.ours(100, 2**31 - 2, 2), self.ours(102, 0, 3))
-        assert landed.records == SEQUENCE_SPACE + 3
-
-    def test_what_the_targets_compaction_removed_still_counts(self) -> None:
-        landed = self.read(self.ours(10, 0, 3), self.ours(20, 8, 2))
-        assert landed == Landed(10, ((0, 10, 3), (8, 20, 2)))

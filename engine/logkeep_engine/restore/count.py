@@ -1,0 +1,96 @@
+"""Whether the target still has what a run has written, at its end: success is not told before.
+
+An acknowledged record can be lost as long as leaders change: an unclean election, or a disk that failed. The leader of
+each partition is asked for the leader epoch in which the last record was written (see `landed.Mark`), which costs no
+record to be read, however often leaders have changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.survey import Ended
+from logkeep_engine.restore.landed import Mark, Target
+from logkeep_engine.restore.offset_map import PartitionSummary
+from logkeep_engine.restore.plan import NO_TASK, RestorePlan
+
+Where = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a run says that it has written to a partition; `mark` None: nothing."""
+
+    target: Target
+    mark: Mark | None
+
+    @property
+    def where(self) -> Where:
+        return self.target.topic, self.target.partition
+
+    @property
+    def end(self) -> int:
+        return self.target.start if self.mark is None else self.mark.end
+
+
+def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:
+    """All that has to be there: of created topics also the partitions that must be empty."""
+    found = []
+    for topic in plan.topics:
+        for part in topic.partitions:
+            target = Target(topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts)
+            summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.partition]
+            if summary is not None and summary.records:
+                found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
+            elif topic.created:
+                found.append(Written(target, None))
+    return found
+
+
+def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Target]:
+    """The targets that lack something of it.
+
+    Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
+    answers for `patience` seconds: such records are neither there nor lost.
+    """
+    epochs = _ask(control, {item.where: item.mark.epoch for item in items if item.mark is not None}, patience)
+    gone = [item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where])]
+    alone = {item.where: item for item in items if item.target.created and item not in gone}
+    for where, ended in _ask(control, dict.fromkeys(alone), patience).items():
+        _check_end(alone[where], ended.end_offset)
+    return [item.target for item in gone]
+
+
+def _check_end(item: Written, end: int) -> None:
+    if end > item.end:
+        raise TargetChanged(
+            f"{item.target} ends at offset {end} instead of {item.end}: somebody else wrote to it.",
+            hint="Stop the other producers, delete the topic and restore again under another run id.",
+        )
+
+
+def _ask(control: ControlPlane, wanted: Mapping[Where, int | None], patience: float) -> dict[Where, Ended]:
+    until = time.monotonic() + patience
+    found: dict[Where, Ended] = {}
+    left = dict(wanted)
+    while left:
+        answers = control.epoch_ends(left)
+        for (topic, partition), reason in answers.unknown.items():
+            raise TopicGone(
+                f"topic {topic!r} partition {partition} is gone: {reason}",
+                hint="Somebody has deleted it while it was restored: begin a new restore under another run id.",
+            )
+        found |= answers.found
+        left = {where: epoch for where, epoch in left.items() if where in answers.silent}
+        if left and time.monotonic() > until:
+            (topic, partition), reason = next(iter(answers.silent.items()))
+            raise BrokerUnavailable(
+                f"It cannot be seen whether all records are in topic {topic!r} partition {partition}: {reason}. Tried "
+                f"for {patience:.0f} s.",
+                hint="Check that the partition has a leader, then start the same run again: it goes on from here.",
+            )
+    return found

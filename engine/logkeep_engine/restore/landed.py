@@ -1,0 +1,253 @@
+"""What a run has in a target partition already: read back from the log, by producer id and sequence.
+
+    landed = await look(client, target, throttle, fresh=False)
+    landed.records, landed.mark
+
+That is how a task finds its place, whatever happened before: an attempt that died, or a leader that has lost what the
+one before it had acknowledged. A record is only counted if all before it are there.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import IO
+
+from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
+from logkeep_engine.kafka.brokers import Trouble
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.kafka.survey import Ended
+from logkeep_engine.limits import Throttle
+from logkeep_engine.log.batch import BatchHeader, walk
+from logkeep_engine.restore.filter import SEQUENCE_SPACE
+
+_RUN = struct.Struct(">qqq")
+_SPOOL_BYTES = 1 << 20
+_BLOCK = 1 << 16
+_DELETE_AND_BEGIN = (
+    "The cluster has lost records that it had acknowledged (unclean.leader.election.enable, or disks that failed)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a run writes. `start` is where the partition ended before the run; `created`: nobody else writes to it;
+    `compacts`: its compaction may take records of the run while it goes on.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    start: int
+    created: bool
+    compacts: bool
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One past a run's last record in the log, and the leader epoch in which its batch was written.
+
+    A log that has this epoch up to `end` has everything that was before `end` in the log of that epoch's leader: logs
+    that agree on an epoch at an offset agree on all before it.
+    """
+
+    epoch: int
+    end: int
+
+    def is_in(self, log: EpochEnd | Ended) -> bool:
+        """`log` is what a partition's leader says of the epoch."""
+        return log.leader_epoch == self.epoch and log.end_offset >= self.end
+
+
+async def is_there(client: RawClient, target: Target, mark: Mark, *, at_least: int = -1) -> bool:
+    """Whether the partition's leader, of epoch `at_least` or a later one, has the records up to `mark`. Raises what
+    `RawClient.epoch_end` does.
+    """
+    return mark.is_in(await client.epoch_end(target.topic, target.partition, mark.epoch, at_least=at_least))
+
+
+class Runs:
+    """(index of the first record, target offset, count), in order; neighbours that follow one another are one. Memory
+    is bounded: there is one for each batch where other producers write between.
+    """
+
+    def __init__(self) -> None:
+        self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 (closed by close)
+        self._last: tuple[int, int, int] | None = None
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether there are so many that they lie in a file."""
+        return bool(getattr(self._spool, "_rolled", False))
+
+    def add(self, index: int, offset: int, count: int) -> None:
+        if self._last is not None:
+            first, at, before = self._last
+            if first + before == index and at + before == offset:
+                self._last = (first, at, before + count)
+                return
+            self._spool.write(_RUN.pack(*self._last))
+        self._last = (index, offset, count)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """When all have been added."""
+        self._spool.seek(0)
+        while block := self._spool.read(_BLOCK * _RUN.size):
+            yield from _RUN.iter_unpack(block)
+        if self._last is not None:
+            yield self._last
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The first `records` of a run are in the log, where `runs` say; or were there, and the target's compaction or
+    retention has removed them. `mark` None: there is no batch of the run.
+    """
+
+    records: int = 0
+    runs: Runs = field(default_factory=Runs)
+    mark: Mark | None = None
+
+    def close(self) -> None:
+        self.runs.close()
+
+
+class LandedReader:
+    """Follows the batches of a run through its target partition, header by header, in offset order.
+
+    Positions come from the sequences, not from record counts: the target's compaction and retention may have taken
+    records, but what is left of a batch still says which of the run it held. `log_start`: what lies below it is gone.
+    """
+
+    def __init__(self, target: Target, log_start: int) -> None:
+        self._target = target
+        self._front_is_gone = log_start > target.start
+        self._next = 0
+        self._runs = Runs()
+        self._mark: Mark | None = None
+
+    def add(self, header: BatchHeader) -> None:
+        """Raises TargetChanged if records of the run are missing in front of the batch."""
+        if header.magic < 2 or header.producer_id != self._target.producer_id or header.is_control:
+            return
+        # The wrap: batches come in the order of their sequences, so a step back means another 2^31.
+        index = self._next + (header.base_sequence - self._next) % SEQUENCE_SPACE
+        if index > self._next:
+            self._check_hole(index, header.base_offset)
+        count = header.last_offset_delta + 1
+        self._runs.add(index, header.base_offset, count)
+        self._next = index + count
+        self._mark = Mark(header.leader_epoch, header.base_offset + count)
+
+    def _check_hole(self, index: int, offset: int) -> None:
+        """Compaction, and retention at the front, take records and leave their offsets unused. What was never there
+        has left none, or would lie in a log that nothing is removed from.
+        """
+        before = self._target.start if self._mark is None else self._mark.end
+        removed = self._target.compacts or (self._mark is None and self._front_is_gone)
+        if removed and index - self._next <= offset - before:
+            return
+        raise TargetChanged(
+            f"{self._target}: {index - self._next} records of this run, numbers {self._next} to {index - 1} of the "
+            f"partition, are missing before offset {offset}, where number {index} is. What was written behind them "
+            "cannot be taken back.",
+            hint=f"{_DELETE_AND_BEGIN} Delete the topic, or what lies in it from offset {self._target.start} on, and "
+            "begin a new restore under another run id.",
+        )
+
+    def landed(self) -> Landed:
+        return Landed(self._next, self._runs, self._mark)
+
+    def close(self) -> None:
+        self._runs.close()
+
+
+async def look(client: RawClient, target: Target, throttle: Throttle, *, fresh: bool) -> Landed:
+    """What the run has in the target partition. `fresh`: nothing was written before.
+
+    What the leader has not given to its followers yet is waited for, as is a leader. Raises TargetChanged if records of
+    the run are missing before later ones, TopicExists if somebody else has written to a created topic, and what the
+    client raises.
+    """
+    patience = client.patience(f"read back what this run has written to {target}")
+    while True:
+        end = await client.log_end(target.topic, target.partition)
+        if end < target.start:
+            raise TargetChanged(
+                f"{target} ends at offset {end}, it had ended at {target.start} when the restore was planned.",
+                hint=f"{_DELETE_AND_BEGIN} Begin a new restore under another run id.",
+            )
+        if end == target.start:
+            return Landed()
+        try:
+            if target.created:
+                return await _last_one(client, target, end)
+            return await _among_others(client, target, end, throttle, fresh=fresh)
+        except Trouble as trouble:
+            await patience.wait(trouble)
+        except OffsetOutOfRange as error:  # what was to be read was removed, or cut off, meanwhile
+            await patience.wait(Trouble(error.message))
+
+
+async def _last_one(client: RawClient, target: Target, end: int) -> Landed:
+    """A topic that the run has created holds its batches and nothing else: the last one tells, and must fit. Raises
+    Trouble if it is not to be had now.
+    """
+    fetched = await client.fetch(target.topic, target.partition, end - 1, max_bytes=1, max_wait_ms=500, committed=False)
+    last = next((header for _, header in walk(fetched.data) if header.base_offset < end), None)
+    if last is None:
+        raise Trouble(f"its leader does not give the last batch, before offset {end}")
+    if last.magic < 2 or last.producer_id != target.producer_id:
+        raise TopicExists(
+            f"{target} holds records that this restore has not written.",
+            hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
+            "under another run id.",
+        )
+    records = end - target.start
+    after = (last.base_sequence + last.last_offset_delta + 1) % SEQUENCE_SPACE
+    if after != records % SEQUENCE_SPACE:
+        raise TargetChanged(
+            f"{target} has {records} records, but the last one was sent as number {after}: somebody else wrote "
+            "to the topic, or the cluster has lost records.",
+            hint="Stop the other producers, delete the topic and restore again under another run id.",
+        )
+    runs = Runs()
+    runs.add(0, target.start, records)
+    return Landed(records, runs, Mark(last.leader_epoch, end))
+
+
+async def _among_others(client: RawClient, target: Target, end: int, throttle: Throttle, *, fresh: bool) -> Landed:
+    """Walk the target from where it ended before the run, batch by batch."""
+    log_start = await client.start_offset(target.topic, target.partition)
+    position = max(target.start, log_start)
+    reader = LandedReader(target, log_start)
+    try:
+        async with aclosing(client.stream(target.topic, target.partition, position, end, committed=False)) as stream:
+            async for fetched in stream:
+                await throttle.pace(len(fetched.data))
+                for _, header in walk(fetched.data):
+                    if position <= header.base_offset < end:
+                        reader.add(header)
+                fetched.release()
+    except BaseException:
+        reader.close()
+        raise
+    landed = reader.landed()
+    if log_start > target.start and not fresh and not landed.records:
+        raise TargetChanged(
+            f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this "
+            "run has written before.",
+            hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another "
+            "run id.",
+        )
+    return landed

@@ -1,0 +1,122 @@
+"""Restores into three brokers that die, hang and elect one another: every committed record once and in order, or a
+refusal that says what is missing.
+"""
+
+import asyncio
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.task import RestoreTask
+from tests.cluster.kafka_cluster import KafkaCluster
+from tests.data.topics import NO_RETENTION, Record, produce
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
+from tests.runners import Context, Job, Runner
+
+RECORDS = 3000
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[KafkaCluster]:
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """All brokers run and are in sync."""
+    yield brokers
+    brokers.restore()
+
+
+class Disturbing(Throttle):
+    """Lets something happen when so many bytes were sent, while others wait for their answers."""
+
+    def __init__(self, after: int, act: Callable[[], None]) -> None:
+        self._left = after
+        self._act: Callable[[], None] | None = act
+
+    async def pace(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0 and self._act is not None:
+            act, self._act = self._act, None
+            await asyncio.to_thread(act)
+
+
+@dataclass
+class Disturbed(Runner):
+    """Runs tasks in this process; `before` the first one that restores, and `during` it, something happens."""
+
+    during: Callable[[], None]
+    before: Callable[[], None] = lambda: None
+    after: int = 300_000
+    done: list[str] = field(default_factory=list)
+
+    def perform(self, job: Job) -> None:
+        for index, item in enumerate(job.work):
+            restores = isinstance(item, tuple) and isinstance(item[0], RestoreTask)
+            context = Context()
+            if job.name == "restore_partitions" and restores and not self.done:
+                self.done.append(job.name)
+                self.before()
+                context = Context(throttle=Disturbing(self.after, self.during))
+            job.on_result(index, job.function(pickle.loads(pickle.dumps(item)), context))
+
+
+@pytest.fixture
+def archive(cluster: KafkaCluster, unique: str, tmp_path: Path) -> Path:
+    """RECORDS records that cannot be compressed, of a topic with two replicas."""
+    cluster.create_topic(unique, [[1, 2]], NO_RETENTION)
+    values = random.Random(7)
+    records = [Record(b"k%d" % number, values.randbytes(250), NOW + number) for number in range(RECORDS)]
+    produce(cluster.bootstrap, unique, records, config={"batch.size": 20_000})
+    back_up(backup_spec(cluster, tmp_path, unique))
+    return tmp_path
+
+
+def bring_back_into(cluster: KafkaCluster, root: Path, topic: str, mode: str, runner: Runner) -> RunResult:
+    if mode == "Append":
+        cluster.create_topic(f"{topic}-copy", [[1, 2]], NO_RETENTION)
+    return bring_back(restore_spec(cluster, root, ifTopicExists=mode), runner=runner)
+
+
+def assert_all_there(cluster: KafkaCluster, root: Path, topic: str, found: RunResult) -> None:
+    assert found.records == RECORDS
+    expected = committed(cluster, topic)
+    there = committed(cluster, f"{topic}-copy")
+    assert len(expected) == RECORDS
+    assert without_offsets(there) == without_offsets(expected)
+    where = offset_map(root, "restore-1", f"{topic}-copy")
+    assert [where.translate(record[0]) for record in expected] == [record[0] for record in there]
+
+
+@pytest.mark.parametrize("mode", ["Append", "Fail"])
+def test_what_an_unclean_election_took_is_sent_again(
+    cluster: KafkaCluster, unique: str, archive: Path, mode: str
+) -> None:
+    copy = f"{unique}-copy"
+
+    def alone() -> None:
+        """Broker 1 leads, and broker 2 has nothing."""
+        cluster.alter_topic(copy, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
+        cluster.reassign(copy, 0, [1, 2])
+        cluster.elect(copy)
+        cluster.wait_for_leader(copy, among=[1])
+        cluster.kill(2)
+        cluster.wait_in_sync(copy, replicas=[1])
+
+    def lose() -> None:
+        cluster.kill(1)
+        cluster.start(2)
+        cluster.wait_for_leader(copy, among=[2])
+
+    found = bring_back_into(cluster, archive, unique, mode, Disturbed(lose, alone))
+    cluster.restore()
+    assert_all_there(cluster, archive, unique, found)
