@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -12,8 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.task import RestoreTask, _landed_among_others
-from logkeep_engine.storage import open_uri
+from logkeep_engine.restore.landed import Target, look
 from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.kafka.backing_up import Topics
 from tests.kafka.raw import each, numbered, plain, read_all, records, run
@@ -139,34 +137,17 @@ def test_own_batches_are_looked_for_in_the_remote_store_until_it_answers(tiered:
 
 
 def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
-    tiered: TieredBroker, remote: Remote, tmp_path: Path
+    tiered: TieredBroker, remote: Remote
 ) -> None:
-    task = RestoreTask(
-        number=0,
-        storage=open_uri(f"file://{tmp_path}"),
-        connection=plain(tiered.bootstrap),
-        source=remote.topic,
-        topic_id="",
-        partition=0,
-        target=remote.topic,
-        created=False,
-        fresh=False,
-        max_batch_bytes=1 << 20,
-        merge=False,
-        producer_id=remote.producer_id,
-        start=0,
-        segments=(),
-        survey=None,
-        map_path="map",
-    )
+    target = Target(remote.topic, 0, remote.producer_id, start=0, created=False, compacts=False)
 
     async def work() -> None:
         async with impatient(tiered) as client:
             tiered.command(delay_ms=1500)
             with pytest.raises(RecordsWithheld):
-                await _landed_among_others(client, task, RECORDS, Throttle(), fresh=False)
+                await look(client, target, Throttle(), fresh=False)
             tiered.command()
-            landed = await _landed_among_others(client, task, RECORDS, Throttle(), fresh=False)
-            assert (landed.records, landed.runs) == (RECORDS, ((0, 0, RECORDS),))
+            landed = await look(client, target, Throttle(), fresh=False)
+            assert (landed.records, list(landed.runs)) == (RECORDS, [(0, 0, RECORDS)])
 
     run(work())

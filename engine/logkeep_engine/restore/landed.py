@@ -82,11 +82,6 @@ class Runs:
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 (closed by close)
         self._last: tuple[int, int, int] | None = None
 
-    @property
-    def on_disk(self) -> bool:
-        """Whether there are so many that they lie in a file."""
-        return bool(getattr(self._spool, "_rolled", False))
-
     def add(self, index: int, offset: int, count: int) -> None:
         if self._last is not None:
             first, at, before = self._last
