@@ -290,3 +290,12 @@ class DataLoss(LogkeepError):
 
     code = "DataLoss"
     exit_code = ExitCode.DATA_LOSS
+
+
+class LogDiverged(LogkeepError):
+    """A partition's log is not the one that was archived any more: it was cut off below what the archive holds, by an
+    unclean leader election or with a lost disk, whether it has grown again or not.
+    """
+
+    code = "LogDiverged"
+    exit_code = ExitCode.DATA_LOSS

@@ -19,9 +19,10 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
@@ -29,17 +30,21 @@ import logkeep_engine
 from logkeep_engine import collector
 from logkeep_engine.archive import checkpoint, names, wire
 from logkeep_engine.archive.heartbeat import HEARTBEAT, Heartbeat
+from logkeep_engine.archive.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.lost_tail import FoundTails, LostTail, find_lost_tails, store_record
 from logkeep_engine.archive.model import (
     ArchiveState,
+    Branching,
     Commit,
     CommitKind,
     GroupEntry,
     Outcome,
+    Partition,
     Receipt,
     ReceiptCheck,
     RemovedSegment,
     RunEntry,
+    SegmentEntry,
     TopicEntry,
 )
 from logkeep_engine.archive.moments import iso
@@ -435,8 +440,14 @@ class Writer:
     ) -> None:
         self.close()
 
-    def commit(self, *, topics: Iterable[TopicEntry] = (), receipts: Iterable[Receipt] = ()) -> Committed:
-        """Make topics and receipts part of the archive, in one commit.
+    def commit(
+        self,
+        *,
+        topics: Iterable[TopicEntry] = (),
+        receipts: Iterable[Receipt] = (),
+        leaders: Iterable[LeaderSeen] = (),
+    ) -> Committed:
+        """Make topics, receipts and the leaders on whose logs the run begins part of the archive, in one commit.
 
         A receipt whose offsets are settled already (its task was repeated) is left out and named in the answer. Raises
         ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
@@ -460,7 +471,8 @@ class Writer:
                     )
                 trial.add(receipt)
                 accepted.append(receipt)
-            if not changed and not accepted:
+            seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(_partition_of(item), UNKNOWN))
+            if not changed and not accepted and not seen:
                 return Committed(None, tuple(ignored))
             number = self._append(
                 replace(
@@ -469,10 +481,35 @@ class Writer:
                     coverage=tuple(item for receipt in accepted for item in receipt.coverage),
                     segments=tuple(item for receipt in accepted for item in receipt.segments),
                     gaps=tuple(item for receipt in accepted for item in receipt.gaps),
+                    epochs=tuple(_new_epochs(self.state, accepted)),
+                    leaders=seen,
                 )
             )
             self._checkpoint_if_due()
             return Committed(number, tuple(ignored))
+
+    def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
+        """Make old ends of partitions branches, in one commit, and return its number. `copies` are segments of what
+        stays of a segment across the offset where a branch begins.
+
+        Raises what `commit` does, and ValueError for a branch that there is already, or a copy that is not needed.
+        """
+        with self._lock:
+            self._settle()
+            wanted, entries = tuple(branchings), tuple(copies)
+            for item in wanted:
+                key = (item.topic_id, item.partition)
+                if any(branch.id == item.branch_id for branch in self.state.branches.get(key, ())):
+                    raise ValueError(f"there is a branch {item.branch_id} of {key} already")
+            offsets = {(item.topic_id, item.partition): item.offset for item in wanted}
+            for entry in entries:
+                key = (entry.topic_id, entry.partition)
+                across = self.state.last_before(*key, offsets.get(key, 0))
+                if across is None or entry.base_offset != across.base_offset or entry.next_offset > offsets[key]:
+                    raise ValueError(f"segment {entry.base_offset} of {key} is no copy of the begin of another")
+            number = self._append(replace(self._draft(CommitKind.DATA), branchings=wanted, segments=entries))
+            self._checkpoint_if_due()
+            return number
 
     def end(self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = ()) -> int:
         """End the run; returns the number of its last commit. `groups` become visible if it succeeded. Stops the
@@ -520,7 +557,9 @@ class Writer:
                 raise ValueError("segments that were removed before are not purged yet")
             wanted = tuple(segments)
             for item in wanted:
-                entries = self.state.segments.get((item.topic_id, item.partition))
+                key = (item.topic_id, item.partition)
+                branch = self.state.branch(key, item.branch_id) if item.branch_id else None
+                entries = self.state.segments.get(key) if branch is None else branch.segments
                 at = entries.position(item.base_offset) if entries is not None else 0
                 if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
                     raise ValueError(f"there is no segment {item}")
@@ -622,3 +661,17 @@ class Writer:
             self.checkpoint()
         except LogkeepError as error:
             log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
+
+
+def _partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
+    return item.topic_id, item.partition
+
+
+def _new_epochs(state: ArchiveState, receipts: Iterable[Receipt]) -> Iterator[LeaderEpoch]:
+    """What the receipts say of leader epochs that the archive does not know yet."""
+    found: dict[Partition, list[LeaderEpoch]] = {}
+    for receipt in receipts:
+        for item in receipt.epochs:
+            found.setdefault(_partition_of(item), []).append(item)
+    for key, items in found.items():
+        yield from news(state.epochs.get(key, ()), sorted(items, key=attrgetter("epoch", "start")))

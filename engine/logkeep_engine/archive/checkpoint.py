@@ -12,7 +12,10 @@ time.
 
 Layout 3 is written once retention has removed a segment. Its partitions have two items more:
 […,<segments>,[[start,end],…] removed,<segments whose objects may be there still>], and the rows of the latter follow
-those of the partition's segments. Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of
+those of the partition's segments. Layout 4 is written once the archive says leader epochs. Its partitions have three
+items more than those of layout 3: [[epoch,start],…], the epoch of the last leader seen (-1: none), and of its branches
+[[branch id,offset,[[start,end],…],[[start,end,reason],…],[[start,end],…] removed,[[epoch,start],…],leader,<segments>],
+…], whose rows follow the others. Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of
 JSON for each segment; it is read, not written. Versions that do not know a layout refuse it.
 """
 
@@ -26,20 +29,26 @@ from typing import Any
 import cramjam
 
 from logkeep_engine.archive import packed, wire
+from logkeep_engine.archive.branches import Branch, Held
+from logkeep_engine.archive.lineage import UNKNOWN
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition
 from logkeep_engine.errors import ArchiveMismatch
 
 LAYOUT = 2
 LAYOUT_WITH_REMOVED = 3
+LAYOUT_WITH_EPOCHS = 4
 FRAME_BYTES = 1 << 20  # of content, before a partition that does not fit any more: keeps both sides' memory small
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
+_NONE: list[Any] = [(), 0, (), UNKNOWN, ()]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
     """The state as of `state.commit`, in the oldest layout that can hold it."""
     layout = LAYOUT_WITH_REMOVED if state.removed else LAYOUT
+    if state.epochs or state.leaders or state.branches:
+        layout = LAYOUT_WITH_EPOCHS
     frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, layout)]
     hashed = hashlib.sha256()
     for frame in frames:
@@ -57,7 +66,7 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
 
 
 def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
-    keys = state.partitions()
+    keys = sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
     yield wire.dumps(
         {
             "epoch": state.epoch,
@@ -74,9 +83,13 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
     for key in keys:
         item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
         own = state.segments.rows(key)
-        if layout == LAYOUT_WITH_REMOVED:
+        if layout >= LAYOUT_WITH_REMOVED:
             item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
             own = own + state.unpurged.rows(key)
+        if layout >= LAYOUT_WITH_EPOCHS:
+            branches = state.branches.get(key, [])
+            item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
+            own = own + b"".join(branch.held.rows for branch in branches)
         if index and len(rows) + len(own) > FRAME_BYTES:
             yield wire.dumps(index) + b"\n" + rows
             index, rows = [], bytearray()
@@ -84,6 +97,13 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
         rows += own
     if index:
         yield wire.dumps(index) + b"\n" + rows
+
+
+def _branch_out(branch: Branch) -> list[Any]:
+    held = branch.held
+    gaps = [[gap.start, gap.end, gap.reason] for gap in held.gaps]
+    count = len(held.rows) // packed.ROW_BYTES
+    return [branch.id, branch.offset, held.coverage, gaps, held.removed, held.epochs, held.leader, count]
 
 
 def _ranges(state: ArchiveState, key: Partition) -> tuple[Any, Any]:
@@ -98,9 +118,9 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
     end = data.find(b"\n")
     head = wire.parse(data[: end if end >= 0 else len(data)], name)
     layout = head.get("layout", 1)
-    if layout not in (1, LAYOUT, LAYOUT_WITH_REMOVED):
+    if layout not in (1, LAYOUT, LAYOUT_WITH_REMOVED, LAYOUT_WITH_EPOCHS):
         raise ArchiveMismatch(
-            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_REMOVED}.",
+            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_EPOCHS}.",
             hint=wire.NEWER,
         )
     wire.know(head, _HEAD_KEYS if layout == 1 else _HEAD_KEYS | {"layout", "frames"}, name)
@@ -133,19 +153,50 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
         for topic_id, partition, coverage, gaps, segments, *gone in json.loads(content[:cut]):
             key = (ids.setdefault(topic_id, topic_id), partition)
             _add_ranges(state, key, coverage, gaps)
-            removed, unpurged = gone or ((), 0)
+            more: list[Any] = [*gone, *_NONE[len(gone) :]]
+            removed, unpurged, epochs, leader, branches = more
             if removed:
                 state.removed[key] = [(start, end) for start, end in removed]
+            if epochs:
+                state.epochs[key] = [(epoch, start) for epoch, start in epochs]
+            if leader != UNKNOWN:
+                state.leaders[key] = leader
             for table, count in ((state.segments, segments), (state.unpurged, unpurged)):
                 if count:
                     table.set_rows(key, rows[at : at + count * packed.ROW_BYTES])
                 at += count * packed.ROW_BYTES
+            for branch in branches:
+                own = bytes(rows[at : at + branch[-1] * packed.ROW_BYTES])
+                state.branches.setdefault(key, []).append(_branch_in(key, own, *branch[:-1]))
+                at += len(own)
             partitions += 1
         if at != len(rows):
             raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")
     if partitions != first["partitions"]:
         raise ValueError(f"{partitions} partitions where {first['partitions']} are announced")
     return state
+
+
+def _branch_in(
+    key: Partition,
+    rows: bytes,
+    branch_id: str,
+    offset: int,
+    coverage: Iterable[tuple[int, int]],
+    gaps: Iterable[tuple[int, int, str]],
+    removed: Iterable[tuple[int, int]],
+    epochs: Iterable[tuple[int, int]],
+    leader: int,
+) -> Branch:
+    held = Held(
+        rows,
+        [(start, end) for start, end in coverage],
+        [Gap(*key, start, end, reason) for start, end, reason in gaps],
+        [(start, end) for start, end in removed],
+        [(epoch, start) for epoch, start in epochs],
+        leader,
+    )
+    return Branch(key, branch_id, offset, held)
 
 
 def _frames(body: memoryview, lengths: list[int]) -> Iterator[bytes]:

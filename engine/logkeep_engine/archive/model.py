@@ -6,17 +6,25 @@ Every fact checks itself when it is made and raises ValueError for what cannot b
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.branches import Branch, Branching, Held, rejoined
 from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.packed import Partition, SegmentBatch, SegmentTable, offsets_of
+from logkeep_engine.archive.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
+from logkeep_engine.archive.packed import Partition, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.ranges import Range, add_range, without
+
+T = TypeVar("T")
 
 __all__ = [
     "ArchiveState",
+    "Branch",
+    "Branching",
     "Commit",
     "CommitKind",
     "Coverage",
@@ -33,8 +41,6 @@ __all__ = [
     "TopicEntry",
     "add_range",
 ]
-
-Range = tuple[int, int]  # offsets [start, end)
 
 
 class Outcome(StrEnum):
@@ -106,20 +112,23 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class RemovedSegment:
-    """A segment that retention takes out of the archive. Its offsets stay settled: they are not fetched again."""
+    """A segment that retention takes out of the archive, or out of a branch of the partition. Its offsets stay settled:
+    they are not fetched again."""
 
     topic_id: str
     partition: int
     base_offset: int
+    branch_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one task has done. Committed whole or not at all."""
+    """What one task has done. Committed whole or not at all. `epochs`: of the batches that it has seen."""
 
     coverage: tuple[Coverage, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    epochs: tuple[LeaderEpoch, ...] = ()
 
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
@@ -158,8 +167,10 @@ class Commit:
     people.
 
     Begin: `run_kind`, `taken_over` (ids of the runs that were begun and never ended). Data: `topics`, `receipts`'
-    facts; `removed` segments, and `purged` if the objects of all those removed before are deleted. End: `outcome`,
-    `message`, and `groups`, which replace those of earlier runs if the run succeeded.
+    facts, of `epochs` those that are new; `leaders` on whose log the run begins; `branchings`, which come before all
+    else, with `segments` that are copies of what stays; `removed` segments, and `purged` if the objects of all those
+    removed before are deleted. End: `outcome`, `message`, and `groups`, which replace those of
+    earlier runs if the run succeeded.
     """
 
     number: int
@@ -180,11 +191,15 @@ class Commit:
     message: str = ""
     removed: tuple[RemovedSegment, ...] = ()
     purged: bool = False
+    epochs: tuple[LeaderEpoch, ...] = ()
+    leaders: tuple[LeaderSeen, ...] = ()
+    branchings: tuple[Branching, ...] = ()
 
     @property
     def is_removal(self) -> bool:
         """It adds nothing, and removes segments or says that their objects are gone."""
-        added = self.topics or self.coverage or self.segments or self.gaps
+        facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
+        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
         return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
 
 
@@ -197,6 +212,9 @@ class ArchiveState:
     gaps      by (topic id, partition), sorted, as recorded
     removed   by (topic id, partition), merged and sorted ranges that retention has removed; they stay in the coverage
     unpurged  removed segments whose objects may be there still
+    epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
+    leaders   by (topic id, partition): the epoch of the last leader whose log began with all that was settled then
+    branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     """
@@ -210,6 +228,9 @@ class ArchiveState:
         self.gaps: dict[Partition, list[Gap]] = {}
         self.removed: dict[Partition, list[Range]] = {}
         self.unpurged = SegmentTable()
+        self.epochs: dict[Partition, list[EpochStart]] = {}
+        self.leaders: dict[Partition, int] = {}
+        self.branches: dict[Partition, list[Branch]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
 
@@ -232,6 +253,9 @@ class ArchiveState:
             and self.gaps == other.gaps
             and self.removed == other.removed
             and self.unpurged == other.unpurged
+            and self.epochs == other.epochs
+            and self.leaders == other.leaders
+            and self.branches == other.branches
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -253,7 +277,7 @@ class ArchiveState:
         """The parts of [start, end) that are neither archived nor recorded as lost. Takes as long as what lies in
         [start, end), whatever else the partition has."""
         key = (topic_id, partition)
-        left = _without(start, end, self.coverage.get(key, ()))
+        left = without(start, end, self.coverage.get(key, ()))
         if key not in self.gaps:
             return left
         return [part for low, high in left for part in self._not_lost(key, low, high)]
@@ -262,7 +286,7 @@ class ArchiveState:
         ranges: list[Range] = []
         for gap in self.lost(*key, start, end):
             add_range(ranges, gap.start, gap.end)
-        return _without(start, end, ranges)
+        return without(start, end, ranges)
 
     def lost(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
         """The recorded gaps that share an offset with [start, end)."""
@@ -276,9 +300,7 @@ class ArchiveState:
         """Ranges of offsets whose records the archive has, wherever compaction left some: what is archived, without
         what retention has removed."""
         removed = self.removed.get((topic_id, partition), ())
-        return [
-            part for covered in self.coverage.get((topic_id, partition), ()) for part in _without(*covered, removed)
-        ]
+        return [part for covered in self.coverage.get((topic_id, partition), ()) for part in without(*covered, removed)]
 
     def groups_after(self, groups: Iterable[GroupEntry], topics: Iterable[TopicEntry]) -> list[GroupEntry]:
         """The positions of consumer groups after a run over `topics` that has found `groups`: in all other topics they
@@ -309,6 +331,66 @@ class ArchiveState:
         at = bisect_left(removed, offset, key=_start_of)
         return max(before.next_offset if before is not None else 0, removed[at - 1][1] if at else 0)
 
+    def lineage(self, topic_id: str, partition: int) -> Lineage:
+        """What is known of the leaders that have written what is settled of a partition."""
+        key = (topic_id, partition)
+        settled = self.settled(*key)
+        end = settled[-1][1] if settled else 0
+        epochs = tuple(self.epochs.get(key, ()))
+        return Lineage(epochs, self.held_until(*key, end), end, self.leaders.get(key, UNKNOWN))
+
+    def branch(self, key: Partition, branch_id: str) -> Branch:
+        """Raises ValueError if there is none."""
+        for branch in self.branches.get(key, ()):
+            if branch.id == branch_id:
+                return branch
+        raise ValueError(f"topic id {key[0]} partition {key[1]} has no branch {branch_id}")
+
+    def branch_ids(self, topic_id: str) -> list[str]:
+        """Of all partitions of a topic, in the order in which they were made."""
+        found = (branch.id for (owner, _), some in self.branches.items() if owner == topic_id for branch in some)
+        return sorted(set(found))
+
+    def with_branch(self, topic_id: str, branch_id: str) -> ArchiveState:
+        """The same archive, with the partitions of a branch as they were before the log was cut off. Partitions that
+        did not part then are the newest."""
+        view = ArchiveState()
+        view.__dict__.update(self.__dict__)
+        view.segments = self.segments.copy()
+        for name in _OF_PARTITIONS:
+            setattr(view, name, dict(getattr(self, name)))
+        for key, branches in self.branches.items():
+            at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
+            if key[0] == topic_id and at is not None:
+                view._hold(key, rejoined(self._held(key), branches[at:]))
+        return view
+
+    def _held(self, key: Partition) -> Held:
+        return Held(
+            self.segments.rows(key),
+            self.coverage.get(key, []),
+            self.gaps.get(key, []),
+            self.removed.get(key, []),
+            self.epochs.get(key, []),
+            self.leaders.get(key, UNKNOWN),
+        )
+
+    def _hold(self, key: Partition, held: Held) -> None:
+        self.segments.replace_rows(key, held.rows)
+        _set(self.coverage, key, held.coverage)
+        _set(self.gaps, key, held.gaps)
+        _set(self.removed, key, held.removed)
+        _set(self.epochs, key, held.epochs)
+        self.leaders.pop(key, None)
+        if held.leader != UNKNOWN:
+            self.leaders[key] = held.leader
+
+    def _branch(self, item: Branching) -> None:
+        key = (item.topic_id, item.partition)
+        stay, rest = self._held(key).cut(item.offset)
+        self._hold(key, stay)
+        self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
+
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
         """Why a receipt cannot be committed by the writer of `epoch`, or None. A receipt that is there already is
         another matter."""
@@ -331,17 +413,21 @@ class ArchiveState:
             raise ValueError(
                 f"commit {commit.number} is of run {commit.run_id} at epoch {commit.epoch}, which is not the writer"
             )
+        for branching in commit.branchings:
+            self._branch(branching)
         self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
+        self._add_lineage(commit.epochs, commit.leaders)
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
-        records, size = _sums(commit.segments)
-        run = replace(
-            run,
-            records=run.records + records,
-            bytes=run.bytes + size,
-            segments=run.segments + len(commit.segments),
-        )
+        if not commit.branchings:  # their segments are copies
+            records, size = _sums(commit.segments)
+            run = replace(
+                run,
+                records=run.records + records,
+                bytes=run.bytes + size,
+                segments=run.segments + len(commit.segments),
+            )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
             if commit.outcome is Outcome.SUCCEEDED:
@@ -370,15 +456,34 @@ class ArchiveState:
         for gap in gaps:
             insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
 
+    def _add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
+        for item in epochs:
+            add_epoch(self.epochs.setdefault((item.topic_id, item.partition), []), item.epoch, item.start)
+        for seen in leaders:
+            self.leaders[seen.topic_id, seen.partition] = seen.epoch
+
     def _remove(self, removed: Iterable[RemovedSegment]) -> None:
         """Raises ValueError for a segment that is not there."""
-        bases: dict[Partition, set[int]] = {}
+        bases: dict[tuple[Partition, str], set[int]] = {}
         for item in removed:
-            bases.setdefault((item.topic_id, item.partition), set()).add(item.base_offset)
-        for key, wanted in bases.items():
+            bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)
+        for (key, branch_id), wanted in bases.items():
+            if branch_id:
+                self._remove_from_branch(self.branch(key, branch_id), wanted)
+                continue
             for row in self.segments.remove(key, wanted):
                 self.unpurged.add_row(key, row)
                 self._add_removed(key, *offsets_of(row))
+
+    def _remove_from_branch(self, branch: Branch, bases: set[int]) -> None:
+        left, gone = without_bases(branch.held.rows, bases)
+        if len(gone) != len(bases):
+            raise ValueError(f"branch {branch.id} has {len(gone)} of {len(bases)} segments to remove")
+        branch.held.rows = bytes(left)
+        for row in gone:
+            self.unpurged.add_row(branch.key, row)
+            start, end = offsets_of(row)
+            add_range(branch.held.removed, max(start, branch.offset), end)
 
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Ranges become one across offsets where there never was a segment, so that they stay few."""
@@ -458,7 +563,7 @@ class ReceiptCheck:
                 if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
                     return f"{where} are settled in part by an earlier commit"
             ranges = own.setdefault((topic_id, partition), [])
-            if _without(start, end, ranges) != [(start, end)]:
+            if without(start, end, ranges) != [(start, end)]:
                 return f"{where} twice in one receipt"
             add_range(ranges, start, end)
         return None
@@ -473,7 +578,7 @@ class ReceiptCheck:
             where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
             if entry.epoch != epoch:
                 return f"{where} was written at epoch {entry.epoch}, not {epoch}"
-            if _without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
+            if without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
                 return f"{where} does not begin inside the receipt's coverage"
             for table in (self._state.segments, self._accepted.segments, own):
                 other = table.overlapping(entry)
@@ -486,41 +591,21 @@ class ReceiptCheck:
         return None
 
 
+_OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
+
+
+def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> None:
+    if items:
+        table[key] = items
+    else:
+        table.pop(key, None)
+
+
 def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
     """Records and bytes."""
     if isinstance(segments, SegmentBatch):
         return segments.sums()
     return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
-
-
-def add_range(ranges: list[Range], start: int, end: int) -> None:
-    """Add [start, end) to merged sorted ranges; touching and overlapping ones become one."""
-    if ranges and ranges[-1][1] == start:
-        ranges[-1] = (ranges[-1][0], end)
-        return
-    first = bisect_left(ranges, start, key=_end)
-    last = first
-    while last < len(ranges) and ranges[last][0] <= end:
-        start = min(start, ranges[last][0])
-        end = max(end, ranges[last][1])
-        last += 1
-    ranges[first:last] = [(start, end)]
-
-
-def _without(start: int, end: int, ranges: Sequence[Range]) -> list[Range]:
-    """The parts of [start, end) that lie in none of these merged sorted ranges."""
-    left: list[Range] = []
-    at = start
-    for index in range(bisect_right(ranges, start, key=_end), len(ranges)):
-        low, high = ranges[index]
-        if low >= end:
-            break
-        if low > at:
-            left.append((at, low))
-        at = high
-    if at < end:
-        left.append((at, end))
-    return left
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:
@@ -534,7 +619,3 @@ def _start(gap: Gap) -> int:
 
 def _start_of(item: Range) -> int:
     return item[0]
-
-
-def _end(item: Range) -> int:
-    return item[1]

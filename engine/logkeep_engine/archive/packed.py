@@ -126,6 +126,28 @@ def offsets_of(row: bytes) -> tuple[int, int]:
     return int(base), int(following)
 
 
+def split_rows(rows: bytes | bytearray, offset: int) -> tuple[bytes, bytes]:
+    """The rows of segments that end at or below `offset`, and those of the others. Segments do not overlap."""
+    at = bisect_left(range(len(rows) // ROW_BYTES), offset + 1, key=lambda index: _next_offset(rows, index)) * ROW_BYTES
+    return bytes(rows[:at]), bytes(rows[at:])
+
+
+def _next_offset(rows: bytes | bytearray, index: int) -> int:
+    return int(_OFFSETS.unpack_from(rows, index * ROW_BYTES)[1])
+
+
+def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, list[bytes]]:
+    """The rows without those of segments with these base offsets, and the latter in order."""
+    left, gone = bytearray(), []
+    for at in range(0, len(rows), ROW_BYTES):
+        row = bytes(rows[at : at + ROW_BYTES])
+        if _BASE.unpack_from(row)[0] in bases:
+            gone.append(row)
+        else:
+            left += row
+    return left, gone
+
+
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     flags = row[21]
     layout = Layout(flags >> LAYOUT_BIT)
@@ -315,18 +337,23 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
             before = base
         self._rows[key] = packed
 
+    def replace_rows(self, key: Partition, rows: bytes | bytearray) -> None:
+        """As `set_rows`, also with none."""
+        if rows:
+            self.set_rows(key, rows)
+        else:
+            self._rows.pop(key, None)
+
+    def copy(self) -> SegmentTable:
+        """A table that changes by itself; rows are shared until one of both replaces them."""
+        other = SegmentTable()
+        other._rows = dict(self._rows)
+        return other
+
     def remove(self, key: Partition, bases: Set[int]) -> list[bytes]:
         """Take out the segments with these base offsets, and return their rows in order. Raises ValueError if one is
         not there; then nothing is taken out."""
-        gone: list[bytes] = []
-        left = bytearray()
-        rows = self._rows.get(key, bytearray())
-        for at in range(0, len(rows), ROW_BYTES):
-            row = bytes(rows[at : at + ROW_BYTES])
-            if _BASE.unpack_from(row)[0] in bases:
-                gone.append(row)
-            else:
-                left += row
+        left, gone = without_bases(self._rows.get(key, bytearray()), bases)
         if len(gone) != len(bases):
             missing = min(bases - {_BASE.unpack_from(row)[0] for row in gone})
             raise ValueError(f"there is no segment {missing} of topic id {key[0]} partition {key[1]} to remove")

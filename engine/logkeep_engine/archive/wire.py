@@ -6,7 +6,8 @@ key, so that an altered commit is never mistaken for another:
     {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
-     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"groups":{…},"sha256":…}
+     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"epochs":{…},
+     "leaders":{…},"branches":{…},"removedFromBranches":{…},"groups":{…},"sha256":…}
 
 A document of another format, or with keys or columns this version does not know, is refused with ArchiveMismatch: what
 a newer version added may change what the rest means. One that is cut short or altered is ArchiveDamaged.
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from logkeep_engine.archive.branches import Branching
 from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.model import (
     Commit,
     CommitKind,
@@ -44,6 +47,10 @@ T = TypeVar("T")
 _RANGE_COLUMNS = ["topicId", "partition", "start", "end"]
 _GAP_COLUMNS = [*_RANGE_COLUMNS, "reason"]
 _REMOVED_COLUMNS = ["topicId", "partition", "baseOffset"]
+_BRANCH_REMOVED_COLUMNS = ["topicId", "partition", "branchId", "baseOffset"]
+_BRANCH_COLUMNS = ["topicId", "partition", "branchId", "offset"]
+_LEADER_COLUMNS = ["topicId", "partition", "leaderEpoch"]
+_EPOCH_COLUMNS = [*_LEADER_COLUMNS, "start"]
 GROUP_COLUMNS = ["groupId", "topic", "topicId", "partition", "offset", "leaderEpoch", "metadata"]
 RUN_COLUMNS = [
     "runId",
@@ -94,7 +101,18 @@ _FLAGS = ("transactional", "control", "gaps", "appendTime", "legacy")  # in the 
 _HEAD_KEYS = {"format", "archiveId", "commit", "kind", "runId", "epoch", "time", "token", "sha256"}
 _KIND_KEYS = {
     CommitKind.BEGIN: {"runKind", "takenOver"},
-    CommitKind.DATA: {"topics", "coverage", "segments", "gaps", "removed", "purged"},
+    CommitKind.DATA: {
+        "topics",
+        "coverage",
+        "segments",
+        "gaps",
+        "removed",
+        "purged",
+        "epochs",
+        "leaders",
+        "branches",
+        "removedFromBranches",
+    },
     CommitKind.END: {"outcome", "message", "groups"},
 }
 _SHA_KEY = b',"sha256":"'
@@ -177,10 +195,22 @@ def dump_commit(commit: Commit) -> bytes:
         )
         document["gaps"] = table_of(_GAP_COLUMNS, map(_gap_row, commit.gaps))
         # Only where retention has removed something: what has them is refused by versions that do not know them.
-        if commit.removed:
-            document["removed"] = table_of(_REMOVED_COLUMNS, map(_removed_row, commit.removed))
+        newest = [item for item in commit.removed if not item.branch_id]
+        branches = [item for item in commit.removed if item.branch_id]
+        if newest:
+            document["removed"] = table_of(_REMOVED_COLUMNS, map(_removed_row, newest))
+        if branches:
+            rows = ([item.topic_id, item.partition, item.branch_id, item.base_offset] for item in branches)
+            document["removedFromBranches"] = table_of(_BRANCH_REMOVED_COLUMNS, rows)
         if commit.purged:
             document["purged"] = True
+        # Only where there is something new to say: versions that do not know them would mix lineages, and refuse.
+        if commit.epochs:
+            document["epochs"] = table_of(_EPOCH_COLUMNS, map(_epoch_row, commit.epochs))
+        if commit.leaders:
+            document["leaders"] = table_of(_LEADER_COLUMNS, map(_leader_row, commit.leaders))
+        if commit.branchings:
+            document["branches"] = table_of(_BRANCH_COLUMNS, map(_branch_row, commit.branchings))
     else:
         document["outcome"] = commit.outcome.value
         document["message"] = commit.message
@@ -223,8 +253,11 @@ def load_commit(data: bytes, name: str) -> Commit:
             groups=tuple(GroupEntry(*row) for row in rows_of(document, "groups", GROUP_COLUMNS, name)),
             outcome=Outcome(document.get("outcome", Outcome.RUNNING)),
             message=document.get("message", ""),
-            removed=tuple(RemovedSegment(*row) for row in rows_of(document, "removed", _REMOVED_COLUMNS, name)),
+            removed=tuple(_removed(document, name)),
             purged=document.get("purged", False),
+            epochs=tuple(LeaderEpoch(*row) for row in rows_of(document, "epochs", _EPOCH_COLUMNS, name)),
+            leaders=tuple(LeaderSeen(*row) for row in rows_of(document, "leaders", _LEADER_COLUMNS, name)),
+            branchings=tuple(Branching(*row) for row in rows_of(document, "branches", _BRANCH_COLUMNS, name)),
         )
 
     return building(build, name)
@@ -322,6 +355,25 @@ def _gap_row(item: Gap) -> list[Any]:
 
 def _removed_row(item: RemovedSegment) -> list[Any]:
     return [item.topic_id, item.partition, item.base_offset]
+
+
+def _removed(document: dict[str, Any], name: str) -> Iterator[RemovedSegment]:
+    for row in rows_of(document, "removed", _REMOVED_COLUMNS, name):
+        yield RemovedSegment(*row)
+    for topic_id, partition, branch_id, base in rows_of(document, "removedFromBranches", _BRANCH_REMOVED_COLUMNS, name):
+        yield RemovedSegment(topic_id, partition, base, branch_id)
+
+
+def _branch_row(item: Branching) -> list[Any]:
+    return [item.topic_id, item.partition, item.branch_id, item.offset]
+
+
+def _epoch_row(item: LeaderEpoch) -> list[Any]:
+    return [item.topic_id, item.partition, item.epoch, item.start]
+
+
+def _leader_row(item: LeaderSeen) -> list[Any]:
+    return [item.topic_id, item.partition, item.epoch]
 
 
 def group_row(item: GroupEntry) -> list[Any]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from logkeep_engine.archive.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.archive.model import Coverage, Gap, Receipt, SegmentEntry
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.log.batch import BatchHeader
@@ -63,6 +64,8 @@ class PieceWriter(ABC):
         self._coverage: list[Coverage] = []
         self._gaps: list[Gap] = []
         self._segments: list[SegmentEntry] = []
+        self._epochs: list[LeaderEpoch] = []
+        self._epoch = UNKNOWN  # of the batch that came last
         self._transactions = AbortedTransactions()
 
     @property
@@ -104,7 +107,7 @@ class PieceWriter(ABC):
         self._cover()
         if not self._coverage and not self._gaps:
             return None
-        return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps))
+        return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps), tuple(self._epochs))
 
     def abort(self) -> None:
         """Drop the open segment, if any; what is absorbed from now on is ignored."""
@@ -132,6 +135,25 @@ class PieceWriter(ABC):
                 "where the one before it ended.",
                 hint="The log on the broker is damaged; move the leadership to a replica that is whole.",
             )
+
+    def _note_epoch(self, epoch: int, offset: int) -> None:
+        """Note that the batch at `offset` is of another leader epoch than the one before it.
+
+        Raises LogDiverged for an epoch above that of the leader whose log the run has planned to archive: all below the
+        planned end was there already, so a later leader cannot have written it unless the log was cut off since.
+        """
+        self._epoch = epoch
+        if epoch < 0:
+            return
+        piece = self.piece
+        if 0 <= piece.leader_epoch < epoch:
+            raise LogDiverged(
+                f"T{piece.where[1:]} was cut off while it was archived (unclean leader election): its log reached to "
+                f"offset {piece.end} under leader epoch {piece.leader_epoch}, the batch at offset {offset} is of "
+                f"epoch {epoch} now.",
+                hint="Nothing of it was archived in this attempt. Start a new run, which finds where the logs part.",
+            )
+        self._epochs.append(LeaderEpoch(piece.topic_id, piece.partition, epoch, offset))
 
     def _cover(self) -> None:
         if self.at > self._from:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from logkeep_engine.archive.lineage import UNKNOWN, Fork, LeaderSeen, Standing
 from logkeep_engine.archive.model import (
     ArchiveState,
     Coverage,
@@ -48,12 +49,9 @@ REASON_RETENTION = "removed from the cluster before it was archived (retention o
 REASON_RECREATED = "the topic was deleted and created again while it was archived"
 REASON_TRUNCATED = "the log was cut off below these offsets while it was archived (unclean leader election)"
 REASON_DELETED = "the topic was deleted while it was archived"
-REASON_DIVERGED = (
-    "the partition's log ends below what the archive holds (records were lost in the cluster): "
-    "records written at these offsets from now on are not archived"
-)
 
 TopicPartition = tuple[str, int]
+_UNCOMPARED = Standing(UNKNOWN, known=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,8 @@ class Piece:
     In Kafka's format a batch that begins below `start` belongs to a piece before, with all its offsets, whatever is
     left of it there. Only the `first` piece that a partition has in this attempt takes the records of such a batch from
     `start` on: all before is settled. Offsets below `done_below` are in a segment that is archived already, in a batch
-    that began before `start`.
+    that began before `start`. No batch of the planned log has a leader epoch above `leader_epoch`, UNKNOWN if that is
+    not known.
     """
 
     number: int
@@ -91,6 +90,7 @@ class Piece:
     bytes: int
     done_below: int = 0
     first: bool = False
+    leader_epoch: int = UNKNOWN
 
     @property
     def where(self) -> str:
@@ -101,8 +101,9 @@ class Piece:
 class BackupPlan:
     """A run's work. `chunks` are numbered by their place, which is also the number in progress reports.
 
-    `gaps` were found while planning and are committed with the first commit. `diverged` are ranges of which the archive
-    holds records that the cluster has lost; they are reported, never committed. `idle` partitions have nothing new.
+    `gaps` were found while planning and are committed with the first commit, and so are `leaders`, on whose logs the
+    chunks lie. `forks` are where logs do not go on as the archive does; there is no chunk of their partitions.
+    `uncompared` partitions are archived in part, and nothing says of which leaders. `idle` partitions have nothing new.
     `unavailable` ones have no leader.
     """
 
@@ -110,7 +111,9 @@ class BackupPlan:
     topics: tuple[TopicEntry, ...]
     chunks: tuple[Chunk, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    diverged: tuple[Gap, ...] = ()
+    forks: tuple[Fork, ...] = ()
+    leaders: tuple[LeaderSeen, ...] = ()
+    uncompared: tuple[TopicPartition, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
     idle: int = 0
     unavailable: tuple[TopicPartition, ...] = ()
@@ -129,7 +132,9 @@ class BackupPlan:
             "topics": [asdict(topic) for topic in self.topics],
             "chunks": [[number[c.topic_id], c.partition, c.start, c.end, c.leader, c.bytes] for c in self.chunks],
             "gaps": [asdict(gap) for gap in self.gaps],
-            "diverged": [asdict(gap) for gap in self.diverged],
+            "forks": [asdict(fork) for fork in self.forks],
+            "leaders": [[number[item.topic_id], item.partition, item.epoch] for item in self.leaders],
+            "uncompared": [list(pair) for pair in self.uncompared],
             "groups": [asdict(group) for group in self.groups],
             "idle": self.idle,
             "unavailable": [list(pair) for pair in self.unavailable],
@@ -138,7 +143,10 @@ class BackupPlan:
 
     @classmethod
     def from_json(cls, data: bytes) -> BackupPlan:
-        """Raises ArchiveMismatch for a plan of another version: that run is finished by the engine that began it."""
+        """Raises ArchiveMismatch for a plan of another version: that run is finished by the engine that began it.
+
+        One without leaders was made before they were kept; what it has found `diverged` is a fork.
+        """
         document: dict[str, Any] = json.loads(data)
         if document.get("version") != PLAN_VERSION:
             raise ArchiveMismatch(
@@ -154,7 +162,18 @@ class BackupPlan:
                 for topic, partition, start, end, leader, size in document["chunks"]
             ),
             gaps=tuple(Gap(**gap) for gap in document["gaps"]),
-            diverged=tuple(Gap(**gap) for gap in document["diverged"]),
+            forks=tuple(
+                [Fork(**fork) for fork in document.get("forks", ())]
+                + [
+                    Fork(gap["topic_id"], gap["partition"], gap["start"], gap["end"])
+                    for gap in document.get("diverged", ())
+                ]
+            ),
+            leaders=tuple(
+                LeaderSeen(topics[topic].topic_id, partition, epoch)
+                for topic, partition, epoch in document.get("leaders", ())
+            ),
+            uncompared=tuple((name, number) for name, number in document.get("uncompared", ())),
             groups=tuple(GroupEntry(**group) for group in document["groups"]),
             idle=document["idle"],
             unavailable=tuple((name, number) for name, number in document["unavailable"]),
@@ -237,6 +256,8 @@ def make_plan(
     ends: Mapping[TopicPartition, int],
     sizes: Mapping[TopicPartition, int],
     state: ArchiveState,
+    standings: Mapping[TopicPartition, Standing] = MappingProxyType({}),
+    silent: Collection[TopicPartition] = (),
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
     groups: Iterable[GroupEntry] = (),
     chunk_bytes: int | None = None,
@@ -247,13 +268,17 @@ def make_plan(
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there although
     it has a leader is gone, and so is a topic without any. `sizes` are bytes on the leader's disk, 0 or missing if not
     known. A partition that the archive does not know starts at its log start; since the archive knows topics by id, a
-    recreated topic does too. `beginnings` are partitions whose first offsets an earlier run has left out, and where
-    they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the
-    archive's first offset was gone when the archive began, and may be the start of a batch that it has the rest of.
+    recreated topic does too. `standings` say where logs part from the archive; where they do, or where a log of which
+    nothing is known ends below what is archived, nothing is planned. `silent` are partitions whose leader did not say
+    it. `beginnings` are partitions whose first offsets an earlier run has left out, and where they begin (see
+    `archive.beginnings`). A log start that has moved back adds nothing: what comes before the archive's first offset
+    was gone when the archive began, and may be the start of a batch that it has the rest of.
     """
     chunks: list[Chunk] = []
     gaps: list[Gap] = []
-    diverged: list[Gap] = []
+    forks: list[Fork] = []
+    leaders: list[LeaderSeen] = []
+    uncompared: list[TopicPartition] = []
     unavailable: list[TopicPartition] = []
     idle = 0
     topics = [
@@ -262,19 +287,26 @@ def make_plan(
     for topic in topics:
         for partition in topic.partitions:
             where = (topic.name, partition.id)
-            if where not in earliest or where not in ends:
-                if partition.leader < 0:
+            if where not in earliest or where not in ends or where in silent:
+                if partition.leader < 0 or where in silent:
                     unavailable.append(where)
                 continue
             key = (topic.topic_id, partition.id)
             log_start, end = earliest[where], ends[where]
             settled = state.settled(*key)
+            standing = standings.get(where, _UNCOMPARED)
+            fork = _fork(standing, settled, end)
+            if fork is not None:
+                forks.append(Fork(*key, fork, settled[-1][1]))
+                continue
+            if settled and not standing.known:
+                uncompared.append(where)
             start = beginnings.get(key, settled[0][0]) if settled else log_start
             gaps += (Gap(*key, *part, REASON_RETENTION) for part in state.uncovered(*key, start, log_start))
-            if settled and settled[-1][1] > end:
-                diverged.append(Gap(*key, end, settled[-1][1], REASON_DIVERGED))
             wanted = state.uncovered(*key, max(start, log_start), end)
             idle += not wanted
+            if standing.leader_epoch >= 0 and (wanted or key not in state.leaders):
+                leaders.append(LeaderSeen(*key, standing.leader_epoch))
             for part in wanted:
                 size = sizes.get(where, 0) * (part[1] - part[0]) // max(1, end - log_start)
                 for low, high, share in _cut(*part, size, chunk_bytes or CHUNK_BYTES):
@@ -293,11 +325,20 @@ def make_plan(
         ),
         chunks=tuple(chunks),
         gaps=tuple(gaps),
-        diverged=tuple(diverged),
+        forks=tuple(forks),
+        leaders=tuple(leaders),
+        uncompared=tuple(uncompared),
         groups=tuple(_within(groups, topics, ends)),
         idle=idle,
         unavailable=tuple(unavailable),
     )
+
+
+def _fork(standing: Standing, settled: Sequence[Range], end: int) -> int | None:
+    """The first offset at which a log that ends at `end` is not what is archived any more."""
+    if standing.known or not settled or settled[-1][1] <= end:
+        return standing.fork
+    return end
 
 
 def _cut(start: int, end: int, size: int, chunk_bytes: int) -> Iterable[tuple[int, int, int]]:
@@ -338,6 +379,7 @@ def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
 def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
     """What of the plan's chunks is neither archived nor recorded as lost."""
     before: Partition | None = None
+    leaders = {(item.topic_id, item.partition): item.epoch for item in plan.leaders}
     for number, chunk in enumerate(plan.chunks):
         key = (chunk.topic_id, chunk.partition)
         for start, end in state.uncovered(*key, chunk.start, chunk.end):
@@ -353,6 +395,7 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
                 bytes=chunk.bytes * (end - start) // (chunk.end - chunk.start),
                 done_below=held if held > start else 0,
                 first=key != before,
+                leader_epoch=leaders.get(key, UNKNOWN),
             )
             before = key
 

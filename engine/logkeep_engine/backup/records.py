@@ -43,6 +43,8 @@ class RecordReader(PieceWriter):
                 if header.next_offset <= self.at:
                     continue  # lies wholly before the offset that was asked for
                 self._check_overlap(header)
+            if header.leader_epoch != self._epoch:
+                self._note_epoch(header.leader_epoch, max(header.base_offset, self.at))
             self._take_batch(data, position, header)
             self._passed = header.next_offset
             self.at = min(header.next_offset, self.piece.end)

@@ -17,11 +17,13 @@ from functools import partial
 
 from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
+from logkeep_engine.archive.lineage import Fork
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.balance import balance
+from logkeep_engine.backup.divergence import diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
     LOSS_FILE,
     dump_losses,
@@ -58,6 +60,7 @@ from logkeep_engine.errors import (
     BrokerUnavailable,
     CorruptBatch,
     DataLoss,
+    LogDiverged,
     LogkeepError,
     ObjectExists,
     ObjectMissing,
@@ -112,6 +115,8 @@ class _Run(ArchivingRun):
         self._plan: BackupPlan | None = None
         self._topics_before: Mapping[str, TopicEntry] = {}
         self._failures: list[LogkeepError] = []
+        self._forks: tuple[Fork, ...] = ()
+        self._not_archived: set[Partition] = set()
         self._losses: tuple[Loss, ...] = ()
         self._groups = 0
         self._message = ""
@@ -136,20 +141,20 @@ class _Run(ArchivingRun):
                 attempt,
             )
             plan = self._plan = self._load_or_make_plan(self._archive, control, writer.state)
-            found = [Receipt(gaps=(gap,)) for gap in open_gaps(plan, writer.state)]
-            pieces = list(open_pieces(plan, writer.state))
+            found = [Receipt(gaps=(gap,)) for gap in open_gaps(plan, writer.state) if not self._left_out(gap)]
+            pieces = self._open_pieces(plan, writer)
             unchecked: frozenset[int] = frozenset()
             if loses_records(self._spec.format, self._spec.format_options):
                 self._losses, unchecked = self._check_losses(self._archive, connection, writer, pieces)
                 refuse_losses(self._losses, self._spec)
-            writer.commit(topics=plan.topics, receipts=found)
+            writer.commit(topics=plan.topics, receipts=found, leaders=plan.leaders)
             self._announce(plan, pieces)
             pieces = [piece for piece in pieces if piece.number not in unchecked]
             while pieces:
                 self._archive_pieces(storage, connection, control, writer, pieces)
                 # What neighbours have left to each other: the log has changed between their fetches. Each round settles
                 # all of the first piece of a partition.
-                pieces = [] if self._failures else list(open_pieces(plan, writer.state))
+                pieces = [] if self._failures else self._open_pieces(plan, writer)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
 
@@ -159,7 +164,7 @@ class _Run(ArchivingRun):
             stored = storage.read(path)
             log.info("going on with the plan of an earlier attempt")
         except ObjectMissing:
-            plan = self._make_plan(control, state, missing_beginnings(archive, state))
+            plan = self._make_plan(archive, control, state, missing_beginnings(archive, state))
             check_names(plan.topics, self._spec.format, storage)
             try:
                 storage.create(path, plan.to_json())
@@ -168,12 +173,42 @@ class _Run(ArchivingRun):
                 # holds.
                 stored = storage.read(path)
             else:
+                self._forks = plan.forks
                 return plan
-        return BackupPlan.from_json(stored)
+        plan = BackupPlan.from_json(stored)
+        self._compare_again(archive, control, plan, state)
+        return plan
 
-    def _make_plan(self, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]) -> BackupPlan:
+    def _compare_again(self, archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> None:
+        """Find out which logs were cut off since the plan was stored: nothing of it is archived of them."""
+        names, without_leader = plan.topic_names, set(plan.unavailable)
+        keys = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks}
+        partitions = {(names[topic_id], number): (topic_id, number) for topic_id, number in keys}
+        standings = standings_of(
+            archive, state, {w: key for w, key in partitions.items() if w not in without_leader}, control.epoch_ends
+        )
+        found = [
+            Fork(*partitions[where], standing.fork, state.lineage(*partitions[where]).end)
+            for where, standing in standings.found.items()
+            if standing.fork is not None
+        ]
+        self._forks = (*plan.forks, *found)
+        self._not_archived = {(fork.topic_id, fork.partition) for fork in found}
+        for where, why in standings.silent.items():
+            self._not_archived.add(partitions[where])
+            self._failures.append(no_answer(where, why))
+
+    def _left_out(self, item: Gap | Piece) -> bool:
+        return (item.topic_id, item.partition) in self._not_archived
+
+    def _open_pieces(self, plan: BackupPlan, writer: Writer) -> list[Piece]:
+        return [piece for piece in open_pieces(plan, writer.state) if not self._left_out(piece)]
+
+    def _make_plan(
+        self, archive: Archive, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]
+    ) -> BackupPlan:
         for _ in range(PLANNING_TRIES):
-            plan = self._try_plan(control, state, beginnings)
+            plan = self._try_plan(archive, control, state, beginnings)
             now = control.topic_ids([topic.name for topic in plan.topics])
             changed = [topic.name for topic in plan.topics if now.get(topic.name) != topic.topic_id]
             if not changed:
@@ -184,7 +219,9 @@ class _Run(ArchivingRun):
             hint="Exclude it with spec.topics.exclude.",
         )
 
-    def _try_plan(self, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]) -> BackupPlan:
+    def _try_plan(
+        self, archive: Archive, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]
+    ) -> BackupPlan:
         started = time.monotonic()
         spec = self._spec
         also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
@@ -196,6 +233,11 @@ class _Run(ArchivingRun):
         partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0]
         earliest = control.earliest_offsets(partitions)
         ends = control.last_stable_offsets(partitions)
+        # After the ends: no batch below them can be of a later leader than the one that answers now.
+        ids = {topic.name: topic.topic_id for topic in topics}
+        standings = standings_of(
+            archive, state, {(name, number): (ids[name], number) for name, number in ends}, control.epoch_ends
+        )
         plan = make_plan(
             self._run_id,
             topics,
@@ -204,6 +246,8 @@ class _Run(ArchivingRun):
             ends=ends,
             sizes=_sizes(control, topics),
             state=state,
+            standings=standings.found,
+            silent=standings.silent,
             beginnings=beginnings,
             groups=groups,
         )
@@ -261,7 +305,7 @@ class _Run(ArchivingRun):
             return known, frozenset()
         self._reporter.phase("Checking")
         found: list[tuple[int, Loss]] = []
-        failures: dict[int, CorruptBatch | RecordsWithheld] = {}
+        failures: dict[int, CorruptBatch | RecordsWithheld | LogDiverged] = {}
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             for result in done:
@@ -334,6 +378,8 @@ class _Run(ArchivingRun):
                 f"{len(plan.unavailable)} partitions have no leader and were not archived: {shown}.",
                 hint="Everything else was archived. Bring their brokers back and run again.",
             )
+        if self._forks:
+            raise diverged(self._forks, plan.topic_names)
         loss = self._loss()
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
@@ -366,7 +412,7 @@ class _Run(ArchivingRun):
         if plan is None or writer is None:
             return []
         names = plan.topic_names
-        found = [*open_gaps(plan, writer.state), *plan.diverged]
+        found = list(open_gaps(plan, writer.state))
         parts: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
         for part in parts:
             found += writer.state.lost(part.topic_id, part.partition, part.start, part.end)
@@ -467,12 +513,16 @@ def lost(receipt: Receipt, reason: str) -> Receipt:
     return Receipt(gaps=tuple(Gap(*item, reason) for item in receipt.ranges))
 
 
-def not_looked_through(failure: CorruptBatch | RecordsWithheld) -> CorruptBatch | RecordsWithheld:
+def not_looked_through(
+    failure: CorruptBatch | RecordsWithheld | LogDiverged,
+) -> CorruptBatch | RecordsWithheld | LogDiverged:
     """The failure of a check for what the format cannot hold."""
     left = (
         "It was not looked through for what the format cannot hold, "
         "so nothing of its chunk was archived in this attempt."
     )
+    if isinstance(failure, LogDiverged):
+        return failure
     if isinstance(failure, RecordsWithheld):
         return RecordsWithheld(failure.message, hint=f"{left} {failure.hint}")
     return CorruptBatch(failure.message, hint=f"{left} Move the leadership to a replica that is whole.")
@@ -499,9 +549,12 @@ def _loss_message(loss: Sequence[LossFact]) -> str:
 
 
 def _warnings(plan: BackupPlan) -> list[str]:
-    names = plan.topic_names
-    return [
-        f"Topic {names[gap.topic_id]!r} partition {gap.partition} ends at offset {gap.start}, "
-        f"the archive holds offsets up to {gap.end}: the cluster has lost records that the archive still has."
-        for gap in plan.diverged
-    ]
+    return [uncompared_warning(plan.uncompared)] if plan.uncompared else []
+
+
+def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
+    """The error of a partition of which nobody says whether its log still begins with what is archived."""
+    return BrokerUnavailable(
+        f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
+        hint="Everything else was archived. Bring its brokers back and run again.",
+    )

@@ -29,7 +29,7 @@ from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, S
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld, TopicGone
+from logkeep_engine.errors import CorruptBatch, LogDiverged, OffsetOutOfRange, RecordsWithheld, TopicGone
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
@@ -60,14 +60,14 @@ _CODEC_MASK = 0x07
 @dataclass(frozen=True, slots=True)
 class PieceDone:
     """`receipt` is None if nothing was settled. `failure`: a damaged batch, or records that the broker does not give,
-    stopped the piece after what the receipt holds.
+    stopped the piece after what the receipt holds; or the log is not the planned one any more, then nothing is settled.
     `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
     `losses`: what the format cannot hold of the piece, if that was all that was asked for.
     """
 
     number: int
     receipt: Receipt | None
-    failure: CorruptBatch | RecordsWithheld | None = None
+    failure: CorruptBatch | RecordsWithheld | LogDiverged | None = None
     by_name: bool = False
     losses: tuple[Loss, ...] = ()
 
@@ -170,6 +170,8 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
                 continue
             receipt = await asyncio.to_thread(writer.finish, writer.at)
             return PieceDone(piece.number, receipt, _located(error, piece, writer.at), by_name, writer.losses)
+        except LogDiverged as error:
+            return PieceDone(piece.number, None, error, by_name)
     receipt = await asyncio.to_thread(writer.finish, piece.end)
     return PieceDone(piece.number, receipt, by_name=by_name, losses=writer.losses)
 
@@ -197,6 +199,7 @@ class ChunkWriter(PieceWriter):
         # Millions of tiny batches pass here: fields by number, and what stays the same for a run in local names.
         run: list[tuple[int, BatchHeader]] = []
         at = self.at
+        epoch = self._epoch
         room, end_offset = self._room()
         try:
             for position, header in walk_checked(data, self.piece.end):
@@ -205,13 +208,16 @@ class ChunkWriter(PieceWriter):
                     self._flush(data, run)
                     self.at = at
                     self._overlapping(data, position, header)
-                    at = self.at
+                    at, epoch = self.at, self._epoch
                     room, end_offset = self._room()
                     continue
                 attributes = header[5]
                 if attributes & _CODEC_MASK > _LAST_CODEC:
                     codec = attributes & _CODEC_MASK
                     raise CorruptBatch(f"The batch at offset {base} has a codec that does not exist: {codec}.")
+                if header[2] != epoch:
+                    epoch = header[2]
+                    self._note_epoch(epoch, base)
                 following = base + header[6] + 1
                 size = _OVERHEAD + header[1]
                 if size > room or following > end_offset:
@@ -255,6 +261,8 @@ class ChunkWriter(PieceWriter):
         if trimmed is None:
             return
         fresh = parse_header(trimmed)
+        if fresh.leader_epoch != self._epoch:
+            self._note_epoch(fresh.leader_epoch, fresh.base_offset)
         self._segment = self._open_segment(fresh.base_offset)
         if fresh.is_transactional:
             self._transactions.observe(memoryview(trimmed), 0, fresh, self._segment)

@@ -198,7 +198,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     columns = json.dumps([*packed.COLUMNS, "more"]).encode()
     old = json.dumps(list(packed.COLUMNS), separators=(",", ":")).encode()
     cases = {
-        "c: checkpoint layout 4, this version of Logkeep reads 1 to 3": _sealed({**head, "layout": 4}, frames),
+        "c: checkpoint layout 5, this version of Logkeep reads 1 to 4": _sealed({**head, "layout": 5}, frames),
         "c: unknown keys more": _sealed({**head, "frames": lengths, "more": 1}, frames),
         "c: unknown columns": _with(lambda parts: parts.insert(0, parts.pop(0).replace(old, columns))),
         "c: unknown keys x": _with(

@@ -14,7 +14,7 @@ from logkeep_engine.archive.model import ArchiveState, Coverage, Receipt, TopicE
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import ChunkWriter, Setting, _archive, trim
 from logkeep_engine.contract.spec import Cluster
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.fetch import Fetched
@@ -29,9 +29,18 @@ TOPIC_ID = "a" * 22
 ABORT, COMMIT = 0, 1
 
 
-def batch(offset: int, count: int = 10, *, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
+def batch(
+    offset: int, count: int = 10, *, producer: int = -1, codec: Codec = Codec.NONE, leader_epoch: int = -1
+) -> bytes:
     records = [Record(offset + n, 1_700_000_000_000 + n, b"k", b"v%d" % (offset + n), ()) for n in range(count)]
-    return encode(records, codec=codec, base_offset=offset, producer_id=producer, transactional=producer >= 0)
+    return encode(
+        records,
+        codec=codec,
+        base_offset=offset,
+        producer_id=producer,
+        transactional=producer >= 0,
+        leader_epoch=leader_epoch,
+    )
 
 
 def marker(offset: int, producer: int, kind: int) -> bytes:
@@ -64,9 +73,10 @@ def writer(
     attempt: int = 0,
     done_below: int = 0,
     first: bool = False,
+    leader_epoch: int = -1,
 ) -> ChunkWriter:
     connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
-    piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first)
+    piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first, leader_epoch)
     return ChunkWriter(Setting(connection, storage, 7, limit), piece, attempt)
 
 
@@ -372,6 +382,41 @@ def test_later_attempts_write_other_objects(storage: Storage) -> None:
         "00000000000000000000.0000000007-1.log",
         "00000000000000000000.0000000007.log",
     ]
+
+
+def epochs(receipt: Receipt) -> list[tuple[int, int]]:
+    return [(item.epoch, item.start) for item in receipt.epochs]
+
+
+def test_leader_epochs_are_noted_where_they_begin(storage: Storage) -> None:
+    """Over several answers, in a batch that is cut at the log's start, and not for old batches, which have none."""
+    chunk = writer(storage, 5, 80, first=True, leader_epoch=9)
+    absorb(chunk, batch(0, leader_epoch=3), batch(10, leader_epoch=3))
+    absorb(chunk, batch(20, leader_epoch=3), batch(30, leader_epoch=4), batch(40))
+    absorb(chunk, batch(50, leader_epoch=4), batch(60, leader_epoch=9))
+    assert epochs(done(chunk)) == [(3, 5), (4, 30), (4, 50), (9, 60)]
+
+
+def test_batch_of_a_later_leader_than_the_planned_log_had_is_refused(storage: Storage) -> None:
+    chunk = writer(storage, 0, 80, leader_epoch=4)
+    absorb(chunk, batch(0, leader_epoch=3), batch(10, leader_epoch=4))
+    with pytest.raises(LogDiverged, match=r"'orders' partition 0 was cut off.* offset 20 is of epoch 5"):
+        absorb(chunk, batch(20, leader_epoch=5))
+
+
+def test_piece_of_a_log_that_was_cut_off_settles_nothing(storage: Storage) -> None:
+    log = b"".join([batch(0, leader_epoch=4), batch(10, leader_epoch=5)])
+
+    class Client:
+        def stream(self, *_: object, **__: object) -> AsyncGenerator[Fetched, None]:
+            async def one() -> AsyncGenerator[Fetched, None]:
+                yield Fetched(memoryview(log), 20, 20, 20, 0, by_id=True)
+
+            return one()
+
+    chunk = writer(storage, 0, 20, leader_epoch=4)
+    found = asyncio.run(_archive(cast(RawClient, Client()), chunk, UNLIMITED, 1000))
+    assert (found.receipt, type(found.failure)) == (None, LogDiverged)
 
 
 def transactions(storage: Storage, receipt: Receipt) -> list[list[tuple[int, int, int]]]:

@@ -1,18 +1,21 @@
 """What a run will do, from offsets and the archive's state alone."""
 
+import json
 import re
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
+from logkeep_engine.archive.lineage import Fork, LeaderSeen, Standing
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Receipt, TopicEntry
 from logkeep_engine.archive.names import records_stem, segment_stem
 from logkeep_engine.backup.plan import (
     AVRO_INTERNAL_TOPICS,
     MAX_CHUNKS_PER_TASK,
-    REASON_DIVERGED,
     REASON_RETENTION,
     TASKS_PER_SLOT,
     BackupPlan,
@@ -33,6 +36,7 @@ from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri
 
 MIB = 1 << 20
+WHERE = ("orders", 0)
 
 
 def topic(name: str, partitions: int = 1, *, letter: str = "a", leader: int = 1, internal: bool = False) -> TopicInfo:
@@ -63,6 +67,8 @@ def planned(
     chunk_bytes: int | None = None,
     groups: tuple[GroupEntry, ...] = (),
     begins: int | None = None,
+    standings: Mapping[tuple[str, int], Standing] = MappingProxyType({}),
+    silent: Sequence[tuple[str, int]] = (),
 ) -> BackupPlan:
     return make_plan(
         "run",
@@ -72,6 +78,8 @@ def planned(
         ends={("orders", 0): end},
         sizes={("orders", 0): size},
         state=state or ArchiveState(),
+        standings=standings,
+        silent=silent,
         beginnings={} if begins is None else {("a" * 22, 0): begins},
         groups=groups,
         chunk_bytes=chunk_bytes,
@@ -173,16 +181,54 @@ def test_gaps_of_a_stored_plan_are_committed_as_far_as_they_are_open() -> None:
     assert list(open_gaps(plan, archived((0, 6000)))) == []
 
 
-def test_log_that_ends_inside_a_hole_is_told_with_all_that_the_archive_has_more() -> None:
+def test_log_that_parts_from_the_archive_is_left_as_it_is() -> None:
+    """Also what is missing below: the run that takes the log over archives it."""
+    for state in (archived((0, 1500)), archived((0, 100), (200, 1500))):
+        plan = planned(state, start=50, end=9000, standings={WHERE: Standing(7, fork=1000)})
+        assert plan.forks == (Fork("a" * 22, 0, 1000, 1500),)
+        assert (plan.chunks, plan.gaps, plan.leaders, plan.idle) == ((), (), (), 0)
+
+
+def test_log_that_ends_below_the_archive_parts_there_if_nothing_is_known_of_its_leaders() -> None:
     plan = planned(archived((0, 100), (200, 300)), end=150)
-    assert [(gap.start, gap.end) for gap in plan.diverged] == [(150, 300)]
-    assert bounds(plan) == [(100, 150)]
-
-
-def test_log_that_ends_below_the_archive_is_told_and_not_touched() -> None:
-    plan = planned(archived((0, 1500)), end=1000)
-    assert plan.diverged == (Gap("a" * 22, 0, 1000, 1500, REASON_DIVERGED),)
+    assert plan.forks == (Fork("a" * 22, 0, 150, 300),)
     assert (plan.chunks, plan.gaps) == ((), ())
+    # What leader epochs say counts: a new leader's last stable offset may lag.
+    plan = planned(archived((0, 300)), end=150, standings={WHERE: Standing(7)})
+    assert (plan.forks, plan.chunks, plan.idle) == ((), (), 1)
+
+
+def test_leader_is_noted_where_something_is_archived_of_its_log_and_once_where_none_is_known() -> None:
+    state = archived((0, 400))
+    standings = {WHERE: Standing(7)}
+    seen = (LeaderSeen("a" * 22, 0, 7),)
+    assert planned(state, end=400, standings=standings).leaders == seen
+    state.leaders["a" * 22, 0] = 5
+    assert planned(state, end=400, standings=standings).leaders == ()
+    plan = planned(state, end=500, standings=standings)
+    assert (plan.leaders, [piece.leader_epoch for piece in open_pieces(plan, state)]) == (seen, [7])
+    plan = planned(state, end=500, standings={WHERE: Standing(-1, known=False)})
+    assert (plan.leaders, [piece.leader_epoch for piece in open_pieces(plan, state)]) == ((), [-1])
+
+
+def test_archive_of_which_nothing_says_the_leaders_is_named() -> None:
+    assert planned(archived((0, 400)), standings={WHERE: Standing(7, known=False)}).uncompared == (WHERE,)
+    assert planned(ArchiveState(), standings={WHERE: Standing(7)}).uncompared == ()
+
+
+def test_partition_whose_leader_does_not_answer_is_unavailable() -> None:
+    plan = planned(archived((0, 400)), silent=[WHERE])
+    assert (plan.unavailable, plan.chunks, plan.idle) == ((WHERE,), (), 0)
+
+
+def test_plan_that_was_stored_before_leaders_were_kept_is_read() -> None:
+    document = json.loads(planned(archived((0, 400))).to_json())
+    for key in ("forks", "leaders", "uncompared"):
+        del document[key]
+    document["diverged"] = [{"topic_id": "a" * 22, "partition": 0, "start": 100, "end": 400, "reason": "why"}]
+    plan = BackupPlan.from_json(json.dumps(document).encode())
+    assert plan.forks == (Fork("a" * 22, 0, 100, 400),)
+    assert (plan.leaders, plan.uncompared) == ((), ())
 
 
 def test_recreated_topic_starts_anew() -> None:
@@ -252,7 +298,9 @@ def test_positions_of_other_topics_are_dropped_and_none_lies_past_the_end() -> N
 def test_plan_survives_json() -> None:
     plan = replace(
         planned(archived((0, 400)), start=550, groups=(GroupEntry("g", "orders", "a" * 22, 0, 600),)),
-        diverged=(Gap("a" * 22, 0, 1, 2, "why"),),
+        forks=(Fork("a" * 22, 0, 1, 2),),
+        leaders=(LeaderSeen("a" * 22, 0, 3),),
+        uncompared=(("orders", 0),),
         unavailable=(("broken", 3),),
     )
     assert BackupPlan.from_json(plan.to_json()) == plan

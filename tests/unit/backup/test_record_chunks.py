@@ -78,6 +78,13 @@ def covered(receipt: Receipt) -> list[tuple[int, int]]:
 
 
 @BOTH
+def test_leader_epochs_are_noted_where_the_records_of_the_piece_begin(storage: Storage, name: FormatName) -> None:
+    chunk = writer(storage, 5, 40, name=name)
+    absorb(chunk, batch(0, leader_epoch=3), batch(10), batch(20, leader_epoch=4), batch(30, leader_epoch=4))
+    assert [(item.epoch, item.start) for item in done(chunk).epochs] == [(3, 5), (4, 20)]
+
+
+@BOTH
 def test_records_of_all_batches_are_written(storage: Storage, name: FormatName) -> None:
     chunk = writer(storage, 0, 50, name=name)
     absorb(chunk, batch(0), batch(10, codec=Codec.ZSTD))

@@ -1,0 +1,218 @@
+"""Asks the leaders whether their logs still begin with what is archived, before a run plans to add to it.
+
+An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
+end offset says nothing: only leader epochs do (see `archive.lineage`). Archives of versions that did not keep them say
+the epoch of their last batch where they hold batches; where they hold records it is not known, and said so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
+from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
+from logkeep_engine.archive.segments import read_from, read_segment
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import ArchiveDamaged, LogDiverged
+from logkeep_engine.kafka.survey import Answers, Ended
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+Ask = Callable[[Mapping[TopicPartition, int | None]], Answers[Ended]]
+"""Asks the leader of each partition where a leader epoch ended in its log; None: the leader's own."""
+
+_READERS = 16
+_SHOWN = 3
+_CHANGES = 5  # of a leader in the middle of a comparison, until the partition counts as without an answer
+
+
+@dataclass(slots=True)
+class Standings:
+    """By topic and partition. `silent`: no leader gave an answer, and why; `unknown`: brokers do not know them."""
+
+    found: dict[TopicPartition, Standing] = field(default_factory=dict)
+    silent: dict[TopicPartition, str] = field(default_factory=dict)
+    unknown: dict[TopicPartition, str] = field(default_factory=dict)
+
+    def update(self, newer: Standings) -> None:
+        """Take over what is known now of partitions that were compared again."""
+        for where in (*newer.found, *newer.silent, *newer.unknown):
+            self.found.pop(where, None)
+        self.found |= newer.found
+        self.silent |= newer.silent
+        self.unknown |= newer.unknown
+
+
+def standings_of(
+    archive: Archive, state: ArchiveState, partitions: Mapping[TopicPartition, Partition], ask: Ask
+) -> Standings:
+    """How the logs of `partitions`, with topic ids in the place of names, stand to the archive. Raises storage errors
+    and what `ask` raises."""
+    lineages = {where: state.lineage(*key) for where, key in partitions.items()}
+    standings = compare_logs(lineages, ask)
+    if archive.info.segments is not FormatName.KAFKA:
+        return standings
+    for choose in (_without_history, _parted_without_all_history):
+        read: dict[TopicPartition, _Part] = {}
+        for where, standing in standings.found.items():
+            entries = state.segments.get(partitions[where])
+            part = choose(standing, lineages[where], entries) if entries is not None else None
+            if part is not None:
+                read[where] = part
+        more = _histories(archive.storage, read, lineages)
+        lineages |= more
+        standings.update(compare_logs(more, ask))
+    return standings
+
+
+def compare_logs(lineages: Mapping[TopicPartition, Lineage], ask: Ask) -> Standings:
+    """Walks all of them back at the same time, one question to each leader a round."""
+    standings = Standings()
+    left = {where: _Walk(lineage) for where, lineage in lineages.items()}
+    while left:
+        answers = ask({where: walk.question for where, walk in left.items()})
+        standings.silent |= answers.silent
+        standings.unknown |= answers.unknown
+        for where, ended in answers.found.items():
+            left[where].take(ended)
+        for where, walk in list(left.items()):
+            if where not in answers.found:
+                del left[where]
+            elif walk.changes > _CHANGES:
+                standings.silent[where] = "its leader changes all the time"
+                del left[where]
+            elif (standing := walk.standing) is not None:
+                standings.found[where] = standing
+                del left[where]
+    return standings
+
+
+class _Walk:
+    """The comparison of one partition, begun anew if another leader answers than before."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self._lineage = lineage
+        self._comparison = Comparison(lineage)
+        self._leader_epoch: int | None = None
+        self._has_epochs = False
+        self.changes = 0
+
+    @property
+    def question(self) -> int | None:
+        return self._comparison.question
+
+    def take(self, ended: Ended) -> None:
+        if self._leader_epoch not in (None, ended.current_epoch):
+            self.changes += 1
+            self._leader_epoch = None
+            self._has_epochs = False
+            self._comparison = Comparison(self._lineage)
+            return
+        self._leader_epoch = ended.current_epoch
+        self._has_epochs = self._has_epochs or ended.leader_epoch >= 0
+        if self._comparison.question is not None:
+            self._comparison.answer(ended.leader_epoch, ended.end_offset)
+
+    @property
+    def standing(self) -> Standing | None:
+        """None while there is more to ask."""
+        if self._leader_epoch is None or self._comparison.question is not None:
+            return None
+        epoch = self._leader_epoch if self._has_epochs else UNKNOWN
+        # An empty archive parts from nothing, and a log whose leader never changed was never cut off.
+        known = self._comparison.known or self._lineage.end == 0 or epoch == 0
+        return Standing(epoch, self._comparison.fork, known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is read of an archive for its leader epochs: segments, the first from offset `start` on."""
+
+    segments: Sequence[SegmentEntry]
+    start: int
+
+
+def _without_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _Part | None:
+    """The last batch of an archive that says no epochs: that will do, unless they part."""
+    return None if standing.known else _Part(entries[-1:], entries[-1].next_offset - 1)
+
+
+def _parted_without_all_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _Part | None:
+    """All of an archive that parts from the log, and may have epochs which the catalog does not say."""
+    first = entries[0].base_offset
+    if standing.fork is None or (lineage.epochs and lineage.epochs[0][1] <= first):
+        return None
+    return _Part(entries, first)
+
+
+def _histories(
+    storage: Storage, read: Mapping[TopicPartition, _Part], lineages: Mapping[TopicPartition, Lineage]
+) -> dict[TopicPartition, Lineage]:
+    """The lineages of which these batches say more than was known."""
+    if not read:
+        return {}
+
+    def history(where: TopicPartition) -> tuple[EpochStart, ...] | None:
+        found = list(lineages[where].epochs)
+        try:
+            for header in _headers(storage, where[0], read[where]):
+                if header.leader_epoch >= 0:
+                    add_epoch(found, header.leader_epoch, header.base_offset)
+        except ArchiveDamaged as error:
+            log.warning("the leader epochs of topic %r partition %d are not known: %s", *where, error)
+            return None
+        return tuple(found)
+
+    log.info("reading the leader epochs of %d partitions from their archived batches", len(read))
+    with ThreadPoolExecutor(min(_READERS, len(read)), thread_name_prefix="logkeep-epochs") as pool:
+        found = dict(zip(read, pool.map(history, read), strict=True))
+    return {
+        where: replace(lineages[where], epochs=epochs)
+        for where, epochs in found.items()
+        if epochs is not None and epochs != lineages[where].epochs
+    }
+
+
+def _headers(storage: Storage, topic: str, part: _Part) -> Iterator[BatchHeader]:
+    first, *others = part.segments
+    runs = chain(
+        read_from(storage, topic, first, part.start),
+        chain.from_iterable(read_segment(storage, topic, entry) for entry in others),
+    )
+    for _, headers in runs:
+        for _, header in headers:
+            yield header
+
+
+def diverged(forks: Sequence[Fork], names: Mapping[str, str]) -> LogDiverged:
+    """The error of a run that has found logs which are not those of the archive any more; `names` by topic id."""
+    shown = "; ".join(
+        f"topic {names[fork.topic_id]!r} partition {fork.partition} from offset {fork.offset} on, where the archive "
+        f"holds the log as it was up to offset {fork.end}"
+        for fork in forks[:_SHOWN]
+    )
+    more = f"; and {len(forks) - _SHOWN} more" if len(forks) > _SHOWN else ""
+    return LogDiverged(
+        f"The cluster has cut off what is archived (unclean leader election, or a lost disk) and may have written "
+        f"other records since: {shown}{more}. Nothing of {'this partition' if len(forks) == 1 else 'these partitions'} "
+        "was archived, so that the two are not mixed; the archive keeps what it has.",
+        hint="Use another storage.uri for the log as it is now, or exclude the topic with spec.topics.exclude.",
+    )
+
+
+def uncompared_warning(partitions: Sequence[TopicPartition]) -> str:
+    """What there is to say of partitions that were archived before leader epochs were kept."""
+    shown = ", ".join(f"{topic!r} partition {number}" for topic, number in partitions[:_SHOWN])
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return (
+        "Whether logs were cut off before this run is not known, since nothing says which leaders have written what is "
+        f"archived: {shown}{more}."
+    )

@@ -1,0 +1,152 @@
+"""Three brokers and unclean elections: a log that was cut off and has grown again is another one than was archived.
+
+What is archived is a (3,000 records) and b, of the leader that was killed. Its follower, which has only a, is elected,
+and c is written to it.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive, Committed, Writer
+from logkeep_engine.archive.model import Receipt
+from logkeep_engine.archive.verify import verify
+from logkeep_engine.backup.run import run_backup
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.report import Reporter
+from logkeep_engine.storage import open_storage
+from tests.cluster.kafka_cluster import KafkaCluster
+from tests.kafka.backing_up import Topics
+from tests.kafka.restores import ThreadRunner, backup_spec, bring_back, committed, restore_spec
+
+COMMON = 3000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def whole(cluster: KafkaCluster) -> None:
+    cluster.restore()
+
+
+class History:
+    """A topic of one partition on brokers 1, which leads at first, and 2."""
+
+    def __init__(self, cluster: KafkaCluster, name: str, root: Path) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.root = root
+        self._runs = 0
+        cluster.create_topic(name, [[1, 2]], {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
+
+    def write(self, letter: str, count: int, first: int = 0) -> None:
+        values = [f"{letter}{number}".encode() for number in range(first, first + count)]
+        Topics(self.cluster).produce(self.name, values, batch=500)
+
+    def write_without_follower(self, letter: str, count: int) -> None:
+        """What only broker 1 has."""
+        self.cluster.kill(2)
+        self.cluster.wait_in_sync(self.name, replicas=[1])
+        self.write(letter, count)
+
+    def cut_off(self) -> None:
+        """Broker 1 dies, broker 2 comes back with what it has and leads; then broker 1 follows it."""
+        self.cluster.kill(1)
+        self.cluster.start(2)
+        self.cluster.wait_for_leader(self.name, among=[2])
+
+    def back_up(self, **more: Any) -> RunResult:
+        self._runs += 1
+        spec = backup_spec(self.cluster, self.root, self.name, **more)
+        request = RunRequest("KafkaBackup", "test", "", f"backup-{self._runs}", spec)
+        return run_backup(request, parse_backup(spec), ThreadRunner, Reporter(request.run_id), os.environ)
+
+    def restored(self, **more: Any) -> list[str]:
+        """The values of the topic that a restore makes of the archive."""
+        self._runs += 1
+        suffix = f"-copy-{self._runs}"
+        result = bring_back(restore_spec(self.cluster, self.root, suffix=suffix, **more), run_id=f"restore-{suffix}")
+        assert result.outcome == "Succeeded", result
+        return [(value or b"").decode() for _, _, value, _, _ in committed(self.cluster, self.name + suffix)]
+
+    @property
+    def archive(self) -> Archive:
+        return Archive.open(open_storage(StorageSpec(uri=self.root.as_uri()), {}))
+
+    def faults(self) -> list[str]:
+        return [str(fault) for fault in verify(self.archive).faults]
+
+
+def values(letter: str, count: int) -> list[str]:
+    return [f"{letter}{number}" for number in range(count)]
+
+
+@contextmanager
+def without_leader_epochs() -> Iterator[None]:
+    """Runs write what earlier versions have written."""
+    commit = Writer.commit
+
+    def plain(writer: Writer, *, topics: Any = (), receipts: Iterable[Receipt] = (), leaders: Any = ()) -> Committed:
+        return commit(writer, topics=topics, receipts=[replace(receipt, epochs=()) for receipt in receipts])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "commit", plain)
+        yield
+
+
+def assert_refused(result: RunResult, name: str, fork: int, end: int) -> None:
+    assert (result.exit_code, result.error_code) == (ExitCode.DATA_LOSS, "LogDiverged"), result
+    for word in (repr(name), "partition 0", f"offset {fork}", f"offset {end}"):
+        assert word in result.message
+
+
+def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(cluster: KafkaCluster, tmp_path: Path) -> None:
+    history = History(cluster, "grown", tmp_path)
+    history.write("a", COMMON)
+    history.write_without_follower("b", 2000)
+    assert history.back_up().records == 5000
+    history.cut_off()
+    history.write("c", 4000)
+    assert_refused(history.back_up(), "grown", COMMON, 5000)
+    assert history.restored() == values("a", COMMON) + values("b", 2000)
+    assert_refused(history.back_up(), "grown", COMMON, 5000)
+
+
+def test_archive_of_an_earlier_version_is_compared_by_its_last_batch(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """Its catalog says no leader epochs."""
+    history = History(cluster, "earlier", tmp_path)
+    history.write("a", COMMON)
+    history.write_without_follower("b", 2000)
+    with without_leader_epochs():
+        assert history.back_up().records == 5000
+    assert (history.archive.load().epochs, history.archive.load().leaders) == ({}, {})
+    assert history.back_up().outcome == "Succeeded"
+    assert list(history.archive.load().leaders.values()) != []
+    history.cut_off()
+    history.write("c", 4000)
+    assert_refused(history.back_up(), "earlier", COMMON, 5000)
+
+
+def test_log_that_has_not_grown_past_the_archive_again_is_refused(cluster: KafkaCluster, tmp_path: Path) -> None:
+    history = History(cluster, "shorter", tmp_path)
+    history.write("a", COMMON)
+    history.write_without_follower("b", 4000)
+    assert history.back_up().records == 7000
+    history.cut_off()
+    history.write("c", 2000)
+    assert_refused(history.back_up(onDataLoss="Record"), "shorter", COMMON, 7000)
+    history.write("c", 3000, first=2000)
+    assert_refused(history.back_up(onDataLoss="Record"), "shorter", COMMON, 7000)
+    assert history.restored() == values("a", COMMON) + values("b", 4000)

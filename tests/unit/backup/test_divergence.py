@@ -1,0 +1,148 @@
+"""How a run asks leaders about what is archived: rounds, leaders that change or are silent, older archives."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.lineage import Fork, Lineage, Standing
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt
+from logkeep_engine.backup.divergence import (
+    TopicPartition,
+    compare_logs,
+    diverged,
+    standings_of,
+    uncompared_warning,
+)
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.kafka.survey import Answers, Ended
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, begin, write_segment
+from tests.unit.archive.test_lineage import Replica
+from tests.unit.backup.test_chunk_writer import batch
+
+WHERE = ("orders", 0)
+KEY = (ORDERS.topic_id, 0)
+
+
+class Leaders:
+    """Answers as the leaders of these logs, and remembers the questions of each round. `epoch` by round."""
+
+    def __init__(self, logs: Mapping[TopicPartition, Replica], epoch: Callable[[int], int] = lambda _: 9) -> None:
+        self.logs = logs
+        self.epoch = epoch
+        self.rounds: list[dict[TopicPartition, int | None]] = []
+
+    def __call__(self, wanted: Mapping[TopicPartition, int | None]) -> Answers[Ended]:
+        now = self.epoch(len(self.rounds))
+        self.rounds.append(dict(wanted))
+        answers: Answers[Ended] = Answers()
+        for where, asked in wanted.items():
+            if where in self.logs:
+                answers.found[where] = Ended(1, now, *self.logs[where].end_of(now if asked is None else asked))
+            elif where[0] == "gone":
+                answers.unknown[where] = "UNKNOWN_TOPIC_OR_PARTITION"
+            else:
+                answers.silent[where] = "it has no leader"
+        return answers
+
+
+def log(*epochs: tuple[int, int], last: int = 9) -> Replica:
+    """So many batches of each epoch; `last` is that of the leader."""
+    made = Replica()
+    for epoch, count in epochs:
+        for _ in range(count):
+            made.append(epoch)
+    if not made.cache or made.cache[-1][0] != last:
+        made.lead(last)
+    return made
+
+
+def test_all_partitions_are_asked_in_the_same_rounds() -> None:
+    lineages = {
+        ("same", 0): Lineage(((1, 0),), 40, 40, 1),
+        ("new", 0): Lineage((), 0, 0),
+        ("parted", 0): Lineage(((1, 0), (3, 20), (5, 30)), 40, 40, 6),
+        ("silent", 0): Lineage(((1, 0),), 40, 40, 1),
+        ("gone", 0): Lineage(((1, 0),), 40, 40, 1),
+    }
+    leaders = Leaders({("same", 0): log((1, 50)), ("new", 0): log((9, 5)), ("parted", 0): log((1, 20), (2, 50))})
+    found = compare_logs(lineages, leaders)
+    assert found.found == {("same", 0): Standing(9), ("new", 0): Standing(9), ("parted", 0): Standing(9, 20)}
+    assert (found.silent, set(found.unknown)) == ({("silent", 0): "it has no leader"}, {("gone", 0)})
+    assert [len(asked) for asked in leaders.rounds] == [5, 1]
+    assert leaders.rounds[0]["new", 0] is None
+
+
+def test_leader_that_changes_between_two_questions_is_asked_from_the_beginning() -> None:
+    lineage = {WHERE: Lineage(((1, 0), (3, 20), (5, 30)), 40, 40, 6)}
+    leaders = Leaders({WHERE: log((1, 20), (2, 50))}, epoch=lambda round_: 9 if round_ == 0 else 10)
+    assert compare_logs(lineage, leaders).found == {WHERE: Standing(10, 20)}
+    assert [asked[WHERE] for asked in leaders.rounds] == [6, 1, 6, 1]
+    restless = Leaders({WHERE: log((1, 20), (2, 50))}, epoch=lambda round_: 9 + round_)
+    assert compare_logs(lineage, restless).silent == {WHERE: "its leader changes all the time"}
+
+
+def test_log_without_epochs_has_no_leader_to_note_and_is_not_known() -> None:
+    found = compare_logs(
+        {WHERE: Lineage(((1, 0),), 40, 40, 1), ("new", 0): Lineage((), 0, 0)},
+        Leaders({WHERE: Replica(), ("new", 0): Replica()}),
+    )
+    assert found.found == {WHERE: Standing(-1, None, False), ("new", 0): Standing(-1)}
+
+
+def test_archive_that_says_nothing_was_never_cut_off_if_its_leader_never_changed() -> None:
+    leaders = Leaders({WHERE: log((0, 50), last=0)}, epoch=lambda _: 0)
+    assert compare_logs({WHERE: Lineage((), 40, 40)}, leaders).found == {WHERE: Standing(0)}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}")
+
+
+def older(storage: Storage, *segments: Sequence[tuple[int, int]]) -> Archive:
+    """An archive without leader epochs in its catalog, of batches (offset, epoch)."""
+    with begin(storage) as writer:
+        entries = [write_segment(storage, [batch(at, leader_epoch=epoch) for at, epoch in part]) for part in segments]
+        end = entries[-1].next_offset
+        writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(*KEY, 0, end),), tuple(entries))])
+        writer.end(Outcome.SUCCEEDED)
+    return Archive.open(storage)
+
+
+def stand(archive: Archive, leaders: Leaders) -> Standing:
+    return standings_of(archive, archive.load(), {WHERE: KEY}, leaders).found[WHERE]
+
+
+def test_older_archive_is_compared_by_its_last_batch_and_by_all_if_they_part(storage: Storage) -> None:
+    archive = older(storage, [(0, 1), (10, 3)], [(20, 3), (30, 5)])
+    same = Leaders({WHERE: log((1, 10), (3, 20), (5, 70))})
+    assert stand(archive, same) == Standing(9)
+    assert [asked[WHERE] for asked in same.rounds] == [None, 5]
+    parted = Leaders({WHERE: log((1, 10), (2, 70))})
+    assert stand(archive, parted) == Standing(9, 10)
+    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == Standing(9, 25)
+
+
+def test_older_archive_whose_last_batch_cannot_be_read_is_not_known(storage: Storage) -> None:
+    archive = older(storage, [(0, 1), (10, 3)])
+    for info in list(storage.list("topics/")):
+        storage.delete([info.path])
+    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == Standing(9, None, False)
+
+
+def test_error_names_what_differs_and_ends_the_job() -> None:
+    forks = [Fork(ORDERS.topic_id, number, 3000, 5000) for number in range(5)]
+    error = diverged(forks, {ORDERS.topic_id: "orders"})
+    assert "topic 'orders' partition 0 from offset 3000 on" in error.message
+    assert "up to offset 5000" in error.message
+    assert "and 2 more" in error.message
+    assert (error.exit_code, error.code) == (ExitCode.DATA_LOSS, "LogDiverged")
+    assert "Nothing of this partition was archived" in diverged(forks[:1], {ORDERS.topic_id: "orders"}).message
+
+
+def test_warning_names_what_was_never_compared() -> None:
+    text = uncompared_warning([("orders", number) for number in range(5)])
+    assert "'orders' partition 0, 'orders' partition 1, 'orders' partition 2 and 2 more" in text
