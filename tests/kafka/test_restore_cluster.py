@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.task import RestoreTask
+from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.data.topics import NO_RETENTION, Record, produce
+from tests.data.topics import NO_RETENTION, Record, produce, topic_names
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
 from tests.runners import Context, Job, Runner
 
@@ -120,3 +122,29 @@ def test_what_an_unclean_election_took_is_sent_again(
     found = bring_back_into(cluster, archive, unique, mode, Disturbed(lose, alone))
     cluster.restore()
     assert_all_there(cluster, archive, unique, found)
+
+
+def test_topics_get_their_replicas_while_brokers_are_down(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+    """The controller knows brokers that have died: they get their replicas when they come back."""
+    cluster.kill(2, 3)
+    cluster.wait_until_registered(1)
+    found = bring_back(restore_spec(cluster, archive))
+    assert cluster.placed(f"{unique}-copy").in_sync == {1}
+    cluster.restore()
+    assert len(cluster.placed(f"{unique}-copy").replicas) == 2
+    assert not any("replicas" in warning for warning in found.warnings)
+    assert_all_there(cluster, archive, unique, found)
+
+
+def test_fewer_replicas_are_taken_only_where_the_spec_says_so(
+    cluster: KafkaCluster, kafka: KafkaBroker, unique: str, archive: Path
+) -> None:
+    with pytest.raises(TargetUnsuitable, match="cannot have 2 replicas") as caught:
+        bring_back(restore_spec(kafka, archive))
+    assert (
+        "The cluster has 1 brokers. If fewer replicas will do, set spec.topics.replicationFactor" in caught.value.hint
+    )
+    assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
+    spec = restore_spec(kafka, archive)
+    spec["topics"] = {**spec["topics"], "replicationFactor": 1}
+    assert bring_back(spec).records == RECORDS

@@ -23,6 +23,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "
 # A Job that is gone before the operator saw it finished would be made again; five minutes outlast a restart of it.
 MIN_TTL_SECONDS = 300
 MIN_SEGMENT_BYTES = 1 << 20
+MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
 # A batch moves as a whole and has up to 1 MB by default: a lower limit would come in bursts of many seconds.
 MIN_BYTES_PER_SECOND = 64 << 10
@@ -408,9 +409,12 @@ class Rename(Model):
 
 
 class RestoreTopics(Model):
+    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had."""
+
     include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
     exclude: tuple[Regex, ...] = ()
     rename: tuple[Rename, ...] = ()
+    replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
 
 
 class IfTopicExists(StrEnum):

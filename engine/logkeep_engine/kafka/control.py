@@ -229,6 +229,12 @@ class ControlPlane:
         """How many brokers are alive."""
         return len(self._cluster().nodes)
 
+    def registered(self) -> frozenset[int] | None:
+        """Ids of the brokers that the controller knows, also of those that are down; None if the brokers are older than
+        4.0, which do not tell.
+        """
+        return self._ask(lambda survey: survey.registered(), "ask for the registered brokers")
+
     def _cluster(self) -> Any:
         return self._retry(
             lambda: self._admin.describe_cluster(request_timeout=self._request_timeout()), "describe the cluster"
@@ -352,10 +358,7 @@ class ControlPlane:
                     f"Topic {plan.name!r} exists already.", hint="Rename it in the restore, delete it, or append to it."
                 )
             case KafkaError.INVALID_REPLICATION_FACTOR:
-                return TargetUnsuitable(
-                    f"Topic {plan.name!r} cannot have {plan.replication_factor} replicas: {error.str()}",
-                    hint=f"The cluster has {self.broker_count()} brokers.",
-                )
+                return self._too_few_brokers(plan.name, plan.replication_factor, error, self.registered())
             case KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION | KafkaError.TOPIC_EXCEPTION:
                 settings = ", ".join(f"{name}={value}" for name, value in sorted(plan.configs.items())) or "none"
                 return Refused(
@@ -365,6 +368,44 @@ class ControlPlane:
                 return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
             case _:
                 return self._error(problem, f"create topic {plan.name!r}")
+
+    def check_replicas(self, name: str, replicas: int) -> None:
+        """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
+        brokers, BrokerUnavailable if some are down (or that is not known) and have not come back in time.
+
+        Controllers count brokers that have died, and not those that were shut down.
+        """
+        self._connect()
+        limits = self._connection.limits
+        began = time.monotonic()
+        while True:
+            futures = self._admin.create_topics(
+                [NewTopic(name, num_partitions=1, replication_factor=replicas)],
+                validate_only=True,
+                request_timeout=self._timeout,
+            )
+            _, problem = self._outcome(futures[name])
+            error: KafkaError | None = None if problem is None else problem.args[0]
+            if error is None or error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                return  # what else there may be is told when it is created
+            registered = self.registered()
+            patience = self._timeout if registered is None else limits.outage
+            missing = registered is not None and len(registered) < replicas
+            if missing or time.monotonic() - began > patience:
+                raise self._too_few_brokers(name, replicas, error, registered)
+            time.sleep(limits.control_pause)
+
+    def _too_few_brokers(
+        self, name: str, replicas: int, error: KafkaError, registered: frozenset[int] | None
+    ) -> LogkeepError:
+        message = f"Topic {name!r} cannot have {replicas} replicas: {error.str()}"
+        fewer = "If fewer replicas will do, set spec.topics.replicationFactor."
+        if registered is not None and len(registered) < replicas:
+            return TargetUnsuitable(message, hint=f"The cluster has {len(registered)} brokers. {fewer}")
+        known = "" if registered is None else f"{len(registered)} are registered, and "
+        return BrokerUnavailable(
+            message, hint=f"{known}{self.broker_count()} brokers are alive: wait for the others, and try again. {fewer}"
+        )
 
     def _wait_for_leaders(self, wanted: Mapping[str, int]) -> dict[str, str]:
         deadline = time.monotonic() + self._timeout

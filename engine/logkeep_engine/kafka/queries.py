@@ -155,6 +155,42 @@ def _printed(topic_id: bytes) -> str:
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
+# ---- DescribeCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The brokers that the controller knows: whether it takes each for dead, by id."""
+
+    throttle_ms: int
+    code: int
+    fenced: dict[int, bool]
+
+
+def describe_cluster() -> Call[Registered]:
+    """All registered brokers, also those that are down: version 2, of Kafka 4.0 (KIP-1073)."""
+    brokers = 1
+
+    def broker(read: Reader) -> tuple[int, bool]:
+        number = read.int32()
+        read.compact_string()
+        read.int32()
+        read.compact_string()
+        fenced = bool(read.int8())
+        read.tags()
+        return number, fenced
+
+    def answer(read: Reader) -> Registered:
+        throttle, code = read.int32(), read.int16()
+        read.compact_string()
+        read.int8()
+        read.compact_string()
+        read.int32()
+        return Registered(throttle, code, dict(read.compact_array(lambda: broker(read))))
+
+    return Call(60, 2, (struct.pack(">bbb", 0, brokers, 1) + b"\x00",), answer, True)
+
+
 # ---- ListOffsets
 
 

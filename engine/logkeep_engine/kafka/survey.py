@@ -114,6 +114,19 @@ class Survey:
 
         return await self._ask_leaders(wanted, ask, read, "ask for the leader epochs of")
 
+    async def registered(self) -> frozenset[int] | None:
+        """The brokers that the controller knows, also those that are down; None if brokers of this version do not tell.
+
+        Raises Trouble, BrokerRefused.
+        """
+        node, call = self._pool.any_node(), queries.describe_cluster()
+        if not await self._pool.speaks(node, call):
+            return None
+        answer = await self._pool.ask(node, call)
+        if answer.code != Code.NONE:
+            raise Trouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
+        return frozenset(answer.fenced)
+
     # ---- asking
 
     async def _ask_leaders(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.model import SegmentEntry
+from logkeep_engine.archive.model import SegmentEntry, TopicEntry
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches
 from logkeep_engine.errors import (
@@ -451,11 +451,12 @@ def plan_topic(
     *,
     existing: ExistingTopic | None,
     end_offsets: Mapping[int, int],
-    brokers: int,
+    replicas: int | None = None,
 ) -> TopicPlan:
     """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
-    `segments` are the archived ones by partition; `end_offsets` those of the existing target topic.
+    `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: so many
+    are wanted instead of the archived number.
     """
     facts = topic_facts(segment for part in segments.values() for segment in part)
     if existing is None:
@@ -472,7 +473,7 @@ def plan_topic(
         target=choice.target,
         created=existing is None,
         partition_count=choice.source.partitions,
-        replication_factor=0 if existing is not None else _replicas(choice.source.replication_factor, brokers),
+        replication_factor=0 if existing is not None else replicas_of(choice.source, replicas),
         max_batch_bytes=limit,
         partitions=tuple(
             PartitionPlan(
@@ -484,6 +485,8 @@ def plan_topic(
     )
 
 
-def _replicas(archived: int, brokers: int) -> int:
+def replicas_of(source: TopicEntry, wanted: int | None) -> int:
     """Of a new topic. An imported archive does not know (-1): the cluster's default is taken."""
-    return min(archived, brokers) if archived > 0 else BROKER_DEFAULT
+    if wanted is not None:
+        return wanted
+    return source.replication_factor if source.replication_factor > 0 else BROKER_DEFAULT

@@ -76,6 +76,7 @@ from logkeep_engine.restore.plan import (
     pack,
     plan_topic,
     refuse_existing,
+    replicas_of,
     retention_warnings,
     topic_facts,
     working_configs,
@@ -323,6 +324,7 @@ class _Restore:
             # Groups that may not even be looked at stop the restore now, not when all records are there.
             chosen = groups.select(state.groups, self._spec.consumer_groups)
             self._control.group_offsets(entry.group_id for entry in chosen)
+        self._check_replicas([choice for choice in selection.choices if choice.target not in existing])
         findings = self._check_archive(state, selection.choices)
         plan = self._store_plan(
             RestorePlan(
@@ -340,6 +342,13 @@ class _Restore:
         )
         return plan, state
 
+    def _check_replicas(self, created: Sequence[Choice]) -> None:
+        """A topic that cannot have its replicas is told of before anything is written."""
+        wanted = {choice.target: replicas_of(choice.source, self._spec.topics.replication_factor) for choice in created}
+        if wanted:
+            name = max(wanted, key=lambda target: wanted[target])
+            self._control.check_replicas(name, wanted[name])
+
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
         wanted = {choice.target for choice in choices}
         found = [topic for topic in self._control.topics() if topic.name in wanted]
@@ -353,7 +362,6 @@ class _Restore:
     def _plan_topics(
         self, state: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
     ) -> tuple[TopicPlan, ...]:
-        brokers = self._control.broker_count()
         appended = [
             (choice.target, partition)
             for choice in choices
@@ -380,7 +388,7 @@ class _Restore:
                     for partition in range(choice.source.partitions)
                     if (choice.target, partition) in ends
                 },
-                brokers=brokers,
+                replicas=self._spec.topics.replication_factor,
             )
             for choice in choices
         )
@@ -551,10 +559,10 @@ class _Restore:
             facts = topic_facts(_topic_segments(state, state.topics[topic.topic_id]))
             warnings += retention_warnings(topic.target, configs.get(topic.target, {}), facts, now_ms)
             wanted = state.topics[topic.topic_id].replication_factor
-            if topic.replication_factor < wanted:
+            if topic.replication_factor < wanted and self._spec.topics.replication_factor is None:
                 warnings.append(
-                    f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}, "
-                    "the cluster has no more brokers"
+                    f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}: an earlier "
+                    "version planned this run, and took the brokers that were alive then for all"
                 )
         return warnings
 
@@ -702,7 +710,7 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
-        "topics": spec.topics.model_dump(mode="json", by_alias=True),
+        "topics": spec.topics.model_dump(mode="json", by_alias=True, exclude_none=True),
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,
     }

@@ -171,6 +171,8 @@ BAD_RESTORES = [
     ),
     (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),
     (restore(recordBatches={"compression": "lz4"}), "spec.recordBatches.compression", "'None', 'Gzip', 'Snappy'"),
+    (restore(topics={"replicationFactor": 0}), "spec.topics.replicationFactor", "greater than or equal to 1"),
+    (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
     (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
     (restore(point={"latest": {}}), "spec.point", "unknown field"),
 ]

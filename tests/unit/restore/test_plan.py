@@ -278,10 +278,8 @@ class TestConfigs:
 class TestPlan:
     def test_only_partitions_with_segments_get_a_task(self) -> None:
         choice = Choice(topic("orders", partitions=3), "copy")
-        plan = plan_topic(
-            choice, {0: [entry()], 1: [], 2: [entry(partition=2)]}, existing=None, end_offsets={}, brokers=2
-        )
-        assert (plan.created, plan.replication_factor, plan.partition_count) == (True, 2, 3)
+        plan = plan_topic(choice, {0: [entry()], 1: [], 2: [entry(partition=2)]}, existing=None, end_offsets={})
+        assert (plan.created, plan.replication_factor, plan.partition_count) == (True, 3, 3)
         whole = RestorePlan("r", "d", "a", 1, "c", (plan,)).with_producer_ids([71, 72])
         assert whole.topics[0].partitions == (
             PartitionPlan(0, 71, 0),
@@ -292,10 +290,10 @@ class TestPlan:
     def test_an_existing_topic_is_written_behind_its_end(self) -> None:
         existing = ExistingTopic("copy", 4, {"max.message.bytes": "2000"})
         choice = Choice(topic("orders"), "copy")
-        plan = plan_topic(choice, {0: [entry()]}, existing=existing, end_offsets={0: 17, 1: 4}, brokers=1)
+        plan = plan_topic(choice, {0: [entry()]}, existing=existing, end_offsets={0: 17, 1: 4})
         assert (plan.created, plan.max_batch_bytes) == (False, 2000)
         tight = replace(existing, configs={**existing.configs, "segment.bytes": "1500"})
-        plan = plan_topic(choice, {0: [entry()]}, existing=tight, end_offsets={0: 17, 1: 4}, brokers=1)
+        plan = plan_topic(choice, {0: [entry()]}, existing=tight, end_offsets={0: 17, 1: 4})
         assert plan.max_batch_bytes == 1500
         assert [part.start for part in plan.partitions] == [17, 4]
 
@@ -329,7 +327,12 @@ class TestPlan:
 
     def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
         choice = Choice(replace(topic("orders"), replication_factor=-1), "copy")
-        assert plan_topic(choice, {}, existing=None, end_offsets={}, brokers=2).replication_factor == -1
+        assert plan_topic(choice, {}, existing=None, end_offsets={}).replication_factor == -1
+
+    def test_fewer_replicas_only_where_the_spec_says_so(self) -> None:
+        choice = Choice(topic("orders"), "copy")
+        assert plan_topic(choice, {}, existing=None, end_offsets={}).replication_factor == 3
+        assert plan_topic(choice, {}, existing=None, end_offsets={}, replicas=1).replication_factor == 1
 
     def test_a_run_that_was_begun_without_merging_goes_on_without(self) -> None:
         body = json.loads(self.PLAN.to_json())
@@ -388,8 +391,9 @@ class TestDigest:
             self.digest(consumerGroups={"restore": "Translate", "exclude": ["a"]}),
         }
         source = {"storage": {"uri": "file:///archive"}}
+        digests.add(self.digest(topics={"replicationFactor": 1}))
         digests |= {self.digest(source={**source, "topicIds": {"a": topic_id}}) for topic_id in ("1", "2")}
-        assert len(digests) == 8
+        assert len(digests) == 9
         assert self.digest(source={**source, "topicIds": {}}) == self.digest()
 
 
