@@ -2,18 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark import SparkContext
 
+from logkeep_engine.archive.beginnings import PLAN_FILE
+from logkeep_engine.backup import balance
+from logkeep_engine.backup import remote as remote_chunks
+from logkeep_engine.backup import run as backup_run
+from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.client import Limits, RawClient
+from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.landed import Target, look
 from tests.cluster.tiered import TieredBroker, tiered_topic
-from tests.kafka.backing_up import Topics
+from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.kafka.raw import each, numbered, plain, read_all, records, run
 
 BATCHES = 300
@@ -151,3 +163,57 @@ def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
             assert (landed.records, list(landed.runs)) == (RECORDS, [(0, 0, RECORDS)])
 
     run(work())
+
+
+# ---- backups
+
+
+@pytest.fixture
+def backups(tiered: TieredBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
+    return Backups(tiered, spark_context, folder_spec(tmp_path / "archive"))
+
+
+def test_remote_partition_is_cut_by_its_bytes_and_archived_whole(
+    backups: Backups, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balance, "MIN_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(remote_chunks, "REMOTE_CHUNK_BYTES", 1 << 20)
+    result = backups.run(remote.topic, run_id="first")
+    assert (result.outcome, result.records, result.loss) == ("Succeeded", RECORDS, ())
+    assert [record.offset for record in backups.records(remote.topic)] == list(range(RECORDS))
+    assert backups.faults() == []
+    plan = BackupPlan.from_json(backups.storage.read(backups.archive.run_file("first", PLAN_FILE)))
+    in_remote = [chunk for chunk in plan.chunks if chunk.end <= remote.local_start]
+    assert 5 <= len(in_remote) <= 7
+    archived = sum(segment.bytes for segment in backups.segments(remote.topic))
+    assert sum(chunk.bytes for chunk in plan.chunks) == pytest.approx(archived, rel=0.2)
+
+
+def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
+    backups: Backups, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def soon(spec: Cluster, environ: Mapping[str, str]) -> Connection:
+        return replace(connection_from(spec, environ), limits=Limits(outage=2))
+
+    monkeypatch.setattr(backup_run, "connection_from", soon)
+    backups.broker.command(delay_ms=1500)
+    result = backups.run(remote.topic)
+    assert (result.outcome, result.exit_code) == ("Failed", ExitCode.FAILED)
+    assert "remote.fetch.max.wait.ms" in result.message
+    assert f"topic '{remote.topic}' partition 0 from offset 0" in result.message
+    assert (result.loss, result.records) == ((), RECORDS - remote.local_start)  # what is local was archived
+    (topic_id,) = backups.state().topics
+    assert backups.state().settled(topic_id, 0) == [(remote.local_start, RECORDS)]
+    backups.broker.command()
+    result = backups.run(remote.topic)
+    assert (result.outcome, result.records) == ("Succeeded", remote.local_start)
+    assert [record.offset for record in backups.records(remote.topic)] == list(range(RECORDS))
+    assert backups.faults() == []
+
+
+def test_metadata_of_the_remote_store_is_left_out_like_other_internal_topics(backups: Backups, remote: Remote) -> None:
+    with ControlPlane(plain(backups.broker.bootstrap)) as control:
+        assert "__remote_log_metadata" in [topic.name for topic in control.topics()]
+    result = backups.run(".*")
+    assert result.outcome == "Succeeded"
+    assert "__remote_log_metadata" not in [topic.name for topic in backups.state().topics.values()]

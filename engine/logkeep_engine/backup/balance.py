@@ -122,30 +122,51 @@ async def _sample(connection: Connection, wanted: Mapping[Key, Chunk]) -> dict[K
     gate = asyncio.Semaphore(SAMPLES_AT_ONCE)
     async with asyncio.timeout(SAMPLING_SECONDS), RawClient(connection) as client:
 
-        async def one(whole: Chunk, start: int, end: int) -> Sample:
+        async def one(whole: Chunk, start: int, end: int, lane: int) -> tuple[int, int, float | None]:
             async with gate:
-                return Sample(start, end, await _bytes_per_offset(client, whole, (start + end) // 2))
+                return start, end, await bytes_per_offset(client, whole, (start + end) // 2, lane)
 
         async def partition(whole: Chunk) -> list[Sample]:
-            return list(await asyncio.gather(*(one(whole, start, end) for start, end in _even(whole, count))))
+            ranges = enumerate(even_ranges(whole, count))
+            seen = await asyncio.gather(*(one(whole, start, end, lane) for lane, (start, end) in ranges))
+            return filled(seen)
 
         return dict(zip(wanted, await asyncio.gather(*map(partition, wanted.values())), strict=True))
 
 
-def _even(whole: Chunk, count: int) -> Iterable[tuple[int, int]]:
+def filled(seen: Sequence[tuple[int, int, float | None]]) -> list[Sample]:
+    """(start, end, bytes per offset) as samples: where nothing was seen it is as elsewhere; none if it was nowhere."""
+    known = [size for _, _, size in seen if size is not None]
+    if not known:
+        return []
+    mean = sum(known) / len(known)
+    return [Sample(start, end, mean if size is None else size) for start, end, size in seen]
+
+
+def even_ranges(whole: Chunk, count: int) -> Iterable[tuple[int, int]]:
+    """At most `count` ranges of the chunk's offsets."""
     offsets = whole.end - whole.start
     count = min(count, offsets)
     return pairwise(whole.start + offsets * number // count for number in range(count + 1))
 
 
-async def _bytes_per_offset(client: RawClient, whole: Chunk, offset: int) -> float:
-    """Of the batch at `offset`, or the next one if compaction removed it: then the hole counts too."""
+async def bytes_per_offset(client: RawClient, whole: Chunk, offset: int, lane: int) -> float | None:
+    """Of the batch at `offset`, or the next one if compaction removed it: then the hole counts too. None if the broker
+    gave none: it is at the end, or in a remote store that is slow.
+    """
     fetched = await client.fetch(
-        whole.topic, whole.partition, offset, max_bytes=1, max_wait_ms=0, topic_id=whole.topic_id, committed=False
+        whole.topic,
+        whole.partition,
+        offset,
+        max_bytes=1,
+        max_wait_ms=0,
+        topic_id=whole.topic_id,
+        committed=False,
+        lane=lane,
     )
     try:
         if not fetched.data:
-            return 0.0
+            return None
         header = parse_header(fetched.data)
         return header.size / (header.next_offset - min(offset, header.base_offset))
     finally:

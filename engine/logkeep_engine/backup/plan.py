@@ -31,6 +31,7 @@ from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 from logkeep_engine.storage import Storage
 
 PLAN_VERSION = 1
@@ -41,7 +42,6 @@ TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to rea
 MAX_CHUNKS_PER_TASK = 256
 MAX_NAMES_IN_MESSAGE = 10
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
 """What an Avro archive holds besides the chosen topics: where groups stood, and the schemas that records refer to."""
 

@@ -52,6 +52,7 @@ from logkeep_engine.backup.plan import (
     still_open,
 )
 from logkeep_engine.backup.records import write_record_files
+from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
@@ -233,6 +234,7 @@ class _Run(ArchivingRun):
         partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0]
         earliest = control.earliest_offsets(partitions)
         ends = control.last_stable_offsets(partitions)
+        sizes = _sizes(control, topics)
         # After the ends: no batch below them can be of a later leader than the one that answers now.
         ids = {topic.name: topic.topic_id for topic in topics}
         standings = standings_of(
@@ -244,14 +246,15 @@ class _Run(ArchivingRun):
             configs=control.topic_configs([topic.name for topic in topics]),
             earliest=earliest,
             ends=ends,
-            sizes=_sizes(control, topics),
+            sizes=sizes,
             state=state,
             standings=standings.found,
             silent=standings.silent,
             beginnings=beginnings,
             groups=groups,
         )
-        plan = balance(plan, self._spec.spark.executor.slots, self._connection())
+        slots, connection = self._spec.spark.executor.slots, self._connection()
+        plan = cut_remote(balance(plan, slots, connection), sizes, ends, slots, connection)
         log.info(
             "planned %d chunks of %d topics in %.1f s: %d of %d partitions have nothing new",
             len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),

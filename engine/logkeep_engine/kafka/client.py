@@ -42,6 +42,7 @@ class RawClient:
         self.fetch = fetcher.fetch
         self.stream = fetcher.stream
         self.written_by = fetcher.written_by
+        self.local_start = fetcher.local_start
         producer = Producer(self._pool, fetcher)
         self.produce = producer.produce
         self.produce_many = producer.produce_many

@@ -78,6 +78,7 @@ class Fetcher:
 
     def __init__(self, pool: BrokerPool) -> None:
         self._pool = pool
+        self._streams = [0] * LANES  # how many streams use each lane now
 
     async def fetch(
         self,
@@ -90,12 +91,14 @@ class Fetcher:
         min_bytes: int = 1,
         topic_id: str | None = None,
         committed: bool = True,
+        lane: int | None = None,
     ) -> Fetched:
         """Up to `max_bytes` of batches from `offset` on; a single batch larger than that comes alone and whole.
 
         With `committed` the answer ends at the last stable offset and names aborted transactions (their batches are in
         `data` all the same), else it ends at the high watermark. Waits up to `max_wait_ms` for `min_bytes`; `data` may
-        be empty. With `topic_id` another incarnation of the topic is never read.
+        be empty. With `topic_id` another incarnation of the topic is never read. A broker serves the requests of one
+        `lane` one after another.
 
         Leader changes, restarts and lost connections are waited out (`Limits.outage`). Raises OffsetOutOfRange,
         TopicGone, BrokerUnavailable, BrokerRefused, CorruptBatch.
@@ -117,7 +120,7 @@ class Fetcher:
                     min_bytes=min_bytes,
                     committed=committed,
                 )
-                answer = await self._pool.send(leader.node, partition % LANES + 1, call)
+                answer = await self._pool.send(leader.node, 1 + (partition if lane is None else lane) % LANES, call)
                 await self._check(answer.code, topic, partition, offset, leader)
             except Trouble as trouble:
                 if trouble.timed_out:
@@ -219,9 +222,13 @@ class Fetcher:
                 max_wait_ms=max_wait_ms,
                 topic_id=topic_id,
                 committed=committed,
+                lane=lane,
             )
             return loop.create_task(fetch)
 
+        # Streams of one partition must not wait for each other: a read of a remote store takes its time.
+        lane = min(range(LANES), key=lambda number: (self._streams[number], (number - partition) % LANES))
+        self._streams[lane] += 1
         position = start
         empty = EmptyAnswers(self, self._pool.limits, topic, partition, topic_id)
         short_since: float | None = None
@@ -254,6 +261,7 @@ class Fetcher:
                         raise _cut_off(topic, partition, end, fetched)
                 pending = ask(position)
         finally:
+            self._streams[lane] -= 1
             pending.cancel()
             await asyncio.gather(pending, return_exceptions=True)
 

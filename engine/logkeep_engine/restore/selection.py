@@ -11,12 +11,12 @@ from logkeep_engine.archive.incarnations import held, incarnations, taken
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.contract.spec import Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
+from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 
 MAX_NAMES_SHOWN = 10
 
 # Kafka, org.apache.kafka.common.internals.Topic
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,9 +320,10 @@ def test_topics_match_by_their_whole_name() -> None:
 
 def test_internal_topics_must_be_asked_for() -> None:
     topics = [topic("orders"), topic("__consumer_offsets"), topic("secret", internal=True)]
+    topics.append(topic("__remote_log_metadata"))
     assert [t.name for t in select_topics(topics, Topics(include=(".*",)))] == ["orders"]
     everything = select_topics(topics, Topics(include=(".*",), internal=True))
-    assert [t.name for t in everything] == ["__consumer_offsets", "orders", "secret"]
+    assert [t.name for t in everything] == ["__consumer_offsets", "__remote_log_metadata", "orders", "secret"]
 
 
 def test_topics_of_the_format_come_along_unless_they_are_excluded() -> None:

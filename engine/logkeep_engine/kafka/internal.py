@@ -1,0 +1,14 @@
+"""The topics that Kafka's own parts write."""
+
+INTERNAL_TOPICS = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",  # of tiered storage; brokers do not call it internal
+    }
+)
+"""Backups take them only if `topics.internal` says so, and restores never write into one by accident: what they hold
+belongs to the brokers of one cluster.
+"""
