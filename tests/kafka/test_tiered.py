@@ -190,13 +190,13 @@ def test_remote_partition_is_cut_by_its_bytes_and_archived_whole(
 
 
 def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
-    backups: Backups, remote: Remote, monkeypatch: pytest.MonkeyPatch
+    tiered: TieredBroker, backups: Backups, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def soon(spec: Cluster, environ: Mapping[str, str]) -> Connection:
         return replace(connection_from(spec, environ), limits=Limits(outage=2))
 
     monkeypatch.setattr(backup_run, "connection_from", soon)
-    backups.broker.command(delay_ms=1500)
+    tiered.command(delay_ms=1500)
     result = backups.run(remote.topic)
     assert (result.outcome, result.exit_code) == ("Failed", ExitCode.FAILED)
     assert "remote.fetch.max.wait.ms" in result.message
@@ -204,7 +204,7 @@ def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
     assert (result.loss, result.records) == ((), RECORDS - remote.local_start)  # what is local was archived
     (topic_id,) = backups.state().topics
     assert backups.state().settled(topic_id, 0) == [(remote.local_start, RECORDS)]
-    backups.broker.command()
+    tiered.command()
     result = backups.run(remote.topic)
     assert (result.outcome, result.records) == ("Succeeded", remote.local_start)
     assert [record.offset for record in backups.records(remote.topic)] == list(range(RECORDS))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.backup.balance import (
     MAX_SAMPLES,
-    MIN_CHUNK_BYTES,
     SAMPLES_AT_ONCE,
     SAMPLING_SECONDS,
     Sample,
@@ -32,7 +31,7 @@ from logkeep_engine.kafka.connection import Connection
 
 log = logging.getLogger(__name__)
 
-REMOTE_CHUNK_BYTES = MIN_CHUNK_BYTES
+REMOTE_CHUNK_BYTES = 16 << 20  # so that each of a run's tasks has several
 REMOTE_SAMPLES = 8
 UNKNOWN_BYTES_PER_OFFSET = 1024.0
 
