@@ -1,0 +1,55 @@
+"""Topics that cannot have their replicas now: refused where the cluster has fewer brokers, else waited for."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetUnsuitable
+from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.control import ControlPlane
+
+
+class ShortOfBrokers(ControlPlane):
+    """A controller that refuses three replicas `refusals` times. `known`: what it says of registered brokers."""
+
+    def __init__(self, known: frozenset[int] | None, refusals: int = 1_000_000) -> None:
+        super().__init__(Connection(("127.0.0.1:1",), limits=Limits(outage=0.2, control=0.1, control_pause=0.01)))
+        self._known = known
+        self.left = refusals
+
+    def registered(self) -> frozenset[int] | None:
+        return self._known
+
+    def broker_count(self) -> int:
+        return 2
+
+    def _connect(self) -> None:
+        pass
+
+    def _outcome(self, future: Any) -> tuple[Any, KafkaException | None]:
+        self.left -= 1
+        if self.left < 0:
+            return None, None
+        return None, KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 2 brokers"))
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "hint"),
+    [
+        (frozenset({1, 2}), TargetUnsuitable, "The cluster has 2 brokers. If fewer"),
+        (frozenset({1, 2, 3}), BrokerUnavailable, "3 are registered, and 2 brokers are alive: wait for the others"),
+        (None, BrokerUnavailable, "2 brokers are alive: wait for the others"),
+    ],
+)
+def test_too_few_brokers(known: frozenset[int] | None, error: type[LogkeepError], hint: str) -> None:
+    with pytest.raises(error, match="Topic 'copy' cannot have 3 replicas: only 2 brokers") as caught:
+        ShortOfBrokers(known).check_replicas("copy", 3)
+    assert hint in caught.value.hint
+    assert "set spec.topics.replicationFactor" in caught.value.hint
+
+
+def test_brokers_that_come_back_are_waited_for() -> None:
+    control = ShortOfBrokers(frozenset({1, 2, 3}), refusals=3)
+    control.check_replicas("copy", 3)
+    assert control.left < 0
