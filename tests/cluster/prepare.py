@@ -34,7 +34,8 @@ def _go_programs() -> None:
 def prepare() -> None:
     """Build what is missing; what waits for the network goes beside what computes."""
     state.sweep()
-    work: dict[str, Callable[[], object]] = {"kafka jars": tools.broker_classes, "kubernetes, S3, helm": _go_programs}
+    jars = {"kafka jars": tools.broker_classes, "old kafka jars": tools.old_kafka_jars}
+    work: dict[str, Callable[[], object]] = {**jars, "kubernetes, S3, helm": _go_programs}
     if system.is_root():
         work["images"] = _images
     else:

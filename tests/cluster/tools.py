@@ -40,9 +40,13 @@ def kafka_test_jars() -> Path:
     return _jars("kafka-test-jars", "-DincludeClassifiers=test")
 
 
-def _jars(kind: str, which: str) -> Path:
-    pom = FILES / "pom.xml"
+@once
+def old_kafka_jars() -> Path:
+    """The folder with the jars of a Kafka broker of version 3.0."""
+    return _jars("old-kafka-jars", "-DexcludeClassifiers=test", FILES / "old" / "pom.xml")
 
+
+def _jars(kind: str, which: str, pom: Path = FILES / "pom.xml") -> Path:
     def produce(folder: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", which]
         system.run(["mvn", "-q", "-B", "-f", pom, *goal], timeout=1800)

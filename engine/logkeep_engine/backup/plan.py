@@ -28,10 +28,11 @@ from logkeep_engine.archive.model import (
 )
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
-from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches
+from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.kafka.control import TopicInfo
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.storage import Storage
 
 PLAN_VERSION = 1
@@ -215,6 +216,17 @@ def select_topics(
     unasked = _Patterns([".*"], wanted.exclude)
     selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
     return sorted(selected, key=lambda topic: topic.name)
+
+
+def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
+    """Raises BrokerRefused for a topic without a topic id: another one of the same name could not be told from it."""
+    for topic in topics:
+        if topic.topic_id == NO_TOPIC_ID:
+            raise BrokerRefused(
+                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, nobody could tell.",
+                hint="Backups need Kafka 2.8 or newer. Brokers with ZooKeeper give topics their ids once "
+                "inter.broker.protocol.version is 2.8 or newer.",
+            )
 
 
 def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None:

@@ -43,6 +43,7 @@ from logkeep_engine.backup.plan import (
     Piece,
     check_incarnations,
     check_names,
+    check_topic_ids,
     make_plan,
     open_gaps,
     open_pieces,
@@ -227,6 +228,7 @@ class _Run(ArchivingRun):
         spec = self._spec
         also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
         topics = select_topics(control.topics(include_internal=True), spec.topics, also=also)
+        check_topic_ids(topics)
         if spec.format is not FormatName.KAFKA:
             check_incarnations(topics, state)
         groups = _group_entries(control, topics, select_groups(control.groups(), spec.consumer_groups))

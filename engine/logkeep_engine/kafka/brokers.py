@@ -332,7 +332,8 @@ class BrokerPool:
 
     def _too_old(self, node: int, error: protocol.VersionMissing) -> BrokerRefused:
         return BrokerRefused(
-            f"{self.name(node)} does not fit this engine: {error}.", hint="Kafka 2.4 or newer is needed."
+            f"{self.name(node)} does not fit this engine: {error}.",
+            hint="Backups need Kafka 2.8 or newer, restores 3.6 or newer.",
         )
 
     # ---- metadata

@@ -361,8 +361,11 @@ class ControlPlane:
                 return self._too_few_brokers(plan.name, plan.replication_factor, error, self.registered())
             case KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION | KafkaError.TOPIC_EXCEPTION:
                 settings = ", ".join(f"{name}={value}" for name, value in sorted(plan.configs.items())) or "none"
+                reason = str(error.str()).rstrip(".")
+                old = reason.startswith("Unknown topic config name: message.timestamp.")
                 return Refused(
-                    f"Topic {plan.name!r} was refused: {error.str()}.", hint=f"Its configuration was: {settings}."
+                    f"Topic {plan.name!r} was refused: {reason}.",
+                    hint="Restores need Kafka 3.6 or newer." if old else f"Its configuration was: {settings}.",
                 )
             case KafkaError.INVALID_PARTITIONS:
                 return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")

@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka import protocol
@@ -97,8 +98,9 @@ class Fetcher:
 
         With `committed` the answer ends at the last stable offset and names aborted transactions (their batches are in
         `data` all the same), else it ends at the high watermark. Waits up to `max_wait_ms` for `min_bytes`; `data` may
-        be empty. With `topic_id` another incarnation of the topic is never read. A broker serves the requests of one
-        `lane` one after another.
+        be empty. With `topic_id` another incarnation of the topic is never read, unless `by_id` says that it was asked
+        for by name: brokers before 3.1 know no other way, nor do those that send readers to followers. A broker serves
+        the requests of one `lane` one after another.
 
         Leader changes, restarts and lost connections are waited out (`Limits.outage`). Raises OffsetOutOfRange,
         TopicGone, BrokerUnavailable, BrokerRefused, CorruptBatch.
@@ -109,17 +111,21 @@ class Fetcher:
         while True:
             try:
                 leader = await self._pool.leader(topic, partition, newer_than=newer_than)
-                call = protocol.fetch(
+                ask = partial(
+                    protocol.fetch,
                     topic,
-                    topic_id,
-                    partition,
-                    leader.epoch,
-                    offset,
+                    partition=partition,
+                    leader_epoch=leader.epoch,
+                    offset=offset,
                     max_bytes=size,
                     max_wait_ms=max_wait_ms,
                     min_bytes=min_bytes,
                     committed=committed,
                 )
+                call = ask(topic_id=topic_id)
+                if topic_id is not None and not await self._pool.speaks(leader.node, call):
+                    topic_id = None  # before Kafka 3.1
+                    call = ask(topic_id=None)
                 answer = await self._pool.send(leader.node, 1 + (partition if lane is None else lane) % LANES, call)
                 await self._check(answer.code, topic, partition, offset, leader)
             except Trouble as trouble:

@@ -26,6 +26,8 @@ BY_ID = 12
 _FLEXIBLE_METADATA = 9
 _WITH_IDS = 10
 _NO_ID = bytes(16)
+NO_TOPIC_ID = "A" * 22
+"""All zeros, as Kafka prints it: the topic id of a topic that has none."""
 _PARTITION = struct.Struct(">hiii")
 _OFFSETS_PARTITION = struct.Struct(">iiq")
 _OFFSETS_ANSWER = struct.Struct(">ihqqi")
