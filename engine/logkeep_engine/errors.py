@@ -181,6 +181,27 @@ class CorruptBatch(LogkeepError):
     code = "CorruptBatch"
 
 
+class BatchTooLarge(Refused):
+    """A batch, a block or a record that must be unpacked and would take more memory than a task has. It is not damaged:
+    with more memory it can be unpacked, and what moves batches as they are needs none.
+    """
+
+    code = "BatchTooLarge"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint or _TOO_LARGE_HINT)
+
+    def within(self, where: str) -> BatchTooLarge:
+        """The same, with the place in front that whoever raised it did not know."""
+        return BatchTooLarge(f"{where}: {self.message}", hint=self.hint)
+
+
+_TOO_LARGE_HINT = (
+    "Give tasks more memory with LOGKEEP_TASK_MEMORY (256Mi unless it is set; one batch may unpack to an eighth of it) "
+    "or leave the topic out. Format Kafka archives and restores batches without unpacking them."
+)
+
+
 class CorruptIndex(LogkeepError):
     """An index of a segment that is cut short or of an unknown version. It can be made again from the log."""
 

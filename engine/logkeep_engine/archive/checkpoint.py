@@ -32,7 +32,9 @@ from logkeep_engine.archive import packed, wire
 from logkeep_engine.archive.branches import Branch, Held
 from logkeep_engine.archive.lineage import UNKNOWN
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition
-from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
+from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.log.memory import checkpoint_most
 
 LAYOUT = 2
 LAYOUT_WITH_REMOVED = 3
@@ -202,15 +204,22 @@ def _branch_in(
 def _frames(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
     at = 0
     for length in lengths:
-        yield bytes(cramjam.zstd.decompress(body[at : at + length]))
+        yield _content(body[at : at + length])
         at += length
     if at != len(body):
         raise ValueError(f"{len(body)} bytes of frames where {at} are announced")
 
 
+def _content(frame: memoryview) -> bytes:
+    try:
+        return decompress(Codec.ZSTD, frame, limit=checkpoint_most())
+    except (BatchTooLarge, CorruptBatch) as problem:
+        raise ValueError(problem.message) from problem
+
+
 def _load_rows(body: memoryview, name: str) -> ArchiveState:
     """Layout 1."""
-    document = json.loads(bytes(cramjam.zstd.decompress(body)))
+    document = json.loads(_content(body))
     wire.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
     if document.get("segmentColumns") not in (wire.segment_columns(False), wire.segment_columns(True)):
         raise ArchiveMismatch(f"{name}: unknown columns {document.get('segmentColumns')}.", hint=wire.NEWER)

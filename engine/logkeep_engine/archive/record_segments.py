@@ -42,6 +42,7 @@ from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveFenced,
+    BatchTooLarge,
     CorruptIndex,
     CorruptSegment,
     ObjectExists,
@@ -402,6 +403,9 @@ class _Reading:
             self._report("the object is missing", self._rest())
         except CorruptSegment as error:
             self._report(error.message.rstrip("."), self._rest())
+        except BatchTooLarge as error:
+            where = f"{self._storage.uri}/{self._path} (topic {self._topic} partition {entry.partition})"
+            raise error.within(where) from error
         else:
             self._finish(position, count if whole else None)
 

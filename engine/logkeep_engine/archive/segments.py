@@ -19,7 +19,7 @@ from typing import Self
 from logkeep_engine.archive import names
 from logkeep_engine.archive.log_reader import Flaw, Hole, read_log
 from logkeep_engine.archive.model import Range, SegmentEntry
-from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptIndex, ObjectMissing
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk_checked
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
@@ -283,6 +283,9 @@ class _Reading:
                     return headers, at, None
         except CorruptBatch as error:
             return headers, at, error.message
+        except BatchTooLarge as error:  # old messages: what they are is not known, but not that they are damaged
+            where = f"{self._storage.uri}/{self._path}"
+            raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
         left = len(data) - at
         if left >= _SIZE_AND_MAGIC.size:
             claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD

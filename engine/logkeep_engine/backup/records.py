@@ -28,9 +28,11 @@ from logkeep_engine.archive.record_files import (
 from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
 from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
+from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.batch import BatchHeader, walk_checked
-from logkeep_engine.log.codec import check_offsets, decode_records
+from logkeep_engine.log.codec import check_offsets, decode_records, decode_slices
+from logkeep_engine.log.memory import SMALL_BYTES, SMALL_RECORDS, alone
 
 
 class RecordReader(PieceWriter):
@@ -54,8 +56,31 @@ class RecordReader(PieceWriter):
             gone = self._transactions.observe(data, position, header)
             if gone or header.is_control:
                 return
-        records = decode_records(data[position : position + header.size], header)
-        check_offsets(records, header)
+        batch = data[position : position + header.size]
+        if header.record_count <= SMALL_RECORDS:
+            try:
+                records = decode_records(batch, header, limit=SMALL_BYTES)
+            except BatchTooLarge:
+                pass  # for several at once
+            else:
+                check_offsets(records, header)
+                self._take_part(records, header)
+                return
+        with alone():
+            self._take_large(batch, header)
+
+    def _take_large(self, batch: memoryview, header: BatchHeader) -> None:
+        # What was taken cannot be given back: all of the batch is looked through first.
+        last: int | None = None
+        for records in decode_slices(batch, header):
+            last = check_offsets(records, header, last)
+            del records  # two slices of one large record each are too much
+        for records in decode_slices(batch, header):
+            self._take_part(records, header)
+            del records
+
+    def _take_part(self, records: Sequence[LogRecord], header: BatchHeader) -> None:
+        """Records of a batch, those of this piece."""
         if header.base_offset < self.at or header.next_offset > self.piece.end:
             records = [record for record in records if self.at <= record.offset < self.piece.end]
         if records:

@@ -54,10 +54,11 @@ from logkeep_engine.backup.plan import (
 )
 from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.backup.remote import cut_remote
-from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
+from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive_pieces
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
+    BatchTooLarge,
     BrokerRefused,
     BrokerUnavailable,
     CorruptBatch,
@@ -310,7 +311,7 @@ class _Run(ArchivingRun):
             return known, frozenset()
         self._reporter.phase("Checking")
         found: list[tuple[int, Loss]] = []
-        failures: dict[int, CorruptBatch | RecordsWithheld | LogDiverged] = {}
+        failures: dict[int, PieceFailure] = {}
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             for result in done:
@@ -518,9 +519,7 @@ def lost(receipt: Receipt, reason: str) -> Receipt:
     return Receipt(gaps=tuple(Gap(*item, reason) for item in receipt.ranges))
 
 
-def not_looked_through(
-    failure: CorruptBatch | RecordsWithheld | LogDiverged,
-) -> CorruptBatch | RecordsWithheld | LogDiverged:
+def not_looked_through(failure: PieceFailure) -> PieceFailure:
     """The failure of a check for what the format cannot hold."""
     left = (
         "It was not looked through for what the format cannot hold, "
@@ -528,8 +527,8 @@ def not_looked_through(
     )
     if isinstance(failure, LogDiverged):
         return failure
-    if isinstance(failure, RecordsWithheld):
-        return RecordsWithheld(failure.message, hint=f"{left} {failure.hint}")
+    if isinstance(failure, (RecordsWithheld, BatchTooLarge)):
+        return type(failure)(failure.message, hint=f"{left} {failure.hint}")
     return CorruptBatch(failure.message, hint=f"{left} Move the leadership to a replica that is whole.")
 
 

@@ -29,11 +29,19 @@ from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, S
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import CorruptBatch, LogDiverged, OffsetOutOfRange, RecordsWithheld, TopicGone
+from logkeep_engine.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    LogDiverged,
+    OffsetOutOfRange,
+    RecordsWithheld,
+    TopicGone,
+)
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, walk_checked
+from logkeep_engine.log.memory import alone
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
@@ -56,18 +64,21 @@ _ATTRIBUTES_AT = 22  # the low byte
 _APPEND_TIME = 0x08
 _CODEC_MASK = 0x07
 
+PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged
+
 
 @dataclass(frozen=True, slots=True)
 class PieceDone:
-    """`receipt` is None if nothing was settled. `failure`: a damaged batch, or records that the broker does not give,
-    stopped the piece after what the receipt holds; or the log is not the planned one any more, then nothing is settled.
+    """`receipt` is None if nothing was settled. `failure`: a damaged batch, one too large to be unpacked, or records
+    that the broker does not give, stopped the piece after what the receipt holds; or the log is not the planned one any
+    more, then nothing is settled.
     `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
     `losses`: what the format cannot hold of the piece, if that was all that was asked for.
     """
 
     number: int
     receipt: Receipt | None
-    failure: CorruptBatch | RecordsWithheld | LogDiverged | None = None
+    failure: PieceFailure | None = None
     by_name: bool = False
     losses: tuple[Loss, ...] = ()
 
@@ -162,6 +173,9 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
             return PieceDone(piece.number, receipt, error, by_name, writer.losses)
         except TopicGone:
             await asyncio.to_thread(writer.skip_to, piece.end, REASON_DELETED)
+        except BatchTooLarge as error:
+            receipt = await asyncio.to_thread(writer.finish, writer.at)
+            return PieceDone(piece.number, receipt, error.within(f"T{piece.where[1:]}"), by_name, writer.losses)
         except CorruptBatch as error:
             # Bytes can be hurt on their way: only what arrives damaged twice is damaged on the broker.
             if writer.at > damaged_at:
@@ -256,7 +270,8 @@ class ChunkWriter(PieceWriter):
             self._leave_below(header.next_offset)
             self._passed = header.next_offset
             return
-        trimmed = trim(data[position : position + header.size], self.at)  # the log starts inside of it
+        with alone():
+            trimmed = trim(data[position : position + header.size], self.at)  # the log starts inside of it
         self.at = self._passed = header.next_offset
         if trimmed is None:
             return

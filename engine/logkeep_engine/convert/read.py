@@ -15,7 +15,7 @@ from logkeep_engine.archive.record_segments import read_records as read_record_s
 from logkeep_engine.archive.segments import Fault, Run, read_segment
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment, path_of
-from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptSegment, ObjectMissing
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
 from logkeep_engine.log.codec import check_offsets, decode_slices
@@ -80,6 +80,10 @@ def _of_batches(
                 for records in decode_slices(data[position : position + header.size], header):
                     last = check_offsets(records, header, last)
                     yield records
+            except BatchTooLarge as error:
+                raise error.within(
+                    f"{storage.uri}/{path_of(entry, topic)} (topic {topic} partition {entry.partition})"
+                ) from error
             except CorruptBatch as error:
                 raise _damaged(
                     storage, topic, entry.partition, path_of(entry, topic), header.base_offset, error
@@ -128,6 +132,8 @@ def _of_tool(storage: Storage, topic: str, partition: int, segment: ForeignSegme
                 f"it holds {count} records up to offset {last}, the manifest says {segment.records} up to "
                 f"{segment.next_offset - 1}"
             )
+    except BatchTooLarge as error:
+        raise error.within(f"{storage.uri}/{segment.path} (topic {topic} partition {partition})") from error
     except (CorruptSegment, ObjectMissing) as error:
         raise _damaged(storage, topic, partition, segment.path, last + 1, error) from error
 

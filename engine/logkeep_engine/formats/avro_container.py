@@ -5,7 +5,7 @@
     for block in container.blocks(): ...   # Block(position, record_count, data)
 
 Nothing is believed before it is checked: a length that cannot be is told before anything is gathered for it. Memory: a
-block, packed and unpacked.
+block, packed and unpacked, and no more of it than `memory.block_most()`.
 
 Source of facts: the Avro specification 1.12, "Object Container Files" and "Binary Encoding".
 """
@@ -16,13 +16,12 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-import cramjam
-
-from logkeep_engine.errors import CorruptBatch, CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch, CorruptSegment
 from logkeep_engine.formats.avro_numbers import unzigzag
 from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.log.memory import block_most, task_bytes
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
@@ -85,6 +84,11 @@ class Container:
                 raise CorruptSegment(
                     f"{where[0].upper()}{where[1:]} is damaged: it claims {count} records in {length} bytes."
                 )
+            source.expect(length, where)
+            if length > block_most():
+                raise BatchTooLarge(
+                    f"{where[0].upper()}{where[1:]} is too large: it has {length} bytes, more than {block_most()}."
+                )
             packed = source.take(length, where)
             if source.take(SYNC_BYTES, where) != self.sync:
                 raise CorruptSegment(f"{where[0].upper()}{where[1:]} is damaged: no sync marker follows it.")
@@ -127,8 +131,10 @@ class Container:
 
     def _unpack(self, packed: bytes, where: str) -> bytes:
         try:
-            return _UNPACK[self.codec](packed)
-        except (CorruptBatch, cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, ValueError) as problem:
+            return _UNPACK[self.codec](packed, block_most())
+        except BatchTooLarge as problem:
+            raise BatchTooLarge(f"{where[0].upper()}{where[1:]} is too large: {problem.message}.") from problem
+        except (CorruptBatch, zlib.error, lzma.LZMAError, OSError, ValueError) as problem:
             text = (
                 problem.message if isinstance(problem, CorruptBatch) else f"its {self.codec} data is wrong: {problem}"
             )
@@ -163,11 +169,16 @@ class _Source:
         self._at += len(found)
         return found
 
+    def expect(self, size: int, where: str) -> None:
+        """Raises CorruptSegment if it is known that there are fewer bytes."""
+        if self._size is not None and size > self._size - self.position:
+            raise _cut_short(where, size, self._size - self.position)
+
     def take(self, size: int, where: str) -> bytes:
-        left = None if self._size is None else self._size - self.position
-        if (left is not None and size > left) or not self._fill(size):
-            have = len(self._held) - self._at if left is None else left
-            raise CorruptSegment(f"The Avro container file is cut short: {where} needs {size} bytes, {have} are left.")
+        self.expect(size, where)
+        if not self._fill(size):
+            have = len(self._held) - self._at if self._size is None else self._size - self.position
+            raise _cut_short(where, size, have)
         found = self._held[self._at : self._at + size]
         self._at += size
         return found
@@ -199,6 +210,10 @@ class _Source:
         return have >= size
 
 
+def _cut_short(where: str, size: int, have: int) -> CorruptSegment:
+    return CorruptSegment(f"The Avro container file is cut short: {where} needs {size} bytes, {have} are left.")
+
+
 def _cut(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The same bytes in pieces of our own: a buffer may be filled again."""
     for piece in pieces:
@@ -207,35 +222,57 @@ def _cut(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
             yield bytes(view[at : at + _PIECE])
 
 
-def _unpack_deflate(packed: bytes) -> bytes:
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    data = inflate.decompress(packed)
-    if not inflate.eof:
+class _Stream(Protocol):
+    """What zlib, bz2 and lzma have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+def _unpack_stream(stream: _Stream, packed: bytes, limit: int) -> bytes:
+    data = stream.decompress(packed, limit + 1)
+    if len(data) > limit:
+        raise BatchTooLarge(f"its {len(packed)} bytes unpack to more than {limit} bytes")
+    if not stream.eof:
         raise ValueError("it is cut short")
     return data
 
 
-def _unpack_snappy(packed: bytes) -> bytes:
+def _unpack_xz(packed: bytes, limit: int) -> bytes:
+    most = task_bytes() // 2
+    try:
+        return _unpack_stream(lzma.LZMADecompressor(memlimit=most), packed, limit)
+    except lzma.LZMAError as problem:
+        if "limit" in str(problem):
+            raise BatchTooLarge(f"its xz data needs a dictionary of more than {most} bytes") from problem
+        raise
+
+
+def _unpack_snappy(packed: bytes, limit: int) -> bytes:
     """A raw block and the CRC-32 of what is in it."""
     if len(packed) <= _CRC_BYTES:
         raise ValueError("it is cut short")
-    block = memoryview(packed)[:-_CRC_BYTES]
-    if cramjam.snappy.decompress_raw_len(block) > _SNAPPY_MAX_EXPANSION * len(block):
-        raise ValueError("it claims to hold more than snappy can expand to")
-    data = bytes(cramjam.snappy.decompress_raw(block))
+    data = decompress(Codec.SNAPPY, memoryview(packed)[:-_CRC_BYTES], limit=limit)
     if zlib.crc32(data) != int.from_bytes(packed[-_CRC_BYTES:], "big"):
         raise ValueError("its CRC-32 does not match")
     return data
 
 
-_CRC_BYTES = 4
-_SNAPPY_MAX_EXPANSION = 32  # a copy of at most 64 bytes takes at least 3, or 2 for at most 11
+def _as_it_is(packed: bytes, limit: int) -> bytes:
+    if len(packed) > limit:
+        raise BatchTooLarge(f"it has {len(packed)} bytes, more than {limit}")
+    return packed
 
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {
-    "null": lambda packed: packed,
-    "deflate": _unpack_deflate,
+
+_CRC_BYTES = 4
+
+_UNPACK: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": _as_it_is,
+    "deflate": lambda packed, limit: _unpack_stream(zlib.decompressobj(-zlib.MAX_WBITS), packed, limit),
     "snappy": _unpack_snappy,
-    "zstandard": lambda packed: decompress(Codec.ZSTD, memoryview(packed)),
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
+    "zstandard": lambda packed, limit: decompress(Codec.ZSTD, memoryview(packed), limit=limit),
+    "bzip2": lambda packed, limit: _unpack_stream(bz2.BZ2Decompressor(), packed, limit),
+    "xz": _unpack_xz,
 }

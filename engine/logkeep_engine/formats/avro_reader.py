@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import BinaryIO, TypeGuard
 
 from logkeep_engine.collector import paused
-from logkeep_engine.errors import CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats.avro_container import Block, Container
 from logkeep_engine.formats.avro_numbers import (
     FIRST,
@@ -31,6 +31,7 @@ from logkeep_engine.formats.avro_numbers import (
 from logkeep_engine.formats.avro_schema import TIMESTAMP_TYPES, Shape, shape_of
 from logkeep_engine.formats.base import TimestampKind
 from logkeep_engine.log.consumed import PlainRecord
+from logkeep_engine.log.memory import listed_most
 
 _READ_BYTES = 1024 * 1024
 _offset = attrgetter("offset")
@@ -54,7 +55,8 @@ def read_object(
     Blocks that end before `start_offset` are not taken apart. Memory: two blocks and the records of one.
 
     Raises `CorruptSegment`, after the blocks before the damage: no container file, cut short, altered, another schema,
-    records of another topic or partition, offsets that do not rise.
+    records of another topic or partition, offsets that do not rise. `BatchTooLarge` for a block of more bytes or
+    records than a task's memory allows.
     """
     pieces = iter(lambda: source.read(_READ_BYTES), b"") if _is_file(source) else source
     container = Container(pieces, size=size)
@@ -100,6 +102,11 @@ def _wanted(records: list[PlainRecord], start_offset: int) -> Iterator[list[Plai
 
 def _decode(block: Block, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
     """The records of a block; `last` is the offset before it, `prefix` how topic and partition are written."""
+    if block.record_count > listed_most():
+        raise BatchTooLarge(
+            f"The Avro block at position {block.position} has {block.record_count} records, at most {listed_most()} "
+            "are taken apart at once."
+        )
     try:
         with paused():
             return _decode_all(block, shape, prefix, last)

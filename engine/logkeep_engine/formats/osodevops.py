@@ -33,8 +33,9 @@ from typing import Any
 
 import cramjam
 
-from logkeep_engine.errors import CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.memory import Room, whole_segment_most
 
 MANIFEST = "manifest.json"
 GROUPS = "consumer-groups-snapshot.json"
@@ -316,7 +317,14 @@ def _unpacked(body: _Body, compression: Compression) -> Iterator[bytes]:
         size = _LENGTH.unpack_from(packed)[0] if len(packed) >= _LENGTH.size else -1
         if not 0 <= size <= len(packed) * _LZ4_MAX_EXPANSION:
             raise CorruptSegment(f"its lz4 block of {len(packed)} bytes claims to hold {size} bytes")
-        yield bytes(cramjam.lz4.decompress_block(packed)) if size else b""
+        most = whole_segment_most()
+        if size > most:
+            raise BatchTooLarge(
+                f"its lz4 block of {len(packed)} bytes claims to hold {size} bytes, at most {most} are unpacked"
+            )
+        out = Room(size).space(size)
+        cramjam.lz4.decompress_block_into(packed, out)
+        yield from (bytes(out[at : at + _READ]) for at in range(0, size, _READ))
 
 
 class _Parser:

@@ -25,11 +25,12 @@ from itertools import repeat
 from typing import NamedTuple
 
 from logkeep_engine.collector import paused
-from logkeep_engine.errors import CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats.base import OF_BATCHES, LossKind, SegmentFacts, TimestampKind
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import MAGIC, magic_problem
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
+from logkeep_engine.log.memory import stored_record_most
 
 LOSSES: frozenset[LossKind] = OF_BATCHES
 """What the format cannot hold: what belongs to batches. Every record fits as it is: null keys and values, headers in
@@ -255,6 +256,7 @@ def read_segment(
 
     Raises `CorruptSegment`, after the records before the damage: another version, a record that is cut short, a length
     or a count that cannot be, an unknown timestamp type, offsets that do not rise, more or fewer bytes than `size`.
+    `BatchTooLarge` for a record of more bytes than a task's memory allows.
     """
     for block in read_blocks(blocks, position=position, size=size):
         records = block.records
@@ -269,6 +271,7 @@ def read_blocks(
 ) -> Generator[RecordBlock]:
     """As `read_segment`, with the position of every record. The first offset must lie after `after`."""
     source = _pieces(blocks)
+    most = stored_record_most()
     held = b""
     wanted = BLOCK_BYTES
     last = after
@@ -297,6 +300,10 @@ def read_blocks(
         held = held[used:]
         if size is not None and held and position + needed > size:
             raise _cut(position, size - position, needed)
+        if needed > most:
+            raise BatchTooLarge(
+                f"The record at position {position} of the segment has {needed} bytes or more, at most {most} are read."
+            )
         wanted = max(BLOCK_BYTES, needed)
     if held:
         raise _cut(position, len(held), needed)

@@ -17,20 +17,19 @@ Source of facts: aiokafka `record/_crecords/default_records.pyx` and `cutil.pyx`
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from operator import attrgetter, le
 
-import cramjam
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from logkeep_engine.collector import paused
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy, records
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, pack_header, parse_header, seal
-from logkeep_engine.log.compression import Codec, compress
+from logkeep_engine.log.compression import Codec, compress, decompress_into
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
+from logkeep_engine.log.memory import HEAD, SMALL_BYTES, TAIL, Room, lent, listed_most
 
 __all__ = ["PlainRecord", "check_offsets", "decode_records", "decode_slices", "encode_records"]
 
@@ -42,33 +41,31 @@ _APPEND_TIME = 1
 _APPEND_TIME_BIT = 0x08
 _INT32_MAX = 2**31 - 1
 
-_PADDING = bytes(16)
-"""More than the longest number (10 bytes) and the one byte that a cut header can send the parser past the end."""
-
-_SCRATCH_BYTES = 1 << 20
-_SCRATCH_MAX = 8 << 20
-_INTO: dict[int, Callable[[memoryview, memoryview], int]] = {
-    Codec.LZ4: cramjam.lz4.decompress_into,
-    Codec.ZSTD: cramjam.zstd.decompress_into,
-}
-"""Decompressors that stop at the end of the room they are given."""
-
 _MANY = 500
 """Records of a batch from which on the collector rests: it would walk them all, several times, while they are made."""
 
 _SLICE = 128
 """Records of a slice: few enough to stay in the processor's cache, and not to wake the collector while two live."""
 
+_SLICE_BYTES = 1 << 20
+"""Of a large batch no slice has more, unless it is one record."""
+
+_WEIGHT_OF_HEADER = 64
+"""Bytes of a header as an object, however small it is."""
+
 _offset = attrgetter("offset")
 
 
-def decode_records(batch: Buffer, header: BatchHeader | None = None) -> Sequence[LogRecord]:
+def decode_records(
+    batch: Buffer, header: BatchHeader | None = None, *, limit: int | None = None
+) -> Sequence[LogRecord]:
     """The records of one whole batch, of any magic and codec, with the offsets and times a consumer sees.
 
     A record without a timestamp has -1. Every record of a log-append-time batch has the batch's max timestamp. The
     records of a control batch are its markers: look at `header.is_control`. The CRC is not checked. `header`, if it is
     at hand, is that of the batch. Raises `CorruptBatch` with the base offset when the batch is cut short or its inside
-    does not fit together.
+    does not fit together, and `BatchTooLarge` if it unpacks to more than `limit` bytes (`memory.unpacked_most()`
+    without it), or to more records than may be made at once.
     """
     view = memoryview(batch)
     if header is None:
@@ -76,49 +73,98 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> Sequence
     if header.magic < _MAGIC:
         return _decode_legacy(view, header)
     if header.record_count == 0 or header.size > len(view):
-        return _decode_plain(view, header)
-    scratch = _spare.take()
-    try:
-        return _parse(_compiled(view, header, scratch), header.record_count)
-    except Exception:  # whatever it was, the plain decoder knows what the bytes mean, or why they mean nothing
-        return _decode_plain(view, header)
-    finally:
-        _spare.give(scratch)
+        return list(_decode_plain(view, header))
+    with lent() as room:
+        plain = _decompressed(view, header, room, limit)
+        _slice_sizes(plain, header, room)  # refuses what is small in the batch and large as objects
+        if header.record_count <= listed_most():
+            try:
+                return _parse(_compiled(plain, header), header.record_count)
+            except Exception:  # whatever it was, the plain decoder knows what the bytes mean, or why they mean nothing
+                pass
+    return records.listed(_decode_plain(view, header), header)
 
 
-def decode_slices(batch: Buffer, header: BatchHeader | None = None) -> Iterator[Sequence[LogRecord]]:
+def decode_slices(
+    batch: Buffer, header: BatchHeader | None = None, *, limit: int | None = None
+) -> Iterator[Sequence[LogRecord]]:
     """What `decode_records` returns, in lists of at most 128 records: for who takes one record after the other and lets
     go of it, about half as fast again, and a batch of many is never in memory as a whole.
 
-    Raises as `decode_records`, maybe after the records before the fault were handed out. Good for one pass in one
-    thread; `batch` must not change meanwhile.
+    Raises as `decode_records`, but takes any number of records: BatchTooLarge before the first list, and CorruptBatch
+    maybe after the records before the fault were handed out. Good for one pass in one thread; `batch` must not change
+    meanwhile.
     """
     view = memoryview(batch)
     if header is None:
         header = parse_header(view)
     if header.magic < _MAGIC or header.record_count <= _SLICE or header.size > len(view):
-        records = decode_records(view, header)
-        if records:
-            yield records
+        found = decode_records(view, header, limit=limit)
+        if found:
+            yield found
         return
-    scratch = _spare.take()
     taken = 0
-    found: Iterator[LogRecord] | None = None
+    with lent() as room:
+        plain = _decompressed(view, header, room, limit)
+        sizes = _slice_sizes(plain, header, room)
+        try:
+            for some in _compiled_slices(plain, header, sizes):
+                taken += len(some)
+                yield some
+                del some
+            return
+        except _Unreadable:
+            pass
+    rest = islice(_decode_plain(view, header), taken, None)
+    while some := list(islice(rest, _SLICE)):
+        yield some
+
+
+class _Unreadable(Exception):
+    """The compiled parser cannot read on."""
+
+
+def _compiled_slices(
+    plain: memoryview, header: BatchHeader, sizes: Iterable[int] | None
+) -> Iterator[Sequence[LogRecord]]:
     try:
-        while True:
-            try:
-                if found is None:
-                    found = chain(_compiled(view, header, scratch))  # its own iterator can be asked for only once
-                some: Sequence[LogRecord] = list(islice(found, _SLICE))
-            except Exception:  # as in decode_records
-                some = _decode_plain(view, header)[taken:]
-                found = iter(())
-            if not some:
-                return
-            taken += len(some)
-            yield some
-    finally:
-        _spare.give(scratch)
+        found: Iterator[LogRecord] = chain(_compiled(plain, header))  # its own iterator can be asked for only once
+    except Exception as problem:  # as in decode_records
+        raise _Unreadable from problem
+    for size in repeat(_SLICE) if sizes is None else chain(sizes, repeat(_SLICE)):
+        try:
+            some = list(islice(found, size))
+        except Exception as problem:
+            raise _Unreadable from problem
+        if not some:
+            return
+        yield some
+        del some
+
+
+def _slice_sizes(plain: memoryview, header: BatchHeader, room: Room) -> list[int] | None:
+    """How many records go into each slice of a large batch, so that no slice has many bytes; None for a small batch,
+    and for one that is damaged. Raises BatchTooLarge for a record whose headers take too much as objects.
+    """
+    if len(plain) <= SMALL_BYTES:
+        return None
+    sizes: list[int] = []
+    count = held = 0
+    try:
+        for weight in records.weights(plain[HEADER_SIZE:], header, _WEIGHT_OF_HEADER):
+            if weight > room.most:
+                raise BatchTooLarge(
+                    f"The batch at offset {header.base_offset} has a record that would take {weight} bytes with its "
+                    f"headers, at most {room.most} are unpacked at once."
+                )
+            if count and (count == _SLICE or held + weight > _SLICE_BYTES):
+                sizes.append(count)
+                count = held = 0
+            count += 1
+            held += weight
+    except (CorruptBatch, IndexError):
+        return None
+    return [*sizes, count]
 
 
 def check_offsets(records: Sequence[LogRecord], header: BatchHeader, last: int | None = None) -> int:
@@ -135,56 +181,25 @@ def check_offsets(records: Sequence[LogRecord], header: BatchHeader, last: int |
     return offsets[-1]
 
 
-class _Scratch:
-    """Memory that batches are decompressed into, one after another: fresh pages would cost as much as the
-    decompression. The parser copies what it takes."""
-
-    def __init__(self) -> None:
-        self.buffer = bytearray(_SCRATCH_BYTES)
-
-
-class _Spare(threading.local):
-    """The scratch of a thread, lent to one batch at a time: a second one, while the first is in use, gets a new one."""
-
-    _idle: _Scratch | None = None
-
-    def take(self) -> _Scratch:
-        scratch, self._idle = self._idle, None
-        return scratch or _Scratch()
-
-    def give(self, scratch: _Scratch) -> None:
-        self._idle = scratch
-
-
-_spare = _Spare()
-
-
-def _compiled(view: memoryview, header: BatchHeader, scratch: _Scratch) -> DefaultRecordBatch:
-    plain = _decompressed(view[: header.size], header, scratch)
+def _compiled(plain: memoryview, header: BatchHeader) -> DefaultRecordBatch:
     if header.record_count > len(plain) - HEADER_SIZE:
         raise ValueError("more records than bytes")
     return DefaultRecordBatch(plain)
 
 
-def _decompressed(batch: memoryview, header: BatchHeader, scratch: _Scratch) -> memoryview:
-    """The batch as if it had never been compressed, with _PADDING behind the view; good until the next call."""
-    into = _INTO.get(header.attributes & _CODEC)
-    packed = batch[HEADER_SIZE:]
-    if into is not None:
-        buffer = scratch.buffer
-        room = memoryview(buffer)[HEADER_SIZE : -len(_PADDING)]
-        try:
-            end = HEADER_SIZE + into(packed, room)
-        except cramjam.DecompressionError:
-            pass  # there is too little room, or it is damaged
-        else:
-            buffer[:HEADER_SIZE] = _plain_head(batch)
-            buffer[end : end + len(_PADDING)] = _PADDING
-            return memoryview(buffer)[:end]
-    whole = b"".join((_plain_head(batch), records.unpack(batch, header), _PADDING))
-    if into is not None and len(scratch.buffer) < len(whole) <= _SCRATCH_MAX:
-        scratch.buffer = bytearray(len(whole))
-    return memoryview(whole)[: -len(_PADDING)]
+def _decompressed(view: memoryview, header: BatchHeader, room: Room, limit: int | None) -> memoryview:
+    """The batch as if it had never been compressed, with zeros behind the view; good as long as the room is."""
+    packed = view[HEADER_SIZE : header.size]
+    begin = HEAD - HEADER_SIZE
+    try:
+        end = HEAD + decompress_into(header.codec, packed, room.space(room.most if limit is None else limit))
+    except CorruptBatch as problem:
+        raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
+    except BatchTooLarge as problem:
+        raise records.of_batch(problem, header) from problem
+    room.view[begin:HEAD] = _plain_head(view)
+    room.view[end : end + TAIL] = bytes(TAIL)  # the parser can be sent past the end by a cut header: 11 bytes at most
+    return room.view[begin:end]
 
 
 def _plain_head(batch: memoryview) -> bytearray:
@@ -200,10 +215,10 @@ def _parse(compiled: DefaultRecordBatch, record_count: int) -> list[LogRecord]:
         return list(compiled)
 
 
-def _decode_plain(view: memoryview, header: BatchHeader) -> list[PlainRecord]:
+def _decode_plain(view: memoryview, header: BatchHeader) -> Iterator[PlainRecord]:
     kind = _APPEND_TIME if header.is_log_append_time else _CREATE_TIME
-    return [
-        PlainRecord(
+    for record in records.iterate(view):
+        yield PlainRecord(
             record.offset,
             record.timestamp,
             kind,
@@ -211,8 +226,6 @@ def _decode_plain(view: memoryview, header: BatchHeader) -> list[PlainRecord]:
             record.value,
             [(key.decode("utf-8", "surrogateescape"), value) for key, value in record.headers],
         )
-        for record in records.decode(view)
-    ]
 
 
 def _decode_legacy(view: memoryview, header: BatchHeader) -> list[PlainRecord]:

@@ -1,7 +1,6 @@
 """The five codecs of record batches, as Kafka's Java clients and librdkafka write them.
 
-`decompress` never allocates by a length that it only read: gzip, lz4 and zstd grow with what they find, and a snappy
-block's declared size is held against the most that snappy can expand.
+Nothing is unpacked without a bound (see `memory`), and nothing is allocated by a length that was only read.
 
 Source of facts: apache/kafka `org.apache.kafka.common.compress`, snappy-java's `SnappyInputStream`, the LZ4 frame
 format.
@@ -14,13 +13,22 @@ from enum import IntEnum
 
 import cramjam
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
+from logkeep_engine.log.memory import Room, lent, unpacked_most
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024
 _SNAPPY_MAX_EXPANSION = 32
 """A copy of at most 64 bytes takes at least 3, or 2 for at most 11: no input grows more than 22-fold."""
+
+_ZSTD_HEADER_MAX = 18
+_NO_ROOM = "failed to write whole buffer"
+"""What cramjam's decompressors say when the room is full."""
+
+_STEP = 8  # the room for data of unknown size grows by this, so that little is unpacked twice
+_FRAME_BYTES = 128  # more than a frame has beside its blocks
+_BLOCKS = 256  # incompressible bytes grow by less than this part of them
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _U32 = 0xFFFFFFFF
@@ -55,27 +63,94 @@ def compress(codec: Codec, data: bytes | bytearray) -> bytes:
             return bytes(cramjam.zstd.compress(data))
 
 
-def decompress(codec: Codec, data: memoryview, *, broken_lz4_checksum: bool = False) -> bytes:
-    """The bytes that were compressed.
+def surely_fit(limit: int) -> int:
+    """The most bytes that are not more than `limit` after any of the codecs, even where they do not shrink: a little
+    less, at least 1.
+    """
+    return max(1, (limit - _FRAME_BYTES) * _BLOCKS // (_BLOCKS + 1))
+
+
+def decompress(codec: Codec, data: memoryview, *, limit: int | None = None, broken_lz4_checksum: bool = False) -> bytes:
+    """The bytes that were compressed, at most `limit` of them (`memory.unpacked_most()` without it).
+
+    Raises as `decompress_into`.
+    """
+    most = unpacked_most() if limit is None else limit
+
+    def within(room: Room) -> bytes:
+        out = room.space(most)
+        return bytes(out[: decompress_into(codec, data, out, broken_lz4_checksum=broken_lz4_checksum)])
+
+    with lent() as room:
+        size = room.most
+        try:
+            return within(room)
+        except BatchTooLarge:
+            if most <= size:
+                raise
+    while True:
+        size = min(most, _STEP * size)
+        try:
+            return within(Room(size))
+        except BatchTooLarge:
+            if size == most:
+                raise
+
+
+def decompress_into(codec: Codec, data: memoryview, out: memoryview, *, broken_lz4_checksum: bool = False) -> int:
+    """Write the bytes that were compressed to `out`; how many they are. Never writes or allocates more than `out`,
+    whatever the data claims.
 
     `broken_lz4_checksum`: the data is of a message of magic 0, whose writers computed the lz4 header checksum over
-    the wrong bytes (KAFKA-3160). Raises `CorruptBatch`, without naming the batch: the caller knows which it is.
+    the wrong bytes (KAFKA-3160). Raises `BatchTooLarge` if there is no room, and `CorruptBatch`, both without naming
+    the batch: the caller knows which it is.
     """
     try:
         match codec:
             case Codec.NONE:
-                return bytes(data)
+                return _copy(data, out)
             case Codec.GZIP:
-                return bytes(cramjam.gzip.decompress(data))
+                return int(cramjam.gzip.decompress_into(data, out))
             case Codec.SNAPPY:
-                return _decompress_snappy(data)
+                return _decompress_snappy(data, out)
             case Codec.LZ4:
                 frame = _with_right_lz4_checksum(data) if broken_lz4_checksum else data
-                return bytes(cramjam.lz4.decompress(frame))
+                return int(cramjam.lz4.decompress_into(frame, out))
             case Codec.ZSTD:
-                return bytes(cramjam.zstd.decompress(data))
+                return int(cramjam.zstd.decompress_into(data, out))
     except (cramjam.DecompressionError, struct.error, IndexError) as problem:
+        if str(problem) == _NO_ROOM:
+            raise too_large(codec, data, len(out)) from None
         raise CorruptBatch(f"its {codec.name.lower()} data cannot be decompressed: {problem}") from problem
+
+
+def too_large(codec: Codec, data: memoryview, limit: int) -> BatchTooLarge:
+    """The error for data that unpacks to more than `limit` bytes."""
+    claimed = _claimed(codec, data)
+    says = f" (it says {claimed})" if claimed > limit else ""
+    return BatchTooLarge(f"its {len(data)} bytes of {codec.name.lower()} data unpack to more than {limit} bytes{says}")
+
+
+def _claimed(codec: Codec, data: memoryview) -> int:
+    """How many bytes the data says it unpacks to, -1 if it does not say."""
+    if codec is Codec.NONE:
+        return len(data)
+    if codec is Codec.ZSTD and len(data) > _ZSTD_HEADER_MAX:
+        descriptor = data[4]
+        single = descriptor >> 5 & 1
+        size = (single, 2, 4, 8)[descriptor >> 6]
+        at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+        return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0) if size else -1
+    if codec is Codec.SNAPPY and data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return int(cramjam.snappy.decompress_raw_len(data))
+    return -1
+
+
+def _copy(data: memoryview, out: memoryview) -> int:
+    if len(data) > len(out):
+        raise too_large(Codec.NONE, data, len(out))
+    out[: len(data)] = data
+    return len(data)
 
 
 def _compress_xerial(data: bytes | bytearray) -> bytes:
@@ -88,10 +163,10 @@ def _compress_xerial(data: bytes | bytearray) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(data: memoryview) -> bytes:
+def _decompress_snappy(data: memoryview, out: memoryview) -> int:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:  # librdkafka writes one raw block
-        return _decompress_snappy_block(data)
-    out = bytearray()
+        return _decompress_snappy_block(data, out)
+    written = 0
     position = 0
     end = len(data)
     while position < end:
@@ -102,16 +177,22 @@ def _decompress_snappy(data: memoryview) -> bytes:
         position += 4
         if not 0 <= length <= end - position:
             raise CorruptBatch(f"a snappy block of {length} bytes does not fit into the {end - position} bytes left")
-        out += _decompress_snappy_block(data[position : position + length])
+        try:
+            written += _decompress_snappy_block(data[position : position + length], out[written:])
+        except BatchTooLarge:
+            raise too_large(Codec.SNAPPY, data, len(out)) from None
         position += length
-    return bytes(out)
+    return written
 
 
-def _decompress_snappy_block(block: memoryview) -> bytes:
+def _decompress_snappy_block(block: memoryview, out: memoryview) -> int:
+    """The declared size is held against the most that snappy can expand, and against the room there is."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > _SNAPPY_MAX_EXPANSION * len(block):
         raise CorruptBatch(f"a snappy block of {len(block)} bytes claims to hold {size} bytes")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    if size > len(out):
+        raise too_large(Codec.SNAPPY, block, len(out))
+    return int(cramjam.snappy.decompress_raw_into(block, out))
 
 
 def _with_right_lz4_checksum(frame: memoryview) -> bytes:

@@ -14,8 +14,9 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.log.memory import listed_most
 
 _MESSAGE = struct.Struct(">qiIBB")  # offset, size, crc, magic, attributes
 _TIMESTAMP = struct.Struct(">q")
@@ -28,6 +29,13 @@ _SMALLEST = {0: 14, 1: 22}
 CODEC_MASK = 0x07
 _APPEND_TIME = 0x08
 _NO_TIMESTAMP = -1
+
+
+_HINT = (
+    "A compressed message of magic 0 or 1 is unpacked in every format: only what is in it says which offsets it has. "
+    "Give tasks more memory with LOGKEEP_TASK_MEMORY (256Mi unless it is set; one message may unpack to an eighth of "
+    "it), or leave the topic out."
+)
 
 
 class Message(NamedTuple):
@@ -51,13 +59,20 @@ class MessageSet(NamedTuple):
 
 
 def read(buf: memoryview, pos: int) -> MessageSet:
-    """The message at `pos`, a wrapper opened. Raises `CorruptBatch`, also when the message is cut short."""
+    """The message at `pos`, a wrapper opened. Raises `CorruptBatch`, also when the message is cut short, and
+    `BatchTooLarge` for a wrapper that holds more than a task's memory allows.
+    """
     try:
         return _read(buf, pos)
     except CorruptBatch as problem:
         offset = struct.unpack_from(">q", buf, pos)[0] if len(buf) - pos >= 8 else "unknown"
         raise CorruptBatch(
             f"The message at offset {offset} is damaged: {problem.message}.", hint=problem.hint
+        ) from problem
+    except BatchTooLarge as problem:
+        (offset,) = struct.unpack_from(">q", buf, pos)
+        raise BatchTooLarge(
+            f"The message at offset {offset} is too large to be unpacked: {problem.message}.", hint=_HINT
         ) from problem
 
 
@@ -97,6 +112,7 @@ def _read(buf: memoryview, pos: int) -> MessageSet:
 
 def _inner_messages(data: memoryview, append_time: int | None) -> list[Message]:
     messages: list[Message] = []
+    most = listed_most()
     position = 0
     while position < len(data):
         offset, size, _, magic, attributes, timestamp, key, value = _fields(data, position)
@@ -105,6 +121,8 @@ def _inner_messages(data: memoryview, append_time: int | None) -> list[Message]:
         if magic == 1 and append_time is not None:
             timestamp = append_time
         messages.append(Message(offset, timestamp, _bytes(key), _bytes(value)))
+        if len(messages) > most:
+            raise BatchTooLarge(f"it holds more than {most} messages")
         position += _OVERHEAD + size
     if not messages:
         raise CorruptBatch("a compressed message holds no messages")

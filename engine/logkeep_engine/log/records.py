@@ -1,8 +1,8 @@
 """Records: what is inside a batch, unpacked and packed again.
 
 Only for what cannot be done with whole batches (a point in time inside a batch, a batch with gaps, log-append time,
-old messages, batches too small to be sent alone): about a hundred times slower than moving batches. `Packer` is the
-way that leaves keys, values and headers packed: several times faster than `decode` and `encode`.
+old messages): about a hundred times slower than moving batches. `packer` has the way that leaves keys, values and
+headers packed.
 
 Source of facts: apache/kafka `DefaultRecord.java`, `DefaultRecordBatch.java`, `ControlRecordType.java`.
 """
@@ -10,24 +10,26 @@ Source of facts: apache/kafka `DefaultRecord.java`, `DefaultRecordBatch.java`, `
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, pack_header, parse_header, seal
-from logkeep_engine.log.compression import Codec, compress, decompress
+from logkeep_engine.log.compression import Codec, compress, decompress, too_large
+from logkeep_engine.log.memory import listed_most, unpacked_most
+from logkeep_engine.log.varints import INT64_MAX, pack_varint, varint, wrap
 
+R = TypeVar("R")
 Headers = tuple[tuple[bytes, bytes | None], ...]
 
 _MAGIC = 2
 _TRANSACTIONAL = 0x10
-_SMALLEST_RECORD = 6  # attributes, four varints for times and lengths, header count
-_LONGEST_VARINT = 10
+SMALLEST_RECORD = 6  # attributes, four varints for times and lengths, header count
+_MANY_HEADERS_FROM = 4096
 _INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
-_UINT64 = 2**64 - 1
 
 
 class Record(NamedTuple):
@@ -62,25 +64,44 @@ def decode(buf: Buffer, pos: int = 0) -> list[Record]:
     """The records of the batch at `pos`, of any magic and codec, with the offsets and times a consumer sees.
 
     In a log-append-time batch that is the batch's max timestamp for every record. The CRC is not checked. Raises
-    `CorruptBatch` with the batch's base offset when the batch is cut short or its inside does not fit together.
+    `CorruptBatch` with the batch's base offset when the batch is cut short or its inside does not fit together, and
+    `BatchTooLarge` for more bytes or records than a task's memory allows.
     """
+    return listed(iterate(buf, pos), parse_header(buf, pos))
+
+
+def iterate(buf: Buffer, pos: int = 0) -> Iterator[Record]:
+    """The same one after another, however many they are: a fault shows after the records before it."""
     view = memoryview(buf)
     header = parse_header(view, pos)
     if header.magic < _MAGIC:
-        return [Record(*message) for message in legacy.read(view, pos).messages]
-    packed = view[pos + HEADER_SIZE : pos + header.size]
-    if len(packed) != header.size - HEADER_SIZE:
+        yield from (Record(*message) for message in legacy.read(view, pos).messages)
+        return
+    if len(view) - pos < header.size:
         raise CorruptBatch(
             f"The batch at offset {header.base_offset} is cut short: {len(view) - pos} of {header.size} bytes."
         )
     if header.record_count == 0:
-        return []
+        return
+    data = bytes(unpack(view[pos : pos + header.size], header))
     try:
-        return _unpack(decompress(header.codec, packed), header)
+        yield from _each(data, header)
     except IndexError:
         raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: a record is cut short.") from None
     except CorruptBatch as problem:
         raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
+
+
+def listed(found: Iterable[R], header: BatchHeader) -> list[R]:
+    """All records of a batch at once. Raises `BatchTooLarge` for more of them than a task's memory allows."""
+    most = listed_most()
+    records = list(islice(found, most + 1))
+    if len(records) > most:
+        raise BatchTooLarge(
+            f"The batch at offset {header.base_offset} has {header.record_count} records, at most {most} are taken "
+            "apart at once."
+        )
+    return records
 
 
 def encode(
@@ -135,10 +156,10 @@ def encode(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return _sealed(compress(codec, body), header)
+    return sealed(compress(codec, body), header)
 
 
-def _sealed(packed: bytes, header: BatchHeader) -> bytes:
+def sealed(packed: bytes, header: BatchHeader) -> bytes:
     """The batch of these records and this header; its length and CRC are set here."""
     batch = bytearray(pack_header(header._replace(batch_length=HEADER_SIZE - 12 + len(packed))))
     batch += packed
@@ -146,136 +167,58 @@ def _sealed(packed: bytes, header: BatchHeader) -> bytes:
     return bytes(batch)
 
 
-def unpack(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
-    """The packed records of one whole batch of magic 2, decompressed: what `Packer.add` takes. Raises `CorruptBatch`.
+def unpack(batch: memoryview, header: BatchHeader, *, limit: int | None = None) -> bytes | memoryview:
+    """The packed records of one whole batch of magic 2, decompressed: what `packer.Packer.add` takes.
 
-    Uncompressed they are a view on `batch`.
+    Uncompressed they are a view on `batch`. Raises `CorruptBatch`, and `BatchTooLarge` if they are more than `limit`
+    bytes (`memory.unpacked_most()` without it).
     """
     packed = batch[HEADER_SIZE:]
-    if header.codec is Codec.NONE:
-        return packed
     try:
-        return decompress(header.codec, packed)
+        codec = header.codec
+        if codec is Codec.NONE:
+            most = unpacked_most() if limit is None else limit
+            if len(packed) > most:
+                raise too_large(codec, packed, most)
+            return packed
+        return decompress(codec, packed, limit=limit)
     except CorruptBatch as problem:
         raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
+    except BatchTooLarge as problem:
+        raise of_batch(problem, header) from problem
 
 
-class Packer:
-    """Gathers the records of batches of magic 2 into one batch of create time, without gaps, in the order of `add`.
+def of_batch(problem: BatchTooLarge, header: BatchHeader) -> BatchTooLarge:
+    """The error of `compression`, with the batch it speaks of."""
+    return BatchTooLarge(f"The batch at offset {header.base_offset} is too large to be unpacked: {problem.message}.")
 
-    Of a record only its length, time and offset are read and written anew; keys, values and headers are copied as they
-    are, packed. Every record keeps the time a consumer sees (the batch's max timestamp in a log-append-time batch).
+
+def weights(packed: memoryview, header: BatchHeader, per_header: int) -> Iterator[int]:
+    """What each of the packed records of a batch takes as an object: about its bytes, and `per_header` for each header.
+
+    Only of records that are long enough to have many the headers are counted. Raises CorruptBatch or IndexError where
+    the records do not fit together.
     """
+    total = len(packed)
+    at = 0
+    for _ in range(header.record_count):
+        length, at = varint(packed, at)
+        end = at + length
+        if length < SMALLEST_RECORD or end > total:
+            raise CorruptBatch(f"a record of {length} bytes at {at} of {total}")
+        yield length if length < _MANY_HEADERS_FROM else length + per_header * _header_count(packed, at)
+        at = end
 
-    def __init__(self) -> None:
-        self._body = bytearray()
-        self._base_timestamp = 0
-        self._max_timestamp = 0
-        self.count = 0
 
-    def add(self, packed: bytes | memoryview, header: BatchHeader) -> list[tuple[int, int]]:
-        """Take the records of a batch over; returns the runs (first source offset, count) of their offsets.
-
-        `packed` is what `unpack` gives. Raises `CorruptBatch` if it does not hold as many records as `header` says, one
-        behind the other. Then the packer is of no use any more.
-        """
-        data = bytes(packed)
-        try:
-            return self._add(data, header)
-        except IndexError:
-            raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: a record is cut short.") from None
-        except CorruptBatch as problem:
-            raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
-
-    def _add(self, data: bytes, header: BatchHeader) -> list[tuple[int, int]]:
-        source_base, source_time = header.base_offset, header.base_timestamp
-        append_time = header.max_timestamp if header.is_log_append_time else None
-        far = abs(source_time) > _INT64_MAX - 64
-        total = len(data)
-        body, small = self._body, _SMALL_VARINTS
-        table = len(small)
-        delta = self.count
-        runs: list[tuple[int, int]] = []
-        first = following = source_base
-        at = 0
-        for _ in range(header.record_count):
-            # As in `_unpack`: a call for each number would take most of the time.
-            number = data[at]
-            if number < 0x80:
-                length = (number >> 1) ^ -(number & 1)
-                at += 1
-            else:
-                length, at = _varint(data, at)
-            start, end = at, at + length
-            if length < _SMALLEST_RECORD or end > total:
-                raise CorruptBatch(f"a record of {length} bytes at {at} of {total}")
-            at += 1  # attributes
-            number = data[at]
-            if number < 0x80:
-                timestamp = source_time + ((number >> 1) ^ -(number & 1))
-                at += 1
-            else:
-                timestamp, at = _varint(data, at)
-                timestamp += source_time
-                if not -_INT64_MAX <= timestamp <= _INT64_MAX:
-                    timestamp = _wrap(timestamp)
-            number = data[at]
-            if number < 0x80:
-                offset = source_base + ((number >> 1) ^ -(number & 1))
-                at += 1
-            else:
-                offset, at = _varint(data, at)
-                offset += source_base
-            if at > end:
-                raise CorruptBatch(f"the record at offset {offset} does not fill its length")
-            if append_time is not None:
-                timestamp = append_time
-            elif far:
-                timestamp = _wrap(timestamp)
-            if delta == 0:
-                self._base_timestamp = self._max_timestamp = timestamp
-            elif timestamp > self._max_timestamp:
-                self._max_timestamp = timestamp
-            if offset != following:
-                if following > first:
-                    runs.append((first, following - first))
-                first = offset
-            following = offset + 1
-            later = timestamp - self._base_timestamp
-            time_bytes = small[later] if 0 <= later < table else _long_varint(later)
-            offset_bytes = small[delta] if delta < table else _long_varint(delta)
-            length = 1 + len(time_bytes) + len(offset_bytes) + end - at
-            body += small[length] if length < table else _long_varint(length)
-            body += data[start : start + 1] + time_bytes + offset_bytes
-            body += data[at:end]
-            at = end
-            delta += 1
-        if at != total:
-            raise CorruptBatch(f"{total - at} bytes are left over after {header.record_count} records")
-        runs.append((first, following - first))
-        self.count = delta
-        return runs
-
-    def batch(self, codec: Codec, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-        """All records taken over, at least one, as one batch from offset 0."""
-        return _sealed(
-            compress(codec, self._body),
-            BatchHeader(
-                base_offset=0,
-                batch_length=0,
-                leader_epoch=-1,
-                magic=_MAGIC,
-                crc=0,
-                attributes=codec,
-                last_offset_delta=self.count - 1,
-                base_timestamp=self._base_timestamp,
-                max_timestamp=self._max_timestamp,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence,
-                record_count=self.count,
-            ),
-        )
+def _header_count(packed: memoryview, at: int) -> int:
+    """Of the record whose attributes are at `at`."""
+    at += 1
+    for _ in range(2):  # time and offset
+        _, at = varint(packed, at)
+    for _ in range(2):  # key and value
+        length, at = varint(packed, at)
+        at += max(length, 0)
+    return max(0, varint(packed, at)[0])
 
 
 def control_type(buf: Buffer, pos: int = 0) -> ControlType:
@@ -297,13 +240,13 @@ def control_type(buf: Buffer, pos: int = 0) -> ControlType:
     return ControlType(code) if code in ControlType.__members__.values() else ControlType.OTHER
 
 
-def _unpack(data: bytes, header: BatchHeader) -> list[Record]:
+def _each(data: bytes, header: BatchHeader) -> Iterator[Record]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
     total = len(data)
     if header.record_count > total:
         raise CorruptBatch(f"{header.record_count} records cannot be in {total} bytes")
-    records: list[Record] = []
+    far = abs(base_timestamp) > INT64_MAX - 64  # where even the small deltas, which are not wrapped below, may overflow
     at = 0
     for _ in range(header.record_count):
         # Numbers below 64 fill one byte: those are read in place, since a call for each would take most of the time.
@@ -312,9 +255,9 @@ def _unpack(data: bytes, header: BatchHeader) -> list[Record]:
             length = (number >> 1) ^ -(number & 1)
             at += 1
         else:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
         end = at + length
-        if length < _SMALLEST_RECORD or end > total:
+        if length < SMALLEST_RECORD or end > total:
             raise CorruptBatch(f"a record of {length} bytes at {at} of {total}")
         at += 1  # attributes: unused
         number = data[at]
@@ -322,21 +265,21 @@ def _unpack(data: bytes, header: BatchHeader) -> list[Record]:
             timestamp = base_timestamp + ((number >> 1) ^ -(number & 1))
             at += 1
         else:
-            timestamp, at = _varint(data, at)
-            timestamp = _wrap(base_timestamp + timestamp)
+            timestamp, at = varint(data, at)
+            timestamp = wrap(base_timestamp + timestamp)
         number = data[at]
         if number < 0x80:
             offset = base_offset + ((number >> 1) ^ -(number & 1))
             at += 1
         else:
-            offset, at = _varint(data, at)
+            offset, at = varint(data, at)
             offset += base_offset
         number = data[at]
         if number < 0x80:
             length = (number >> 1) ^ -(number & 1)
             at += 1
         else:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
         key = None
         if length >= 0:
             start, at = at, at + length
@@ -348,7 +291,7 @@ def _unpack(data: bytes, header: BatchHeader) -> list[Record]:
             length = (number >> 1) ^ -(number & 1)
             at += 1
         else:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
         value = None
         if length >= 0:
             start, at = at, at + length
@@ -362,26 +305,25 @@ def _unpack(data: bytes, header: BatchHeader) -> list[Record]:
             headers, at = _unpack_headers(data, at, end, offset)
         if at != end:
             raise CorruptBatch(f"the record at offset {offset} does not fill its length")
-        records.append(Record(offset, timestamp if append_time is None else append_time, key, value, headers))
+        if append_time is not None:
+            timestamp = append_time
+        yield Record(offset, wrap(timestamp) if far else timestamp, key, value, headers)
     if at != total:
         raise CorruptBatch(f"{total - at} bytes are left over after {header.record_count} records")
-    if abs(base_timestamp) > _INT64_MAX - 64:  # where even the small deltas, which are not wrapped above, may overflow
-        return [record._replace(timestamp=_wrap(record.timestamp)) for record in records]
-    return records
 
 
 def _unpack_headers(data: bytes, at: int, end: int, offset: int) -> tuple[Headers, int]:
-    count, at = _varint(data, at)
+    count, at = varint(data, at)
     if not 0 <= count <= end - at:
         raise CorruptBatch(f"the record at offset {offset} cannot have {count} headers")
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(count):
-        length, at = _varint(data, at)
+        length, at = varint(data, at)
         if not 0 <= length <= end - at:
             raise CorruptBatch(f"a header key of the record at offset {offset} cannot have {length} bytes")
         key = data[at : at + length]
         at += length
-        length, at = _varint(data, at)
+        length, at = varint(data, at)
         if length > end - at:
             raise CorruptBatch(f"a header value of the record at offset {offset} cannot have {length} bytes")
         value = None
@@ -392,37 +334,19 @@ def _unpack_headers(data: bytes, at: int, end: int, offset: int) -> tuple[Header
     return tuple(headers), at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(zigzag number at `at`, position after it)."""
-    number = shift = 0
-    for step in range(_LONGEST_VARINT):
-        byte = data[at + step]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            number &= _UINT64
-            return (number >> 1) ^ -(number & 1), at + step + 1
-        shift += 7
-    raise CorruptBatch(f"a number of more than {_LONGEST_VARINT} bytes at {at}")
-
-
-def _wrap(number: int) -> int:
-    """As Java's long: the distance of two far timestamps overflows, and back again."""
-    return ((number + _INT64_MAX + 1) & _UINT64) - _INT64_MAX - 1
-
-
 def _pack(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     body = bytearray(1)  # attributes
-    if not -_INT64_MAX <= timestamp_delta <= _INT64_MAX:
-        timestamp_delta = _wrap(timestamp_delta)
-    _pack_varint(body, timestamp_delta)
-    _pack_varint(body, offset_delta)
+    if not -INT64_MAX <= timestamp_delta <= INT64_MAX:
+        timestamp_delta = wrap(timestamp_delta)
+    pack_varint(body, timestamp_delta)
+    pack_varint(body, offset_delta)
     _pack_field(body, record.key)
     _pack_field(body, record.value)
-    _pack_varint(body, len(record.headers))
+    pack_varint(body, len(record.headers))
     for key, value in record.headers:
         _pack_field(body, key)
         _pack_field(body, value)
-    _pack_varint(out, len(body))
+    pack_varint(out, len(body))
     out += body
 
 
@@ -430,23 +354,5 @@ def _pack_field(out: bytearray, field: bytes | None) -> None:
     if field is None:
         out.append(1)  # -1
     else:
-        _pack_varint(out, len(field))
+        pack_varint(out, len(field))
         out += field
-
-
-def _pack_varint(out: bytearray, number: int) -> None:
-    number = (number << 1) ^ (number >> 63)
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-
-
-def _long_varint(number: int) -> bytes:
-    out = bytearray()
-    _pack_varint(out, number if -_INT64_MAX <= number <= _INT64_MAX else _wrap(number))
-    return bytes(out)
-
-
-_SMALL_VARINTS = [_long_varint(number) for number in range(8192)]
-"""The numbers that fill two bytes at most: looked up, since almost all numbers of a batch are among them."""

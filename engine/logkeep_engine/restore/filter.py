@@ -16,11 +16,13 @@ from enum import Enum
 
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
+from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
 PRODUCER_EPOCH = 0
+_RUN_BYTES = 128  # of a run of offsets as an object
 
 
 class Action(Enum):
@@ -92,6 +94,11 @@ class Outgoing:
         return first + count
 
     @property
+    def weight(self) -> int:
+        """About the memory it takes."""
+        return (self.size if self.data is not None else 0) + _RUN_BYTES * len(self.source)
+
+    @property
     def base_sequence(self) -> int:
         return self.index % SEQUENCE_SPACE
 
@@ -114,19 +121,33 @@ def unchanged(batch: memoryview, header: BatchHeader, *, index: int, producer_id
 
 
 def rebuilt(
-    batch: memoryview, header: BatchHeader, *, index: int, producer_id: int, max_bytes: int, done: int = 0
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    index: int,
+    producer_id: int,
+    max_bytes: int,
+    done: int = 0,
+    most: int | None = None,
 ) -> Iterator[Outgoing]:
     """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
 
     `index` is the number of records sent before it; `max_bytes` is what the target topic takes; of the stream's first
-    `done` records only the source offsets are wanted. Raises CorruptBatch if the records are not what the header says.
+    `done` records only the source offsets are wanted. `most`: where it is cut follows from the bytes before
+    compression, at most so many; without it from those after (`merge.Rule`). Raises CorruptBatch if the records are not
+    what the header says.
     """
     records = decode(batch)
     if header.magic >= 2 and len(records) != header.record_count:
         raise CorruptBatch(
             f"batch at offset {header.base_offset} holds {len(records)} records, its header says {header.record_count}"
         )
-    for part, built in _pieces(records, header, index, producer_id, max_bytes):
+    pieces = (
+        _pieces(records, header, index, producer_id, max_bytes)
+        if most is None
+        else _runs_of(records, header, index, producer_id, most)
+    )
+    for part, built in pieces:
         yield Outgoing(
             index=index,
             count=len(part),
@@ -138,15 +159,37 @@ def rebuilt(
         index += len(part)
 
 
-def _pieces(
-    records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
+def _runs_of(
+    records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, most: int
 ) -> Iterator[tuple[Sequence[Record], bytes]]:
-    """Halves of halves until each fits. A single record that does not fit is handed out: the broker's refusal names the
-    limit.
-    """
-    if not records:
-        return
-    data = encode(
+    """Runs of records of at most `most` bytes before compression, unless one record has more."""
+    start = size = 0
+    for at, record in enumerate(records):
+        taken = largest_size(record)
+        if at > start and size + taken > most:
+            yield records[start:at], _encoded(records[start:at], header, index + start, producer_id)
+            start, size = at, 0
+        size += taken
+    if records:
+        yield records[start:], _encoded(records[start:], header, index + start, producer_id)
+
+
+def largest_size(record: Record | LogRecord) -> int:
+    """The most that a record takes in a batch before compression, wherever in the batch it is."""
+    key, value, headers = record.key, record.value, record.headers
+    size = _LARGEST_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, content in headers:
+        # A name as text may have four bytes a character.
+        size += 2 * _LONGEST_LENGTH + (4 * len(name) if isinstance(name, str) else len(name)) + len(content or b"")
+    return size
+
+
+_LONGEST_LENGTH = 5
+_LARGEST_OVERHEAD = 1 + 10 + 5 * _LONGEST_LENGTH  # attributes; time; offset and the lengths of record, key and value
+
+
+def _encoded(records: Sequence[Record], header: BatchHeader, index: int, producer_id: int) -> bytes:
+    return encode(
         records,
         codec=header.codec,
         base_offset=0,
@@ -155,6 +198,17 @@ def _pieces(
         base_sequence=index % SEQUENCE_SPACE,
         dense=True,
     )
+
+
+def _pieces(
+    records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
+) -> Iterator[tuple[Sequence[Record], bytes]]:
+    """Halves of halves until each fits. A single record that does not fit is handed out: the broker's refusal names the
+    limit.
+    """
+    if not records:
+        return
+    data = _encoded(records, header, index, producer_id)
     if len(data) <= max_bytes or len(records) == 1:
         yield records, data
         return

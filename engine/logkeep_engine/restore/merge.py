@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.records import Packer, unpack
+from logkeep_engine.errors import BatchTooLarge
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader
+from logkeep_engine.log.compression import surely_fit
+from logkeep_engine.log.memory import alone
+from logkeep_engine.log.packer import Packer, cut, repacked_size
+from logkeep_engine.log.records import unpack
 from logkeep_engine.restore.filter import (
     PRODUCER_EPOCH,
     SEQUENCE_SPACE,
@@ -33,6 +38,27 @@ MERGED_BYTES = 64 << 10
 # The same, unpacked: a bound on memory, whatever the batches were compressed to.
 MERGED_UNPACKED = 1 << 20
 
+_CUT_AHEAD = 2 << 20  # bytes to send that are cut from a large batch in one go
+
+
+class Rule(IntEnum):
+    """How bounds of batches are found. A run that has sent batches by one rule is finished by it, so the plan says
+    which; the numbers are those of the plan's formats.
+    """
+
+    UNMERGED = 1
+    """Every archived batch is a batch of its own; one that is built anew is halved until it fits the topic."""
+    BY_STORED_SIZE = 2
+    """Small ones go together; what does not fit the topic after compression is halved."""
+    BY_UNPACKED_SIZE = 3
+    """Small ones go together; where a batch is cut follows from its bytes before compression alone, so that another
+    version of a compressor cuts at the same place."""
+
+
+def room_of(max_bytes: int) -> int:
+    """Packed records of so many bytes fit a topic that takes batches of `max_bytes`, whatever compression does."""
+    return surely_fit(max_bytes - HEADER_SIZE)
+
 
 @dataclass(frozen=True, slots=True)
 class _Member:
@@ -46,15 +72,16 @@ class BatchStream:
     """Turns archived batches into those to send. Take what `add` and, at the end, `finish` give, in order.
 
     `max_bytes` is what the target topic takes; of the first `done` records only source offsets and sizes are wanted.
-    With `merge` off every archived batch is a batch of its own, which is how plans of format 1 are carried out.
     """
 
-    def __init__(self, *, producer_id: int, max_bytes: int, done: int = 0, merge: bool = True) -> None:
+    def __init__(self, *, producer_id: int, max_bytes: int, done: int = 0, rule: Rule = Rule.BY_UNPACKED_SIZE) -> None:
         self._producer_id = producer_id
         self._max_bytes = max_bytes
         self._done = done
-        self._merge = merge
+        self._rule = rule
         self._limit = min(MERGED_BYTES, max_bytes)
+        by_unpacked = rule is Rule.BY_UNPACKED_SIZE
+        self._most = min(MERGED_UNPACKED, room_of(max_bytes)) if by_unpacked else MERGED_UNPACKED
         self._index = 0
         self._group: list[_Member] = []
         self._bytes = 0
@@ -64,22 +91,25 @@ class BatchStream:
         """What is ready when this batch is known: RAW or REBUILD, its CRC checked.
 
         A small batch is copied, of a large one the outgoing batch holds a view. Raises CorruptBatch if the records are
-        not what the header says.
+        not what the header says, and BatchTooLarge for a batch that must be built anew and cannot be unpacked.
         """
-        if action is Action.RAW and not (self._merge and _is_small(header)):
-            yield from self.finish()
-            yield self._counted(unchanged(batch, header, index=self._index, **self._sent_by()))
-        elif header.magic < 2 or not self._merge:
+        merge = self._rule is not Rule.UNMERGED
+        if action is Action.RAW and not (merge and _is_small(header)):
+            yield from self._as_it_is(batch, header)
+        elif header.magic < 2 or not merge:
             yield from self.finish()
             yield from self._rebuilt(batch, header)
-        else:
-            own = memoryview(bytes(batch))
-            member = _Member(own, header, action, unpack(own, header))
+        elif (member := self._member(batch, header, action)) is not None:
             if not self._fits(member):
                 yield from self.finish()
             self._group.append(member)
             self._bytes += header.size
-            self._unpacked += len(member.packed)
+            self._unpacked += self._weight(member)
+        elif action is Action.RAW:
+            yield from self._as_it_is(batch, header)
+        else:
+            yield from self.finish()
+            yield from self._cut(batch, header)
 
     def finish(self) -> Iterator[Outgoing]:
         """What was kept back for more to come."""
@@ -89,22 +119,44 @@ class BatchStream:
             self._bytes = self._unpacked = 0
             yield from self._together(group)
 
+    def _as_it_is(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
+        yield from self.finish()
+        yield self._counted(unchanged(batch, header, index=self._index, **self._sent_by()))
+
+    def _member(self, batch: memoryview, header: BatchHeader, action: Action) -> _Member | None:
+        """The batch, unpacked, if it can go with others; None if it unpacks to too much for that."""
+        by_stored = self._rule is Rule.BY_STORED_SIZE
+        own = memoryview(bytes(batch))
+        try:
+            # By the older rule a batch that is built anew is a member, however large.
+            packed = unpack(own, header, limit=None if by_stored and action is Action.REBUILD else MERGED_UNPACKED)
+        except BatchTooLarge:
+            if by_stored and action is Action.REBUILD:
+                raise
+            return None
+        member = _Member(own, header, action, packed)
+        return member if by_stored or self._weight(member) <= self._most else None
+
+    def _weight(self, member: _Member) -> int:
+        size = len(member.packed)
+        return size if self._rule is Rule.BY_STORED_SIZE else repacked_size(size, member.header.record_count)
+
     def _fits(self, member: _Member) -> bool:
         return (
             bool(self._group)
             and self._group[0].header.codec == member.header.codec
             and self._bytes + member.header.size <= self._limit
-            and self._unpacked + len(member.packed) <= MERGED_UNPACKED
+            and self._unpacked + self._weight(member) <= self._most
         )
 
     def _together(self, group: Sequence[_Member]) -> Iterator[Outgoing]:
-        """One batch, or if it is too large those of halves of the group."""
+        """One batch; by the older rule, if it is too large, those of halves of the group."""
         first = group[0]
         if len(group) == 1 and first.action is Action.RAW:
             yield self._counted(unchanged(first.batch, first.header, index=self._index, **self._sent_by()))
             return
         built = self._packed(group)
-        if built.size <= self._max_bytes:
+        if self._rule is Rule.BY_UNPACKED_SIZE or built.size <= self._max_bytes:
             yield self._counted(built)
         elif len(group) > 1:
             half = len(group) // 2
@@ -112,6 +164,34 @@ class BatchStream:
             yield from self._together(group[half:])
         else:
             yield from self._rebuilt(first.batch, first.header)
+
+    def _cut(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
+        """The batches for one that is too large to be built anew as a whole.
+
+        It is unpacked again for every few of them: it must not lie in memory while these are on their way, beside those
+        of all other partitions.
+        """
+        taken = 0
+        while taken < header.record_count:
+            with alone():
+                some = self._cut_from(batch, header, taken)
+            taken += sum(item.count for item in some)
+            yield from some
+
+    def _cut_from(self, batch: memoryview, header: BatchHeader, taken: int) -> list[Outgoing]:
+        """The next batches after the first `taken` records, some MiB of them."""
+        packed = memoryview(unpack(batch, header))
+        found: list[Outgoing] = []
+        size = passed = 0
+        for start, end, count in cut(packed, header, self._most):
+            passed += count
+            if passed > taken:
+                part = header._replace(record_count=count)
+                found.append(self._counted(self._packed([_Member(batch, part, Action.REBUILD, packed[start:end])])))
+                size += found[-1].weight
+                if size > _CUT_AHEAD:
+                    break
+        return found
 
     def _packed(self, group: Sequence[_Member]) -> Outgoing:
         packer = Packer()
@@ -134,7 +214,8 @@ class BatchStream:
         return Outgoing(self._index, packer.count, len(data), (data,) if wanted else None, tuple(runs), append_times)
 
     def _rebuilt(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
-        for item in rebuilt(batch, header, index=self._index, max_bytes=self._max_bytes, **self._sent_by()):
+        most = self._most if self._rule is Rule.BY_UNPACKED_SIZE else None
+        for item in rebuilt(batch, header, index=self._index, max_bytes=self._max_bytes, most=most, **self._sent_by()):
             yield self._counted(item)
 
     def _counted(self, item: Outgoing) -> Outgoing:

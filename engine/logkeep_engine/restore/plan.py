@@ -24,12 +24,13 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
 from logkeep_engine.restore.salvage import Lost, Survey
 from logkeep_engine.restore.selection import Choice
 
-FORMAT = 2
-UNMERGED = 1  # a format whose runs send every archived batch as a batch of its own, see `merge.BatchStream`
+FORMAT = Rule.BY_UNPACKED_SIZE
+FORMATS = tuple(Rule)
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
@@ -262,9 +263,9 @@ class RestorePlan:
     """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the
     same spec.
 
-    `loss` are source offsets that will not be restored, `warnings` what was found while planning. `merge`: batches are
-    merged (`merge.BatchStream`); a run that was begun by a version that did not is finished without, since the bounds
-    of the batches it has sent must stay what they were. `batching`: the archive holds records, and batches are made of
+    `loss` are source offsets that will not be restored, `warnings` what was found while planning. `rule`: how bounds
+    of batches are found; a run that was begun by a version with another rule is finished by that, since the bounds of
+    the batches it has sent must stay what they were. `batching`: the archive holds records, and batches are made of
     them like this.
     """
 
@@ -277,12 +278,12 @@ class RestorePlan:
     surveys: tuple[PartitionSurvey, ...] = ()
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
-    merge: bool = True
+    rule: Rule = FORMAT
     batching: Batching | None = None
 
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
-            "format": FORMAT if self.merge else UNMERGED,
+            "format": int(self.rule),
             "runId": self.run_id,
             "specDigest": self.spec_digest,
             "archiveId": self.archive_id,
@@ -316,9 +317,9 @@ class RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
             body: dict[str, Any] = json.loads(data)
-            if body["format"] not in (UNMERGED, FORMAT):
+            if body["format"] not in FORMATS:
                 raise ArchiveMismatch(
-                    f"{name}: restore plan of format {body['format']}, this version reads {UNMERGED} and {FORMAT}",
+                    f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to {FORMAT}",
                     hint="Go on with the version of Logkeep that began this restore.",
                 )
             topics = tuple(
@@ -346,7 +347,7 @@ class RestorePlan:
                 surveys=tuple(_survey_from_json(item) for item in body["surveys"]),
                 loss=tuple(LossFact(*row) for row in body["loss"]),
                 warnings=tuple(body["warnings"]),
-                merge=body["format"] != UNMERGED,
+                rule=Rule(body["format"]),
                 batching=_batching_from_json(body.get("recordBatches")),
             )
         except (ValueError, KeyError, TypeError) as error:

@@ -8,7 +8,7 @@ records were read: neither the end of a segment nor that of a block ends a batch
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -16,15 +16,16 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.formats.base import LogRecord, TimestampKind
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_runs
+from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, largest_size, source_runs
+from logkeep_engine.restore.merge import Rule, room_of
 
 MAX_RECORDS = 10_000
 # Of records before compression: whatever they compress to, a topic with the default max.message.bytes takes the batch.
 MAX_BYTES = 900_000
 CODEC = Codec.LZ4
 
-# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header: about. A batch that
-# turns out too large for the topic is halved.
+# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header: about, by the older
+# rules, which halve a batch that turns out too large for the topic.
 _RECORD_BYTES = 16
 _HEADER_BYTES = 4
 
@@ -43,15 +44,26 @@ class Batching:
 class RecordStream:
     """Turns records into the batches to send. Take what `add` and, at the end, `finish` give, in order.
 
-    `limit` is what the target topic takes; of the first `done` records only source offsets and sizes are wanted.
+    `limit` is what the target topic takes; of the first `done` records only source offsets and sizes are wanted. `rule`
+    is that of the plan.
     `source` and `target` name partitions, for errors.
     """
 
     def __init__(
-        self, batching: Batching, *, source: str, target: str, producer_id: int, limit: int, done: int = 0
+        self,
+        batching: Batching,
+        *,
+        source: str,
+        target: str,
+        producer_id: int,
+        limit: int,
+        done: int = 0,
+        rule: Rule = Rule.BY_UNPACKED_SIZE,
     ) -> None:
         self._batching = batching
-        self._most = min(batching.max_bytes, limit)
+        self._exact = rule is Rule.BY_UNPACKED_SIZE
+        self._most = min(batching.max_bytes, room_of(limit) if self._exact else limit)
+        self._size_of: Callable[[LogRecord], int] = largest_size if self._exact else _about
         self._source = source
         self._target = target
         self._producer_id = producer_id
@@ -64,7 +76,7 @@ class RecordStream:
     def add(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
         """The batches that are full when these records are known. Raises TargetUnsuitable for a record that the target
         cannot take."""
-        ends = list(accumulate(map(_size, records), initial=0))
+        ends = list(accumulate(map(self._size_of, records), initial=0))
         at = 0
         while at < len(records):
             fit = bisect_right(ends, ends[at] + self._most - self._bytes) - 1
@@ -87,7 +99,7 @@ class RecordStream:
             yield from self._batches(group)
 
     def _batches(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
-        """One batch, or halves of halves until each fits."""
+        """One batch; by the older rules, if it is too large, halves of halves until each fits."""
         data = encode_records(
             records,
             codec=self._batching.codec,
@@ -99,7 +111,7 @@ class RecordStream:
         )
         if len(data) <= self._limit:
             yield self._outgoing(records, data)
-        elif len(records) > 1:
+        elif len(records) > 1 and not self._exact:
             half = len(records) // 2
             yield from self._batches(records[:half])
             yield from self._batches(records[half:])
@@ -124,7 +136,7 @@ class RecordStream:
         )
 
 
-def _size(record: LogRecord) -> int:
+def _about(record: LogRecord) -> int:
     key, value, headers = record.key, record.value, record.headers
     size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:

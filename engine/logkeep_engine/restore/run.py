@@ -614,7 +614,7 @@ class _Restore:
                         created=topic.created,
                         fresh=fresh,
                         max_batch_bytes=topic.max_batch_bytes,
-                        merge=plan.merge,
+                        rule=plan.rule,
                         producer_id=part.producer_id,
                         start=part.start,
                         segments=tuple(segments),

@@ -24,6 +24,7 @@ from logkeep_engine.archive.record_segments import read_records
 from logkeep_engine.archive.segments import read_segment, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
+    BatchTooLarge,
     CorruptBatch,
     ObjectMissing,
     ProduceRefused,
@@ -38,7 +39,7 @@ from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.filter import AbortedRanges, Action, Outgoing, decide
 from logkeep_engine.restore.landed import Landed, Mark, Target, is_there, look
-from logkeep_engine.restore.merge import BatchStream
+from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.restore.salvage import Lost, Survey, Whole, salvage
@@ -65,8 +66,8 @@ class RestoreTask:
     """What is to be done for one partition; pickles without secrets. `number` is the part's number for the reporter.
 
     `start` is the target's end offset before the run; `fresh`: this driver made the plan, so nothing can be there
-    before attempt 0. `merge`: small batches go together, see `BatchStream`. `batching`: the archive holds records,
-    which become batches like this. `compacts`: the target may remove records while the run goes on.
+    before attempt 0. `rule`: how bounds of batches are found. `batching`: the archive holds records, which become
+    batches like this. `compacts`: the target may remove records while the run goes on.
     """
 
     number: int
@@ -79,7 +80,7 @@ class RestoreTask:
     created: bool
     fresh: bool
     max_batch_bytes: int
-    merge: bool
+    rule: Rule
     producer_id: int
     start: int
     segments: tuple[SegmentEntry, ...]
@@ -316,7 +317,7 @@ class _Attempt:
             size = 0
             for item in stream:
                 taken.append(item)
-                size += item.size if item.data is not None else 0
+                size += item.weight
                 if size >= _AHEAD_BYTES or len(taken) >= _AHEAD_COUNT:
                     break
             return taken
@@ -379,13 +380,15 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
         yield from _stream_of_records(task, task.batching, done)
         return
     aborted = AbortedRanges(_aborted(task))
-    stream = BatchStream(producer_id=task.producer_id, max_bytes=task.max_batch_bytes, done=done, merge=task.merge)
+    stream = BatchStream(producer_id=task.producer_id, max_bytes=task.max_batch_bytes, done=done, rule=task.rule)
     for segment in task.segments:
         try:
             for batch, header in _batches(task, segment):
                 action = decide(header, aborted)
                 if action is Action.RAW or action is Action.REBUILD:
                     yield from stream.add(batch, header, action)
+        except BatchTooLarge as error:
+            raise error.within(_place(task)) from error
         except CorruptBatch as error:
             raise ArchiveDamaged(
                 f"{_log_path(task, segment)}: {error.message}",
@@ -393,6 +396,8 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
             ) from error
     try:
         yield from stream.finish()
+    except BatchTooLarge as error:
+        raise error.within(_place(task)) from error
     except CorruptBatch as error:
         raise ArchiveDamaged(
             f"{_log_path(task, task.segments[-1])}: {error.message}",
@@ -408,6 +413,7 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
         producer_id=task.producer_id,
         limit=task.max_batch_bytes,
         done=done,
+        rule=task.rule,
     )
     damaged = frozenset(task.survey.damaged if task.survey is not None else ())
     for segment in task.segments:
@@ -453,6 +459,10 @@ def _damaged_further(task: RestoreTask, segment: SegmentEntry, item: Lost) -> Ar
         f"{item.reason}",
         hint="The archive was damaged further meanwhile: begin a new restore.",
     )
+
+
+def _place(task: RestoreTask) -> str:
+    return f"archived topic {task.source!r} partition {task.partition}"
 
 
 def _log_path(task: RestoreTask, segment: SegmentEntry) -> str:

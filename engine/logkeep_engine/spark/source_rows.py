@@ -21,7 +21,7 @@ from logkeep_engine.archive.model import Range
 from logkeep_engine.archive.record_segments import read_records
 from logkeep_engine.archive.segments import Run, first_at_or_after, read_from, read_segment
 from logkeep_engine.collector import paused
-from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
@@ -195,13 +195,15 @@ def _narrowed(
 
 @contextmanager
 def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
-    """Raises ArchiveDamaged for a batch that is CorruptBatch to who opens it."""
+    """Raises ArchiveDamaged for a batch that is CorruptBatch to who opens it, and says where BatchTooLarge is."""
+    where = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix} (topic {topic} partition {entry.partition})"
     try:
         yield
+    except BatchTooLarge as error:
+        raise error.within(where) from error
     except CorruptBatch as error:
-        path = entry.stem(topic) + entry.log_suffix
         raise ArchiveDamaged(
-            f"{storage.uri}/{path} (topic {topic} partition {entry.partition}): {error.message}",
+            f"{where}: {error.message}",
             hint="The batch's CRC holds, so it was archived like this: please report it.",
         ) from error
 

@@ -24,7 +24,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, CorruptIndex, CorruptSegment, Refused
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, CorruptSegment, Refused
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records
@@ -156,6 +156,8 @@ class ArchiveSide:
                         if where.header in ended.aborted or where.header in ended.undecided:
                             continue
                     yield from records
+        except BatchTooLarge as error:
+            raise error.within(f"topic {topic} partition {partition}") from error
         except (CorruptBatch, CorruptSegment, CorruptIndex) as error:
             archived = self._state is not None
             hint = "`logkeep verify` names all damage." if archived else "`logkeep log dump` shows what is left."

@@ -20,7 +20,7 @@ from typing import Any
 from crc32c import crc32c
 
 from logkeep_engine.archive import names
-from logkeep_engine.errors import CorruptBatch, CorruptIndex, CorruptSegment, Refused, UndecodableRecord
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch, CorruptIndex, CorruptSegment, Refused, UndecodableRecord
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.formats.records_groups import read_consumer_offsets
@@ -178,7 +178,7 @@ def _dump_batch(segment: Segment, batch: Batch, options: Options, aborted: Abort
         try:
             records = decode_records(batch.data, header)
             decoded = True
-        except CorruptBatch as error:
+        except (BatchTooLarge, CorruptBatch) as error:
             problem = error.message.rstrip(".")
     elif _outside(header, options):
         return

@@ -31,6 +31,7 @@ from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.archive.segments import read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
+    BatchTooLarge,
     CorruptBatch,
     CorruptFrame,
     CorruptIndex,
@@ -251,6 +252,10 @@ class Segment:
             else:
                 try:
                     found = decode_records(item.data, item.header)
+                except BatchTooLarge as error:
+                    if on_damage is None:
+                        raise error.within(self.name) from error
+                    damage = damage_of(item, error.message.rstrip("."))
                 except CorruptBatch as error:
                     damage = damage_of(item, error.message.rstrip("."))
                 else:

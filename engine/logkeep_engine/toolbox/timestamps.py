@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import lt
 from typing import Any
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.codec import decode_slices
 from logkeep_engine.toolbox.scan import Batch, Damage
@@ -288,7 +288,7 @@ def _late(items: Iterable[Batch | Damage], moment: int, on_damage: OnDamage) -> 
         if batch.header.max_timestamp >= moment:
             try:
                 yield from decode_slices(batch.data, batch.header)
-            except CorruptBatch as error:
+            except (BatchTooLarge, CorruptBatch) as error:
                 on_damage(damage_of(batch, error.message.rstrip(".")))
 
 

@@ -15,9 +15,11 @@ from logkeep_engine.archive.catalog import Archive, CheckpointPolicy
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap
 from logkeep_engine.archive.verify import _verify_catalog
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS
 from tests.unit.archive.test_model import entry
+from tests.unit.log import hostile
 
 FORMATS = Path(__file__).parents[2] / "formats"
 ID = ORDERS.topic_id
@@ -189,6 +191,26 @@ def test_a_checkpoint_that_cannot_be_is_damage() -> None:
     for what, data in cases.items():
         with pytest.raises(ArchiveDamaged, match=what):
             checkpoint.load(data, "c")
+
+
+def test_a_checkpoint_whose_frame_unpacks_to_too_much_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "checkpoint_most", lambda: 64 << 20)
+    contents = [_taken_apart(checkpoint.dump(_large(), "a"))[1][0], bytes(256 << 20)]
+    frames = _packed(contents)
+    head, _ = _taken_apart(checkpoint.dump(_large(), "a"))
+    bomb = _sealed({**head, "frames": [len(frame) for frame in frames]}, frames)
+    del contents
+
+    def refused() -> None:
+        with pytest.raises(ArchiveDamaged, match=r"catalog/checkpoint: .* unpack to more than 67108864 bytes"):
+            checkpoint.load(bomb, "catalog/checkpoint")
+
+    assert hostile.peak_of(refused) < 80 << 20
+
+
+def test_a_checkpoint_of_a_large_frame_is_read_however_large_the_room_is_at_first() -> None:
+    content = bytes(40 << 20)
+    assert decompress(Codec.ZSTD, memoryview(bytes(cramjam.zstd.compress(content))), limit=1 << 30) == content
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused() -> None:

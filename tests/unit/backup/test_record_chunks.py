@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from logkeep_engine.backup.losses import dump_losses, load_losses, loses_records
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.contract.spec import Cluster, Compatibility, FormatName, FormatOptions, parse_backup
-from logkeep_engine.errors import CorruptBatch, FormatLoss
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.log.batch import seal
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.memory import SMALL_RECORDS, task_bytes, unpacked_most
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.backup.test_chunk_writer import (
@@ -28,6 +30,7 @@ from tests.unit.backup.test_chunk_writer import (
     batch,
     marker,
 )
+from tests.unit.log import hostile
 
 BOTH = pytest.mark.parametrize("name", [FormatName.RECORDS, FormatName.AVRO])
 
@@ -291,6 +294,73 @@ def test_batch_that_overlaps_the_one_before_is_damage(storage: Storage) -> None:
     chunk = writer(storage, 0, 40)
     with pytest.raises(CorruptBatch, match="offset 15 reaches past offset 19"):
         absorb(chunk, batch(0), batch(10), batch(15))
+
+
+HOSTILE = pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+
+
+@BOTH
+@HOSTILE
+def test_batch_that_unpacks_to_too_much_is_refused_and_what_lies_before_it_is_kept(
+    storage: Storage, name: FormatName, codec: Codec
+) -> None:
+    chunk = writer(storage, 0, 30, name=name)
+    bomb = hostile.zeros(codec, base_offset=10)
+
+    def refused() -> None:
+        with pytest.raises(BatchTooLarge, match="The batch at offset 10 is too large to be unpacked"):
+            absorb(chunk, batch(0), bomb, batch(11))
+
+    assert hostile.peak_of(refused) < unpacked_most() + (8 << 20)
+    assert chunk.at == 10
+    receipt = chunk.finish(chunk.at)
+    assert receipt is not None
+    assert (offsets(storage, receipt), covered(receipt)) == (list(range(10)), [(0, 10)])
+
+
+@BOTH
+def test_batch_that_just_fits_is_archived_alone_whatever_else_goes_on(storage: Storage, name: FormatName) -> None:
+    size = unpacked_most() - 100
+    bomb = hostile.zeros(Codec.ZSTD, size, base_offset=10)
+    chunks = [writer(storage, 0, 20 + at, name=name) for at in range(4)]
+
+    def absorbed() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda chunk: absorb(chunk, batch(0), bomb, batch(11)), chunks))
+
+    assert hostile.peak_of(absorbed) < task_bytes()
+    for other in chunks[1:]:
+        other.abort()
+    receipt = done(chunks[0])
+    values = [
+        record.value or b""
+        for entry in receipt.segments
+        for part in read_records(storage, "orders", entry)
+        for record in part
+    ]
+    assert [len(value) for value in values].count(size) == 1
+
+
+@BOTH
+def test_very_many_records_of_a_batch_are_never_there_at_once(storage: Storage, name: FormatName) -> None:
+    count = 3 * SMALL_RECORDS
+    chunk = writer(storage, 5, count + 100, name=name, limit=64 << 20)
+    bomb = hostile.many(Codec.ZSTD, count)
+    assert hostile.peak_of(lambda: absorb(chunk, bomb)) < 16 << 20
+    receipt = done(chunk)
+    assert (chunk.records, sum(entry.records for entry in receipt.segments)) == (count - 5, count - 5)
+
+
+def test_large_batch_that_is_damaged_inside_leaves_nothing_of_itself(storage: Storage) -> None:
+    whole = hostile.many(Codec.ZSTD, SMALL_RECORDS + 100, base_offset=10)
+    damaged = bytearray(whole)
+    damaged[57:61] = (SMALL_RECORDS + 101).to_bytes(4, "big")
+    seal(damaged)
+    chunk = writer(storage, 0, SMALL_RECORDS + 200)
+    with pytest.raises(CorruptBatch, match="offset 10 is damaged"):
+        absorb(chunk, batch(0), bytes(damaged))
+    absorb(chunk, whole)
+    assert offsets(storage, done(chunk)) == list(range(SMALL_RECORDS + 110))
 
 
 def test_abort_leaves_nothing(storage: Storage, tmp_path: Path) -> None:

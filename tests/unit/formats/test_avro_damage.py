@@ -1,22 +1,28 @@
 """An object of the Avro format that cannot be right is refused with the place and the reason."""
 
+import bz2
 import json
+import lzma
+import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
+import cramjam
 import pytest
 from fastavro import schemaless_writer
 
-from logkeep_engine.errors import CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats.avro import read_object
 from logkeep_engine.formats.avro_container import HEADER_SCHEMA
 from logkeep_engine.formats.avro_numbers import long, sized
 from logkeep_engine.formats.avro_schema import LOSSLESS, PUBLISHED
 from logkeep_engine.log.consumed import PlainRecord
+from logkeep_engine.log.memory import block_most, listed_most
 from tests.unit.formats.avro_golden import LOSSLESS as RECORDS
 from tests.unit.formats.avro_golden import NOON, golden
 from tests.unit.formats.avro_objects import encoded, options, plain, read
+from tests.unit.log import hostile
 
 SYNC = bytes(range(16))
 CODECS = ["none", "deflate", "snappy", "zstandard"]
@@ -154,7 +160,7 @@ def test_block_that_cannot_be_decompressed_is_refused(codec: str) -> None:
 
 def test_snappy_block_that_claims_too_much_is_refused_before_it_is_made() -> None:
     data = b"\xff\xff\xff\xff\x0f" + bytes(10)
-    assert "more than snappy can expand to" in complaint(container(block(1, data), codec="snappy"))
+    assert "claims to hold 4294967295 bytes" in complaint(container(block(1, data), codec="snappy"))
 
 
 # ---- records
@@ -311,3 +317,46 @@ def test_numbers_that_are_written_longer_than_needed_are_read() -> None:
     packed = sized(b"orders") + b"\x00" + b"\x88\x00" + b"\x82\x80\x00" + b"\x00\x82\x00k\x02v\x02"
     packed += sized(b"orders") + b"\x00" + b"\x8a\x80\x00" + b"\x83\x80\x00" + b"\x00\x82\x00k\x02v\x02"
     assert [(found.offset, found.timestamp) for found in read(container(block(2, packed)))] == [(4, 1), (5, -2)]
+
+
+def _unpacks_to(codec: str, size: int) -> bytes:
+    """A container file with one block of so many zeros."""
+    zeros = bytes(size)
+    packed = {
+        "null": lambda: zeros,
+        "deflate": lambda: zlib.compress(zeros, 9, -zlib.MAX_WBITS),
+        "snappy": lambda: bytes(cramjam.snappy.compress_raw(zeros)) + zlib.crc32(zeros).to_bytes(4, "big"),
+        "zstandard": lambda: bytes(cramjam.zstd.compress(zeros)),
+        "bzip2": lambda: bz2.compress(zeros),
+        "xz": lambda: lzma.compress(zeros),
+    }[codec]()
+    return container(block(1, packed), codec=codec)
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
+def test_block_that_unpacks_to_too_much_is_refused_before_it_is_made(codec: str) -> None:
+    data = _unpacks_to(codec, block_most() + 1)
+
+    def refused() -> None:
+        with pytest.raises(BatchTooLarge, match=r"^The Avro block at position \d+ is too large: .* more than 69206016"):
+            list(read_object([data]))
+
+    # The block as it is stored comes first; what it is unpacked to may be there twice.
+    assert hostile.peak_of(refused) < 2.2 * block_most() + 2 * len(data)
+
+
+def test_block_whose_dictionary_is_too_large_is_refused() -> None:
+    packed = lzma.compress(b"x" * 100, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}])
+
+    def refused() -> None:
+        with pytest.raises(BatchTooLarge, match="needs a dictionary of more than 134217728 bytes"):
+            list(read_object([container(block(1, packed), codec="xz")]))
+
+    assert hostile.peak_of(refused) < 8 << 20
+
+
+def test_block_of_very_many_records_is_refused_before_they_are_made() -> None:
+    packed = zlib.compress(bytes(listed_most() + 1), 9, -zlib.MAX_WBITS)
+    data = container(block(listed_most() + 1, packed), codec="deflate")
+    with pytest.raises(BatchTooLarge, match=f"has {listed_most() + 1} records, at most {listed_most()}"):
+        list(read_object([data], topic="t", partition=0))

@@ -3,13 +3,15 @@
 import json
 import struct
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logkeep_engine.errors import CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats import osodevops
 from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.memory import whole_segment_most
 from tests.unit.formats.osodevops_archive import LZ4, NONE, ZSTD, Written, segment
 
 TIME = 1_700_000_000_000
@@ -178,6 +180,13 @@ class TestDamage:
     def test_what_is_wrong_is_said(self, data: bytes, message: str) -> None:
         with pytest.raises(CorruptSegment, match=message):
             read(data)
+
+    def test_an_lz4_block_of_more_than_a_task_may_take_is_refused(self) -> None:
+        zeros = bytes(whole_segment_most() + 1)
+        packed = bytes(cramjam.lz4.compress_block(zeros))
+        assert len(packed) < 2 << 20
+        with pytest.raises(BatchTooLarge, match=f"claims to hold {len(zeros)} bytes, at most {len(zeros) - 1}"):
+            read(segment(records(3), NONE, method=LZ4, body=packed))
 
     def test_an_lz4_block_that_claims_to_be_huge_is_not_believed(self) -> None:
         good = segment(records(3), LZ4)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.errors import CorruptSegment
+from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats.base import LogRecord, SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records import (
@@ -21,7 +21,9 @@ from logkeep_engine.formats.records import (
     read_segment,
 )
 from logkeep_engine.formats.records_index import build_index, find_position, read_index
+from logkeep_engine.formats.records_names import MAGIC
 from logkeep_engine.log.consumed import PlainRecord
+from logkeep_engine.log.memory import stored_record_most
 from tests.unit.formats.records_golden import FIRST, LATER, NOON, POSITIONS, RECORDS, SECOND, golden
 
 SEGMENT = golden(f"{FIRST}_records")
@@ -433,3 +435,22 @@ def test_an_encoder_that_remembers_nothing_writes_the_same_and_takes_rising_offs
     with pytest.raises(CorruptSegment, match="The record at offset 9 comes after offset 9: offsets must rise"):
         encoder.append(records[2:])
     assert (bytes(data), bytes(index), encoder.finish()) == encoded(records)
+
+
+def test_record_that_is_too_large_is_refused_before_it_is_gathered() -> None:
+    size = stored_record_most() + 1
+    head = struct.pack(">qiqi", 5, 0, NOON, -1) + struct.pack(">i", size)
+    given = 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal given
+        yield MAGIC + head
+        while given < size:
+            given += 1 << 20
+            yield bytes(1 << 20)
+
+    with pytest.raises(
+        BatchTooLarge, match=f"The record at position 1 of the segment has .* at most {size - 1} are read"
+    ):
+        list(read_segment(blocks()))
+    assert given <= 2 << 20

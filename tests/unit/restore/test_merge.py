@@ -1,24 +1,31 @@
 """Which batches go together, and that the records are the same."""
 
+import random
 from collections.abc import Iterable, Sequence
 
+import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import check_crc, parse_header
-from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.compression import Codec, compress, surely_fit
+from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.log.records import Record, decode, encode
+from logkeep_engine.log.seekable import frame_bound, store_frame
 from logkeep_engine.restore.filter import AbortedRanges, Action, Outgoing, decide
-from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream
+from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream, Rule
+from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, with_header
 
 NONE = AbortedRanges(())
 
 
-def stream(batches: Iterable[bytes], *, done: int = 0, max_bytes: int = 1 << 20, merge: bool = True) -> list[Outgoing]:
-    made = BatchStream(producer_id=9, max_bytes=max_bytes, done=done, merge=merge)
+def stream(
+    batches: Iterable[bytes], *, done: int = 0, max_bytes: int = 1 << 20, rule: Rule = Rule.BY_UNPACKED_SIZE
+) -> list[Outgoing]:
+    made = BatchStream(producer_id=9, max_bytes=max_bytes, done=done, rule=rule)
     found: list[Outgoing] = []
     for data in batches:
         header = parse_header(data)
@@ -142,7 +149,7 @@ def test_what_unpacks_to_much_is_not_gathered_without_end() -> None:
 
 def test_without_merging_every_batch_is_one() -> None:
     batches = [*run_of(3), some(5, 9)]
-    items = stream(batches, merge=False)
+    items = stream(batches, rule=Rule.UNMERGED)
     check(items, batches)
     assert [item.count for item in items] == [1, 1, 1, 2]
 
@@ -200,3 +207,136 @@ def test_any_batches_keep_their_records(
         data = encode(records, codec=codec, base_offset=records[0].offset)
         batches.append(with_header(data, attributes=attributes | codec) if attributes else data)
     check(stream(batches, max_bytes=max_bytes), batches)
+
+
+# ---- another version of a compressor
+
+
+def _worse(codec: Codec, data: bytes | bytearray) -> bytes:
+    """A compressor that every client can read, and that makes larger batches."""
+    match codec:
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data, level=0))
+        case Codec.ZSTD:
+            out = bytearray(frame_bound(len(data)))
+            return bytes(out[: store_frame(data, out)])
+        case _:
+            return compress(codec, data)
+
+
+def _bounds(items: Sequence[Outgoing]) -> list[tuple[object, ...]]:
+    return [(item.index, item.count, item.source) for item in items]
+
+
+def _compacted(codec: Codec) -> list[bytes]:
+    """Batches with gaps: alone too large for the topic before compression, together, and of one record."""
+    records = [Record(at, NOON + at, b"key-%d" % at, b"some text, again and again " * 20) for at in range(0, 400, 2)]
+    pieces = [records[:60], records[60:62], records[62:64], records[64:65], records[65:]]
+    return [encode(piece, codec=codec, base_offset=piece[0].offset) for piece in pieces]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_bounds_are_the_same_with_another_compressor(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = _compacted(codec)
+    here = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
+    for module in ("packer", "records"):
+        monkeypatch.setattr(f"logkeep_engine.log.{module}.compress", _worse)
+    there = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
+    for items in (*here.values(), *there.values()):
+        check(items, batches)
+    same = {rule for rule in Rule if _bounds(here[rule]) == _bounds(there[rule])}
+    assert same == {Rule.BY_UNPACKED_SIZE}, "the older rules are why there is another"
+    assert [item.size for item in here[Rule.BY_UNPACKED_SIZE]] != [item.size for item in there[Rule.BY_UNPACKED_SIZE]]
+    assert max(item.size for item in there[Rule.BY_UNPACKED_SIZE]) <= 12_000
+
+
+@given(st.integers(1, 200_000), st.sampled_from(list(Codec)), st.integers(0, 1 << 30))
+@settings(max_examples=60, deadline=None)
+def test_what_surely_fits_does(limit: int, codec: Codec, seed: int) -> None:
+    size = surely_fit(limit)
+    assert size == 1 or len(compress(codec, random.Random(seed).randbytes(size))) <= limit
+    assert limit < 200 or size > limit * 0.98 - 200
+
+
+def test_old_messages_are_cut_by_their_size_before_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = hostile.wrapper(1, Codec.GZIP, [b"some text, again and again " * 20] * 100)
+    here = stream([wrapper], max_bytes=6000)
+    for module in ("packer", "records"):
+        monkeypatch.setattr(f"logkeep_engine.log.{module}.compress", _worse)
+    there = stream([wrapper], max_bytes=6000)
+    check(here, [wrapper])
+    assert _bounds(here) == _bounds(there)
+    assert len(here) > 5
+    assert max(item.size for item in there) <= 6000
+
+
+# ---- batches that unpack to very much
+
+
+def _gapped(size: int, *, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes:
+    """Records of `size` zeros, after each a gap."""
+    made = [Record(2 * at, NOON, None, bytes(size)) for at in range(count)]
+    return with_header(encode(made, codec=codec, base_offset=0), attributes=codec, last_offset_delta=2 * count)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("rule", [Rule.BY_STORED_SIZE, Rule.BY_UNPACKED_SIZE])
+def test_what_unpacks_to_too_much_goes_as_it_is(codec: Codec, rule: Rule) -> None:
+    # Small for the merge: of a few records, and of a few kilobytes, but in lz4, which has no batch like that.
+    bomb = hostile.zeros(codec, (1 if codec is Codec.LZ4 else 7) * MERGED_UNPACKED, base_offset=1)
+    assert len(bomb) < SMALL_BYTES
+    batches = [some(0, codec=codec), bomb, some(2, codec=codec), some(3, codec=codec)]
+    found: list[Outgoing] = []
+    assert hostile.peak_of(lambda: found.extend(stream(batches, rule=rule))) < 4 * MERGED_UNPACKED
+    assert [item.count for item in found] == [1, 1, 2]
+    assert whole(found[1])[61:] == bomb[61:]
+    check(found, batches)
+
+
+def test_a_batch_with_gaps_is_cut_without_lying_in_memory_meanwhile() -> None:
+    batch = _gapped(1 << 16, count=400)
+    made = BatchStream(producer_id=9, max_bytes=1 << 20)
+    items: list[Outgoing] = []
+
+    def cut() -> None:
+        left = made.add(memoryview(batch), parse_header(batch), Action.REBUILD)
+        items.append(next(left))
+        assert hostile.peak_of(lambda: None) < 1 << 20
+        items.extend(left)
+
+    assert hostile.peak_of(cut) < 2.5 * unpacked_most()
+    check(items, [batch])
+    assert len(items) == 27
+
+
+def test_it_is_cut_in_several_goes_where_it_does_not_shrink() -> None:
+    random_bytes = random.Random(7).randbytes(1 << 18)
+    records = [Record(2 * at, NOON, None, random_bytes) for at in range(40)]
+    batch = encode(records, codec=Codec.ZSTD, base_offset=0)
+    assert len(batch) < 1 << 20, "as a whole it is the same again and again"
+    fresh = stream([batch])
+    check(fresh, [batch])
+    assert sum(item.size for item in fresh) > 3 << 20
+    again = stream([batch], done=fresh[3].index)
+    assert [(a.index, a.count, a.size, a.source) for a in again] == [
+        (a.index, a.count, a.size, a.source) for a in fresh
+    ]
+    assert again[3:] == fresh[3:]
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_what_must_be_built_anew_and_is_too_large_is_refused(rule: Rule) -> None:
+    batch = _gapped(hostile.ZEROS)
+
+    def refused() -> None:
+        with pytest.raises(BatchTooLarge, match="The batch at offset 0 is too large to be unpacked"):
+            stream([batch], rule=rule)
+
+    assert hostile.peak_of(refused) < unpacked_most() + (8 << 20)
+
+
+def test_damage_in_a_large_batch_is_damage() -> None:
+    batch = _gapped(1 << 16, count=40)
+    for wrong in (39, 41):
+        with pytest.raises(CorruptBatch, match="offset 0 is damaged"):
+            stream([with_header(batch, attributes=Codec.ZSTD, record_count=wrong, last_offset_delta=100)])

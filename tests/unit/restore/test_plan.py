@@ -19,6 +19,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
     ExistingTopic,
@@ -322,7 +323,7 @@ class TestPlan:
     def test_it_survives_json_with_how_records_become_batches(self) -> None:
         assert b"recordBatches" not in self.PLAN.to_json()
         plan = replace(self.PLAN, batching=Batching(500, 900_000, Codec.ZSTD))
-        assert json.loads(plan.to_json())["format"] == 2
+        assert json.loads(plan.to_json())["format"] == 3
         assert RestorePlan.from_json(plan.to_json(), "plan") == plan
 
     def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
@@ -334,17 +335,18 @@ class TestPlan:
         assert plan_topic(choice, {}, existing=None, end_offsets={}).replication_factor == 3
         assert plan_topic(choice, {}, existing=None, end_offsets={}, replicas=1).replication_factor == 1
 
-    def test_a_run_that_was_begun_without_merging_goes_on_without(self) -> None:
+    @pytest.mark.parametrize("rule", [Rule.UNMERGED, Rule.BY_STORED_SIZE])
+    def test_a_run_that_was_begun_by_another_rule_goes_on_by_it(self, rule: Rule) -> None:
         body = json.loads(self.PLAN.to_json())
-        assert body["format"] == 2
-        earlier = RestorePlan.from_json(json.dumps({**body, "format": 1}).encode(), "plan")
-        assert earlier == replace(self.PLAN, merge=False)
+        assert body["format"] == 3
+        earlier = RestorePlan.from_json(json.dumps({**body, "format": int(rule)}).encode(), "plan")
+        assert earlier == replace(self.PLAN, rule=rule)
         assert RestorePlan.from_json(earlier.to_json(), "plan") == earlier
 
     def test_another_format_and_damage_are_refused(self) -> None:
         body = json.loads(self.PLAN.to_json())
-        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 3, this version reads 1 and 2"):
-            RestorePlan.from_json(json.dumps({**body, "format": 3}).encode(), "plan")
+        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 4, this version reads 1 to 3"):
+            RestorePlan.from_json(json.dumps({**body, "format": 4}).encode(), "plan")
         del body["commit"]
         for data in (json.dumps(body).encode(), b"{", b"[]"):
             with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):

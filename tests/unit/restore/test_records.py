@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,9 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.formats.base import TimestampKind
 from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.codec import PlainRecord, decode_records
-from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.compression import Codec, compress
 from logkeep_engine.restore.filter import Outgoing
+from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching, RecordStream
 
 TIME = 1_700_000_000_000
@@ -27,7 +29,12 @@ def record(offset: int, value: bytes | None = b"value", **more: object) -> Plain
 
 
 def sent(
-    lists: Sequence[Sequence[PlainRecord]], batching: Batching | None = None, *, limit: int = 1 << 20, done: int = 0
+    lists: Sequence[Sequence[PlainRecord]],
+    batching: Batching | None = None,
+    *,
+    limit: int = 1 << 20,
+    done: int = 0,
+    rule: Rule = Rule.BY_UNPACKED_SIZE,
 ) -> list[Outgoing]:
     stream = RecordStream(
         batching or Batching(codec=Codec.NONE),
@@ -36,6 +43,7 @@ def sent(
         producer_id=7,
         limit=limit,
         done=done,
+        rule=rule,
     )
     return [item for records in lists for item in stream.add(records)] + list(stream.finish())
 
@@ -156,3 +164,26 @@ class TestRecords:
         assert "topic 'b' partition 3: the record at offset 41 of the archived topic 'a' partition 3" in message
         assert "the topic takes at most 2000" in message
         assert "max.message.bytes" in caught.value.hint
+
+
+def _stored(codec: Codec, data: bytes | bytearray) -> bytes:
+    """A compressor that does not compress."""
+    return bytes(cramjam.gzip.compress(data, level=0)) if codec is Codec.GZIP else compress(codec, data)
+
+
+def test_bounds_are_the_same_with_another_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Letters of several bytes, which the older rules' estimate does not know.
+    records = [record(at, b"", headers=[("\N{SNOWMAN}" * 20, None)]) for at in range(3000)]
+    batching = Batching(3000, 900_000, Codec.GZIP)
+    here = {rule: sent([records], batching, limit=20_000, rule=rule) for rule in Rule}
+    monkeypatch.setattr("logkeep_engine.log.codec.compress", _stored)
+    there = {rule: sent([records], batching, limit=20_000, rule=rule) for rule in Rule}
+    for rule in Rule:
+        assert contents(here[rule]) == contents(there[rule])
+        assert max(item.size for item in there[rule]) <= 20_000
+    same = {
+        rule
+        for rule in Rule
+        if [(item.index, item.count) for item in here[rule]] == [(item.index, item.count) for item in there[rule]]
+    }
+    assert same == {Rule.BY_UNPACKED_SIZE}, "the older rules are why there is another"

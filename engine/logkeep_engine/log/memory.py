@@ -1,0 +1,169 @@
+"""How much memory a task may take, and what follows from it for what it unpacks: the one place that knows.
+
+    with lent() as room:
+        size = decompress_into(codec, packed, room.space(unpacked_most()))
+
+A broker limits what a batch is compressed to, not what it unpacks to: one record of 128 MiB of zeros is a batch of
+4 kB. So nothing is unpacked without a bound, and what a batch says of its own size is no reason to allocate anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from logkeep_engine.contract.names import ENV_TASK_MEMORY
+from logkeep_engine.errors import SpecError
+
+TASK_BYTES = 256 << 20
+"""What a task takes at most above the interpreter, unless the environment allows more."""
+
+_SHARE = 8
+"""A record is there several times on its way (unpacked, taken out, packed again, on its way to the store), beside all
+else that a task holds: this part of a task's memory is the most that one batch may unpack to."""
+
+SMALL_BYTES = 2 << 20
+SMALL_RECORDS = 1 << 15
+"""What unpacks to no more may be unpacked by several threads of a task at once; larger batches go one at a time."""
+
+HEAD = 64
+TAIL = 16
+"""Bytes of a room before and behind the space: for a header, and for a parser that reads past the end."""
+
+_KEPT = 2 << 20
+"""So much of a room stays in memory when it is given back."""
+
+_QUANTITY = re.compile(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi)")
+_UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+def task_bytes() -> int:
+    """The memory of a task: the environment's figure, or TASK_BYTES. Raises SpecError for what is no such figure."""
+    text = os.environ.get(ENV_TASK_MEMORY)
+    if not text:
+        return TASK_BYTES
+    found = _QUANTITY.fullmatch(text)
+    size = int(found[1]) * _UNITS[found[2]] if found is not None else 0
+    if size < TASK_BYTES:
+        raise SpecError(
+            f"{ENV_TASK_MEMORY}: {text!r} is not a number of bytes from {TASK_BYTES >> 20}Mi on",
+            hint="Write it like 512Mi or 2Gi, or leave it out.",
+        )
+    return size
+
+
+def unpacked_most() -> int:
+    """The most bytes that one batch, or one block of an object, may unpack to."""
+    return task_bytes() // _SHARE
+
+
+def stored_record_most() -> int:
+    """The most bytes that one record may have in an object of records: what may be unpacked may be written, where it
+    takes some more bytes for each of its headers."""
+    return unpacked_most() * 5 // 4 + SMALL_BYTES
+
+
+def block_most() -> int:
+    """The most bytes that a block of an object of records may unpack to: one record, some of whose schemas have its
+    headers twice, and what lies before it in the block."""
+    return 2 * unpacked_most() + SMALL_BYTES
+
+
+def whole_segment_most() -> int:
+    """The most bytes of a segment of another tool that is one compressed block: nothing else is there meanwhile."""
+    return task_bytes() * 3 // 4
+
+
+def checkpoint_most() -> int:
+    """The most bytes that a frame of a checkpoint may unpack to, in a driver: it holds the metadata of the archive, and
+    an archive of a million segments has 200 MB of it."""
+    return 4 * task_bytes()
+
+
+def listed_most() -> int:
+    """The most records of one batch that are made at once: an object takes some hundred bytes however small it is."""
+    return unpacked_most() // 64
+
+
+class Room:
+    """Memory to unpack into, one batch after another: only what is written takes memory, and fresh pages would cost as
+    much as the unpacking."""
+
+    def __init__(self, most: int) -> None:
+        _give_back_what_is_large()  # before a decompressor allocates what a batch claims
+        self._most = most
+        self._memory = mmap.mmap(-1, HEAD + most + TAIL, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.view = memoryview(self._memory)
+
+    @property
+    def most(self) -> int:
+        return self._most
+
+    def space(self, limit: int) -> memoryview:
+        """Where at most `limit` bytes go."""
+        return self.view[HEAD : HEAD + min(limit, self._most)]
+
+    def let_go(self) -> None:
+        """Give back what a large batch took. Nobody looks at it any more."""
+        if self._most > _KEPT:
+            self._memory.madvise(mmap.MADV_DONTNEED, _KEPT)
+
+
+class _Spare(threading.local):
+    """The room of a thread, lent to one at a time: a second one, while the first is in use, gets a new one."""
+
+    _idle: Room | None = None
+
+    def take(self) -> Room:
+        room, self._idle = self._idle, None
+        most = unpacked_most()
+        return room if room is not None and room.most == most else Room(most)
+
+    def give(self, room: Room) -> None:
+        room.let_go()
+        self._idle = room
+
+
+_spare = _Spare()
+
+
+@contextmanager
+def lent() -> Iterator[Room]:
+    """A room of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
+    room = _spare.take()
+    try:
+        yield room
+    finally:
+        _spare.give(room)
+
+
+_alone = threading.Lock()
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
+_OF_ITS_OWN = 4 << 20
+_LEFT_TO_A_THREAD = 16 << 20
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One thread of the process at a time: for batches that are not small. Wait for nobody inside."""
+    with _alone:
+        yield
+
+
+@cache
+def _give_back_what_is_large() -> None:
+    """Have glibc return large blocks to the system when they are freed.
+
+    By itself it learns from each one that is freed to keep the next, up to 32 MiB and for each thread: after a few
+    large batches that is as much as all of a task's memory. Elsewhere there is nothing to be told.
+    """
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tell is not None:
+        tell(_M_MMAP_THRESHOLD, _OF_ITS_OWN)
+        tell(_M_TRIM_THRESHOLD, _LEFT_TO_A_THREAD)
