@@ -362,6 +362,8 @@ def _print_archive(archive: Description) -> None:
     out.print(topics)
     if any(topic.incarnations > 1 for topic in archive.topics):
         out.print(_incarnations(archive))
+    if any(topic.branches for topic in archive.topics):
+        out.print(_branches(archive))
     runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
     for run in archive.runs:
         runs.add_row(
@@ -394,6 +396,23 @@ def _incarnations(archive: Description) -> Table:
                 topic.times.first_time or "-",
                 topic.times.last_time or "-",
                 "yes" if topic.taken else "no",
+            )
+    return found
+
+
+def _branches(archive: Description) -> Table:
+    """Old ends of logs that were cut off in the cluster."""
+    found = table("cut off in the cluster", "partition", "branch", "old end", "records", "first", "last")
+    for topic in archive.topics:
+        for branch in topic.branches:
+            found.add_row(
+                topic.name,
+                str(branch.partition),
+                branch.id,
+                _offsets([(branch.start, branch.end)]),
+                str(branch.records),
+                branch.times.first_time or "-",
+                branch.times.last_time or "-",
             )
     return found
 

@@ -44,6 +44,8 @@ REFUSED = [
     ({"topics": {"include": []}}, "should have at least 1 items"),
     ({"topics": {"include": ["a"], "excluded": ["b"]}}, ".spec.topics.excluded: field not declared in schema"),
     ({"onDataLoss": "Ignore"}, 'Unsupported value: "Ignore"'),
+    ({"onDivergence": "Ignore"}, 'Unsupported value: "Ignore"'),
+    ({"format": "Avro", "onDivergence": "Branch"}, "onDivergence may be Branch only with format Kafka"),
     ({"segment": {"maxBytes": "1.5Gi"}}, "spec.segment.maxBytes"),
     ({"segment": {"compression": "Gzip"}}, 'Unsupported value: "Gzip"'),
     ({"format": "Parquet"}, 'Unsupported value: "Parquet"'),

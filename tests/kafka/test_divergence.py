@@ -73,11 +73,14 @@ class History:
         request = RunRequest("KafkaBackup", "test", "", f"backup-{self._runs}", spec)
         return run_backup(request, parse_backup(spec), ThreadRunner, Reporter(request.run_id), os.environ)
 
-    def restored(self, **more: Any) -> list[str]:
-        """The values of the topic that a restore makes of the archive."""
+    def restored(self, branch: str = "") -> list[str]:
+        """The values of the topic that a restore makes of the archive, or of this branch."""
         self._runs += 1
         suffix = f"-copy-{self._runs}"
-        result = bring_back(restore_spec(self.cluster, self.root, suffix=suffix, **more), run_id=f"restore-{suffix}")
+        spec = restore_spec(self.cluster, self.root, suffix=suffix)
+        if branch:
+            spec["source"]["topicIds"] = {self.name: branch}
+        result = bring_back(spec, run_id=f"restore{suffix}")
         assert result.outcome == "Succeeded", result
         return [(value or b"").decode() for _, _, value, _, _ in committed(self.cluster, self.name + suffix)]
 
@@ -108,7 +111,7 @@ def without_leader_epochs() -> Iterator[None]:
 
 def assert_refused(result: RunResult, name: str, fork: int, end: int) -> None:
     assert (result.exit_code, result.error_code) == (ExitCode.DATA_LOSS, "LogDiverged"), result
-    for word in (repr(name), "partition 0", f"offset {fork}", f"offset {end}"):
+    for word in (repr(name), "partition 0", f"offset {fork}", f"offset {end}", "onDivergence: Branch"):
         assert word in result.message
 
 
@@ -150,3 +153,33 @@ def test_log_that_has_not_grown_past_the_archive_again_is_refused(cluster: Kafka
     history.write("c", 3000, first=2000)
     assert_refused(history.back_up(onDataLoss="Record"), "shorter", COMMON, 7000)
     assert history.restored() == values("a", COMMON) + values("b", 4000)
+
+
+def branch(history: History) -> str:
+    state = history.archive.load()
+    (topic,) = state.topics.values()
+    return state.branch_ids(topic.topic_id)[-1]
+
+
+def test_old_end_is_kept_beside_and_both_logs_are_restored(cluster: KafkaCluster, tmp_path: Path) -> None:
+    history = History(cluster, "branched", tmp_path)
+    history.write("a", COMMON)
+    history.write_without_follower("b", 2000)
+    assert history.back_up().records == 5000
+    history.cut_off()
+    history.write("c", 4000)
+    result = history.back_up(onDivergence="Branch")
+    assert (result.outcome, result.records, result.loss) == ("Succeeded", 4000, ())
+    (warning,) = result.warnings
+    for word in ("'branched' partition 0", f"offset {COMMON}", "offset 5000", branch(history)):
+        assert word in warning
+    assert history.faults() == []
+    newest = values("a", COMMON) + values("c", 4000)
+    oldest = values("a", COMMON) + values("b", 2000)
+    assert history.restored() == newest
+    assert history.restored(branch(history)) == oldest
+    # What the next runs add is the newest log's, whatever they are told to do.
+    history.write("c", 500, first=4000)
+    assert history.back_up().records == 500
+    assert history.restored() == newest + [f"c{number}" for number in range(4000, 4500)]
+    assert history.restored(branch(history)) == oldest

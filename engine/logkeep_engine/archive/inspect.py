@@ -15,7 +15,7 @@ from typing import Any
 from logkeep_engine.archive.beginnings import holes
 from logkeep_engine.archive.incarnations import incarnations, taken
 from logkeep_engine.archive.lost_tail import LostTail
-from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Branch, Partition, SegmentEntry, TopicEntry
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.wire import ArchiveInfo
 
@@ -84,9 +84,25 @@ class PartitionInfo(_Json):
 
 
 @dataclass(frozen=True)
+class BranchInfo(_Json):
+    """The old end of a partition whose log was cut off in the cluster: offsets [start, end). `id` chooses it in
+    `spec.source.topicIds`; it is the same for all partitions that were found cut off by the same run."""
+
+    id: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+    stored_bytes: int
+    segments: int
+    times: TimeRange
+
+
+@dataclass(frozen=True)
 class TopicInfo(_Json):
     """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
-    it if `spec.source.topicIds` does not choose another."""
+    it if `spec.source.topicIds` does not choose another. What its `branches` hold is in none of the other numbers."""
 
     name: str
     topic_id: str
@@ -101,6 +117,7 @@ class TopicInfo(_Json):
     segments: int
     times: TimeRange
     partitions: tuple[PartitionInfo, ...]
+    branches: tuple[BranchInfo, ...]
 
 
 @dataclass(frozen=True)
@@ -233,6 +250,24 @@ def _topic(
         segments=len(entries),
         times=_times(entries),
         partitions=tuple(_partition(state, beginnings, topic_id, partition) for partition in range(count)),
+        branches=tuple(
+            _branch(branch) for partition in range(count) for branch in state.branches.get((topic_id, partition), ())
+        ),
+    )
+
+
+def _branch(branch: Branch) -> BranchInfo:
+    entries = list(branch.segments)
+    return BranchInfo(
+        id=branch.id,
+        partition=branch.key[1],
+        start=branch.offset,
+        end=branch.end,
+        records=sum(entry.records for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        segments=len(entries),
+        times=_times(entries),
     )
 
 

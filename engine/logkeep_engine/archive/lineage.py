@@ -69,12 +69,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """The log of a partition differs from what is archived from `offset` on; the archive holds it up to `end`."""
+    """The log of a partition differs from what is archived from `offset` on; the archive holds it up to `end`. What is
+    archived from there on becomes the branch `branch_id`; "": nothing more is archived of the partition."""
 
     topic_id: str
     partition: int
     offset: int
     end: int
+    branch_id: str = ""
 
 
 def add_epoch(history: list[EpochStart], epoch: int, start: int) -> bool:
@@ -107,6 +109,11 @@ class Lineage:
     last: int
     end: int
     leader: int = UNKNOWN
+
+    @property
+    def newest(self) -> int:
+        """The highest epoch that is known of it, or UNKNOWN."""
+        return max(self.leader, self.epochs[-1][0] if self.epochs else UNKNOWN)
 
 
 class Comparison:

@@ -387,7 +387,12 @@ class ArchiveState:
 
     def _branch(self, item: Branching) -> None:
         key = (item.topic_id, item.partition)
+        settled = self.settled(*key)
         stay, rest = self._held(key).cut(item.offset)
+        if settled:
+            # What is missing there can never be archived any more.
+            holes = without(item.offset, settled[-1][1], settled)
+            rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
         self._hold(key, stay)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
@@ -591,6 +596,7 @@ class ReceiptCheck:
         return None
 
 
+REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"
 _OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logkeep_engine.archive.model import ArchiveState, RemovedSegment, SegmentEntry, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Partition, RemovedSegment, SegmentEntry, TopicEntry
 
 _NO_TIME = -1
 
@@ -57,7 +57,10 @@ def expired(state: ArchiveState, limits: RetentionLimits, now: int) -> list[Expi
         gone, left = left[:too_old], left[too_old:]
     if limits.max_bytes is not None:
         gone += _too_much(left, limits.max_bytes)
-    return [Expired(RemovedSegment(item.topic_id, item.partition, item.base_offset), item.bytes) for item in gone]
+    return [
+        Expired(RemovedSegment(item.topic_id, item.partition, item.base_offset, item.branch_id), item.bytes)
+        for item in gone
+    ]
 
 
 class _Removable(NamedTuple):
@@ -70,6 +73,7 @@ class _Removable(NamedTuple):
     base_offset: int
     bytes: int
     size_time: int
+    branch_id: str
 
 
 def _too_much(segments: Iterable[_Removable], max_bytes: int) -> Iterator[_Removable]:
@@ -84,7 +88,7 @@ def _too_much(segments: Iterable[_Removable], max_bytes: int) -> Iterator[_Remov
 
 def _removable(state: ArchiveState, now: int) -> Iterator[_Removable]:
     archived_times = _ArchivedTimes(state, now)
-    for (topic_id, partition), entries in state.segments.items():
+    for (topic_id, partition), branch_id, entries in _tables(state):
         if compacted_only(state.topics[topic_id]):
             continue
         held = held_by_size = _NO_TIME
@@ -94,7 +98,17 @@ def _removable(state: ArchiveState, now: int) -> Iterator[_Removable]:
             time, size_time = max(newest, held), max(min(newest, archived), held_by_size)
             if entry.transactional:  # markers are, too
                 held, held_by_size = time, size_time
-            yield _Removable(time, topic_id, partition, entry.base_offset, object_bytes(entry), size_time)
+            size = object_bytes(entry)
+            yield _Removable(time, topic_id, partition, entry.base_offset, size, size_time, branch_id)
+
+
+def _tables(state: ArchiveState) -> Iterator[tuple[Partition, str, Iterable[SegmentEntry]]]:
+    """The segments of each partition, and of each of its branches, which are no less to be kept, and no longer."""
+    for key, entries in state.segments.items():
+        yield key, "", entries
+    for key, branches in state.branches.items():
+        for branch in branches:
+            yield key, branch.id, branch.segments
 
 
 def compacted_only(topic: TopicEntry) -> bool:

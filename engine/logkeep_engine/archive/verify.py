@@ -5,11 +5,12 @@
 
 Checked: archive.json, every commit and checkpoint (a checkpoint must equal the fold of the commits), that each
 partition's coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`), that its
-segments neither overlap nor lie outside it; of each segment the size and SHA-256 of the log (if it is compressed, also
-the size of the object, the seek table, and that each frame holds what the table says), every batch's CRC and offsets,
-every fact of the catalog entry, that offset and time index equal those made from the log, and that each aborted
-transaction ends with an abort marker of its producer. Of segments in the Records and the Avro format: size and SHA-256,
-version, every record's offset, every fact of the entry, and that the index of a Records segment is that of its records.
+segments, and those of its branches, neither overlap nor lie outside it; of each segment the size and SHA-256 of the log
+(if it is compressed, also the size of the object, the seek table, and that each frame holds what the table says), every
+batch's CRC and offsets, every fact of the catalog entry, that offset and time index equal those made from the log, and
+that each aborted transaction ends with an abort marker of its producer. Of segments in the Records and the Avro format:
+size and SHA-256, version, every record's offset, every fact of the entry, and that the index of a Records segment is
+that of its records.
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But
 if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
 which no commit was made, that is a fault.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
@@ -30,7 +31,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, Partition, Range, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Branch, Partition, Range, SegmentEntry
 from logkeep_engine.archive.record_files import is_made_again
 from logkeep_engine.archive.record_segments import verify_record_segment
 from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
@@ -107,6 +108,7 @@ def verify(
         return VerifyReport(objects, 0, 0, 0, faults, [])
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     tables = [segments for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen]
+    tables += [branch.segments for branch in _branches(state) if branch.key[0] in chosen]
     total = sum(map(len, tables))
     faults.extend(_lost_tails(archive, state))
     faults.extend(_verify_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
@@ -382,15 +384,35 @@ def _verify_continuity(
         for start, end in holes(state, (topic_id, partition), beginnings):
             yield Fault(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_SETTLED}")
         coverage = state.coverage.get((topic_id, partition), [])
-        at = -1
-        for entry in state.segments.get((topic_id, partition), ()):
-            name = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
-            if entry.base_offset < at:
-                yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
-            at = max(at, entry.next_offset)
-            covers = bisect_right(coverage, entry.base_offset, key=_start)
-            if not covers or coverage[covers - 1][1] <= entry.base_offset:
-                yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
+        yield from _verify_order(storage, topic, coverage, state.segments.get((topic_id, partition), ()))
+    for branch in _branches(state):
+        if branch.key[0] in chosen:
+            # A segment across the offset at which the log was cut off belongs to the branch as a whole.
+            first = [(entry.base_offset, branch.offset) for entry in branch.segments[:1]]
+            coverage = [item for item in first if item[0] < item[1]] + branch.held.coverage
+            yield from _verify_order(storage, chosen[branch.key[0]], coverage, branch.segments)
+
+
+def _branches(state: ArchiveState) -> list[Branch]:
+    return [branch for _, branches in sorted(state.branches.items(), key=_key) for branch in branches]
+
+
+def _key(item: tuple[Partition, list[Branch]]) -> Partition:
+    return item[0]
+
+
+def _verify_order(
+    storage: Storage, topic: str, coverage: Sequence[Range], entries: Iterable[SegmentEntry]
+) -> Iterator[Fault]:
+    at = -1
+    for entry in entries:
+        name, partition = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}", entry.partition
+        if entry.base_offset < at:
+            yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
+        at = max(at, entry.next_offset)
+        covers = bisect_right(coverage, entry.base_offset, key=_start)
+        if not covers or coverage[covers - 1][1] <= entry.base_offset:
+            yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
 
 
 def _start(covered: Range) -> int:
@@ -406,9 +428,11 @@ def _folder(state: ArchiveState, topic_id: str, partition: int) -> str:
 
 
 def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
+    tables: list[tuple[str, Iterable[SegmentEntry]]] = [(key[0], entries) for key, entries in state.segments.items()]
+    tables += [(branch.key[0], branch.segments) for branch in _branches(state)]
     known = {
         path
-        for (topic_id, _), entries in state.segments.items()
+        for topic_id, entries in tables
         if topic_id in state.topics
         for entry in entries
         for path in entry.objects(state.topics[topic_id].name)

@@ -192,7 +192,7 @@ def _headers(storage: Storage, topic: str, part: _Part) -> Iterator[BatchHeader]
             yield header
 
 
-def diverged(forks: Sequence[Fork], names: Mapping[str, str]) -> LogDiverged:
+def diverged(forks: Sequence[Fork], names: Mapping[str, str], format_name: FormatName) -> LogDiverged:
     """The error of a run that has found logs which are not those of the archive any more; `names` by topic id."""
     shown = "; ".join(
         f"topic {names[fork.topic_id]!r} partition {fork.partition} from offset {fork.offset} on, where the archive "
@@ -204,7 +204,26 @@ def diverged(forks: Sequence[Fork], names: Mapping[str, str]) -> LogDiverged:
         f"The cluster has cut off what is archived (unclean leader election, or a lost disk) and may have written "
         f"other records since: {shown}{more}. Nothing of {'this partition' if len(forks) == 1 else 'these partitions'} "
         "was archived, so that the two are not mixed; the archive keeps what it has.",
-        hint="Use another storage.uri for the log as it is now, or exclude the topic with spec.topics.exclude.",
+        hint=_BRANCH if format_name is FormatName.KAFKA else _NO_BRANCH,
+    )
+
+
+_NO_BRANCH = (
+    "Use another storage.uri for the log as it is now, or exclude the topic with spec.topics.exclude. "
+    "An archive of format Kafka can hold both (onDivergence: Branch)."
+)
+_BRANCH = (
+    "With onDivergence: Branch a new run keeps the old end beside, where restores find it by its id, and archives the "
+    "log as it is now; or use another storage.uri, or exclude the topic with spec.topics.exclude."
+)
+
+
+def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
+    """What there is to say of an old end that became a branch."""
+    return (
+        f"The cluster has cut off topic {names[fork.topic_id]!r} partition {fork.partition} at offset {fork.offset} "
+        f"(unclean leader election, or a lost disk). What is archived of it up to offset {fork.end} is kept as branch "
+        f"{fork.branch_id}; the log as it is now is archived from offset {fork.offset} on."
     )
 
 

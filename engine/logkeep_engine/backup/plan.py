@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from logkeep_engine.archive.lineage import UNKNOWN, Fork, LeaderSeen, Standing
+from logkeep_engine.archive.branches import branch_id
+from logkeep_engine.archive.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
 from logkeep_engine.archive.model import (
     ArchiveState,
     Coverage,
@@ -27,6 +28,7 @@ from logkeep_engine.archive.model import (
     TopicEntry,
 )
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
+from logkeep_engine.archive.ranges import cut
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
@@ -103,7 +105,8 @@ class BackupPlan:
     """A run's work. `chunks` are numbered by their place, which is also the number in progress reports.
 
     `gaps` were found while planning and are committed with the first commit, and so are `leaders`, on whose logs the
-    chunks lie. `forks` are where logs do not go on as the archive does; there is no chunk of their partitions.
+    chunks lie. `forks` are where logs do not go on as the archive does; where nothing becomes a branch there is no
+    chunk of the partition.
     `uncompared` partitions are archived in part, and nothing says of which leaders. `idle` partitions have nothing new.
     `unavailable` ones have no leader.
     """
@@ -270,6 +273,7 @@ def make_plan(
     state: ArchiveState,
     standings: Mapping[TopicPartition, Standing] = MappingProxyType({}),
     silent: Collection[TopicPartition] = (),
+    branch: bool = False,
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
     groups: Iterable[GroupEntry] = (),
     chunk_bytes: int | None = None,
@@ -280,11 +284,12 @@ def make_plan(
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there although
     it has a leader is gone, and so is a topic without any. `sizes` are bytes on the leader's disk, 0 or missing if not
     known. A partition that the archive does not know starts at its log start; since the archive knows topics by id, a
-    recreated topic does too. `standings` say where logs part from the archive; where they do, or where a log of which
-    nothing is known ends below what is archived, nothing is planned. `silent` are partitions whose leader did not say
-    it. `beginnings` are partitions whose first offsets an earlier run has left out, and where they begin (see
-    `archive.beginnings`). A log start that has moved back adds nothing: what comes before the archive's first offset
-    was gone when the archive began, and may be the start of a batch that it has the rest of.
+    recreated topic does too. `standings` say where logs part from the archive, as a log does of which nothing is known
+    and which ends below what is archived. With `branch` the old end becomes a branch and the log is planned from there,
+    otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are partitions whose leader
+    did not say it. `beginnings` are partitions whose first offsets an earlier run has left out, and where they begin
+    (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the archive's first
+    offset was gone when the archive began, and may be the start of a batch that it has the rest of.
     """
     chunks: list[Chunk] = []
     gaps: list[Gap] = []
@@ -307,17 +312,21 @@ def make_plan(
             log_start, end = earliest[where], ends[where]
             settled = state.settled(*key)
             standing = standings.get(where, _UNCOMPARED)
-            fork = _fork(standing, settled, end)
-            if fork is not None:
-                forks.append(Fork(*key, fork, settled[-1][1]))
-                continue
+            parted = _fork(standing, settled, end)
+            if parted is not None:
+                keeps = branch or not cut(state.coverage.get(key, ()), parted)[1]
+                fork = Fork(*key, parted, settled[-1][1], next_branch(state, topic.topic_id) if keeps else "")
+                forks.append(fork)
+                if not keeps:
+                    continue
+                settled, _ = cut(settled, parted)
             if settled and not standing.known:
                 uncompared.append(where)
             start = beginnings.get(key, settled[0][0]) if settled else log_start
-            gaps += (Gap(*key, *part, REASON_RETENTION) for part in state.uncovered(*key, start, log_start))
-            wanted = state.uncovered(*key, max(start, log_start), end)
+            gaps += (Gap(*key, *part, REASON_RETENTION) for part in _open(state, key, start, log_start, parted))
+            wanted = _open(state, key, max(start, log_start), end, parted)
             idle += not wanted
-            if standing.leader_epoch >= 0 and (wanted or key not in state.leaders):
+            if standing.leader_epoch >= 0 and (wanted or parted is not None or key not in state.leaders):
                 leaders.append(LeaderSeen(*key, standing.leader_epoch))
             for part in wanted:
                 size = sizes.get(where, 0) * (part[1] - part[0]) // max(1, end - log_start)
@@ -340,10 +349,23 @@ def make_plan(
         forks=tuple(forks),
         leaders=tuple(leaders),
         uncompared=tuple(uncompared),
-        groups=tuple(_within(groups, topics, ends)),
+        groups=tuple(_within(groups, topics, ends, _old_ends(state, forks))),
         idle=idle,
         unavailable=tuple(unavailable),
     )
+
+
+def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
+    """What of [start, end) is not settled; from `fork` on nothing is."""
+    if fork is None or fork >= end:
+        return state.uncovered(*key, start, end) if start < end else []
+    below = state.uncovered(*key, start, fork) if start < fork else []
+    return [*below, (max(start, fork), end)]
+
+
+def next_branch(state: ArchiveState, topic_id: str) -> str:
+    """The id of the branch that comes after those which the topic has."""
+    return branch_id(topic_id, len(state.branch_ids(topic_id)) + 1)
 
 
 def _fork(standing: Standing, settled: Sequence[Range], end: int) -> int | None:
@@ -362,23 +384,39 @@ def _cut(start: int, end: int, size: int, chunk_bytes: int) -> Iterable[tuple[in
         yield low, high, size // count
 
 
+def _old_ends(state: ArchiveState, forks: Iterable[Fork]) -> dict[Partition, list[EpochStart]]:
+    """By partition: the last leader epoch of each of its branches, and the offset at which the branch begins."""
+    ends: dict[Partition, list[EpochStart]] = {}
+    for key, branches in state.branches.items():
+        ends[key] = [(branch.lineage.newest, branch.offset) for branch in branches]
+    for fork in forks:
+        key = (fork.topic_id, fork.partition)
+        ends.setdefault(key, []).append((state.lineage(*key).newest, fork.offset))
+    return ends
+
+
 def _within(
-    groups: Iterable[GroupEntry], topics: Sequence[TopicInfo], ends: Mapping[TopicPartition, int]
+    groups: Iterable[GroupEntry],
+    topics: Sequence[TopicInfo],
+    ends: Mapping[TopicPartition, int],
+    old_ends: Mapping[Partition, Sequence[EpochStart]],
 ) -> Iterable[GroupEntry]:
-    """Positions in the topics of this run, none past the archived end.
+    """Positions in the topics of this run, none past the archived end, and none in an old end of a log.
 
     Positions are read before the ends, but an uncommitted reader may stand inside a transaction that is still open,
-    past the last stable offset. What lies there is not archived, so after a restore its position is the end.
+    past the last stable offset. What lies there is not archived, so after a restore its position is the end. A group
+    that has read an old end, up to records of a leader from then, has read nothing of what lies at these offsets now.
     """
     ids = {topic.name: topic.topic_id for topic in topics}
     for group in groups:
         end = ends.get((group.topic, group.partition))
         if end is None or ids.get(group.topic) != group.topic_id:
             continue
-        if group.offset <= end:
-            yield group
-        else:
-            yield GroupEntry(**{**asdict(group), "offset": end})
+        offset = min(group.offset, end)
+        for epoch, start in old_ends.get((group.topic_id, group.partition), ()):
+            if 0 <= group.leader_epoch <= epoch:
+                offset = min(offset, start)
+        yield replace(group, offset=offset)
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
+from logkeep_engine.archive.branching import branch_off
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
 from logkeep_engine.archive.lineage import Fork
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
@@ -23,7 +24,7 @@ from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.balance import balance
-from logkeep_engine.backup.divergence import diverged, standings_of, uncompared_warning
+from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
     LOSS_FILE,
     dump_losses,
@@ -56,7 +57,7 @@ from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive_pieces
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss, OnDivergence
 from logkeep_engine.errors import (
     BatchTooLarge,
     BrokerRefused,
@@ -144,6 +145,9 @@ class _Run(ArchivingRun):
                 attempt,
             )
             plan = self._plan = self._load_or_make_plan(self._archive, control, writer.state)
+            branch_off(writer, (fork for fork in plan.forks if fork.branch_id))
+            if attempt > 1:
+                self._compare_again(self._archive, control, plan, writer.state)
             found = [Receipt(gaps=(gap,)) for gap in open_gaps(plan, writer.state) if not self._left_out(gap)]
             pieces = self._open_pieces(plan, writer)
             unchecked: frozenset[int] = frozenset()
@@ -176,11 +180,8 @@ class _Run(ArchivingRun):
                 # holds.
                 stored = storage.read(path)
             else:
-                self._forks = plan.forks
                 return plan
-        plan = BackupPlan.from_json(stored)
-        self._compare_again(archive, control, plan, state)
-        return plan
+        return BackupPlan.from_json(stored)
 
     def _compare_again(self, archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> None:
         """Find out which logs were cut off since the plan was stored: nothing of it is archived of them."""
@@ -195,7 +196,7 @@ class _Run(ArchivingRun):
             for where, standing in standings.found.items()
             if standing.fork is not None
         ]
-        self._forks = (*plan.forks, *found)
+        self._forks = tuple(found)
         self._not_archived = {(fork.topic_id, fork.partition) for fork in found}
         for where, why in standings.silent.items():
             self._not_archived.add(partitions[where])
@@ -253,6 +254,7 @@ class _Run(ArchivingRun):
             state=state,
             standings=standings.found,
             silent=standings.silent,
+            branch=spec.on_divergence is OnDivergence.BRANCH,
             beginnings=beginnings,
             groups=groups,
         )
@@ -384,8 +386,9 @@ class _Run(ArchivingRun):
                 f"{len(plan.unavailable)} partitions have no leader and were not archived: {shown}.",
                 hint="Everything else was archived. Bring their brokers back and run again.",
             )
-        if self._forks:
-            raise diverged(self._forks, plan.topic_names)
+        forks = [*self._forks, *(fork for fork in plan.forks if not fork.branch_id)]
+        if forks:
+            raise diverged(forks, plan.topic_names, self._spec.format)
         loss = self._loss()
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
@@ -553,7 +556,8 @@ def _loss_message(loss: Sequence[LossFact]) -> str:
 
 
 def _warnings(plan: BackupPlan) -> list[str]:
-    return [uncompared_warning(plan.uncompared)] if plan.uncompared else []
+    warnings = [branch_warning(fork, plan.topic_names) for fork in plan.forks if fork.branch_id]
+    return [*warnings, uncompared_warning(plan.uncompared)] if plan.uncompared else warnings
 
 
 def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:

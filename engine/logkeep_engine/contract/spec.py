@@ -293,6 +293,15 @@ class OnDataLoss(StrEnum):
     RECORD = "Record"
 
 
+class OnDivergence(StrEnum):
+    """`Fail`: a partition whose log was cut off below the archive is refused. `Branch`: what is archived of the old log
+    is kept beside, and the log as it is now goes on where they part.
+    """
+
+    FAIL = "Fail"
+    BRANCH = "Branch"
+
+
 class RestoreLimits(Model):
     """`bytesPerSecond`: of record batches as they are on the wire, for the whole run."""
 
@@ -349,6 +358,7 @@ class KafkaBackupSpec(Model):
     segment: Segment = Segment()
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    on_divergence: OnDivergence = OnDivergence.FAIL
     limits: BackupLimits = BackupLimits()
     suspend: bool = False
     spark: Spark = Spark()
@@ -359,6 +369,8 @@ class KafkaBackupSpec(Model):
         options = self.format_options
         if self.format is not FormatName.KAFKA and self.segment.compression is not Compression.PASSTHROUGH:
             raise ValueError("segment.compression may be Zstd only with format Kafka")
+        if self.format is not FormatName.KAFKA and self.on_divergence is OnDivergence.BRANCH:
+            raise ValueError("onDivergence may be Branch only with format Kafka")
         if options.allow_loss and options.compatibility is not Compatibility.STRICT:
             raise ValueError("formatOptions.allowLoss may be true only with compatibility strict")
         if self.format is not FormatName.AVRO:

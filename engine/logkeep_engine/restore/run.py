@@ -83,7 +83,7 @@ from logkeep_engine.restore.plan import (
 )
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.salvage import Lost, Survey, SurveyTask, survey_partition, survey_records
-from logkeep_engine.restore.selection import Choice, select_topics
+from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
@@ -250,7 +250,8 @@ class _Restore:
             plan, state, fresh = *self._make_plan(cluster_id), True
         else:
             self._refuse_other(known, cluster_id)
-            plan, state, fresh = known, snapshot.load_at(self._archive, known.commit), False
+            archived = snapshot.load_at(self._archive, known.commit)
+            plan, state, fresh = known, with_branches(archived, self._spec.source.topic_ids), False
         counted = self._is_counted()
         if not counted:
             self._create_topics(plan, state, fresh)
@@ -309,7 +310,7 @@ class _Restore:
     def _make_plan(self, cluster_id: str) -> tuple[RestorePlan, ArchiveState]:
         batching = batching_of(self._archive.info.segments, self._spec.record_batches)
         seen = snapshot.choose(self._archive)
-        state = seen.state
+        state = with_branches(seen.state, self._spec.source.topic_ids)
         selection = select_topics(state, self._spec.topics, self._spec.source.topic_ids)
         existing = self._existing(selection.choices)
         warnings = [*seen.warnings, *selection.warnings]

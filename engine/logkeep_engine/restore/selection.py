@@ -1,4 +1,4 @@
-"""Which topics of an archive are restored, which incarnation of each, and under which name. Pure."""
+"""Which topics of an archive are restored, which incarnation or branch of each, and under which name. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from logkeep_engine.archive.branches import is_branch_id
 from logkeep_engine.archive.incarnations import held, incarnations, taken
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.contract.spec import Rename, RestoreTopics
@@ -42,7 +43,7 @@ def select_topics(
     state: ArchiveState, topics: RestoreTopics, topic_ids: Mapping[str, str] = MappingProxyType({})
 ) -> Selection:
     """The topics to restore, by target name, and their target names. `topic_ids`: topic id by name, where another
-    incarnation is wanted than the newest that has records.
+    incarnation is wanted than the newest that has records, or id of a branch (then `state` is that of `with_branches`).
 
     Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
     together, and for a topic id that chooses nothing.
@@ -60,6 +61,11 @@ def select_topics(
     _refuse_unused(topic_ids, chosen)
     choices = []
     notes = [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
+    notes += [
+        _told_branch(state, topic, topic_ids.get(topic.name, ""))
+        for topic in chosen
+        if state.branch_ids(topic.topic_id)
+    ]
     for topic in chosen:
         target = _rename(topic.name, topics.rename)
         if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
@@ -98,14 +104,56 @@ def _choose_incarnations(
     for name, topic_id in topic_ids.items():
         if name not in found:
             raise SpecError(f"spec.source.topicIds: the archive has no topic {name!r}", hint=_archive_holds(found))
-        named = next((topic for topic in found[name] if topic.topic_id == topic_id), None)
+        named = next((topic for topic in found[name] if _is(state, topic, topic_id)), None)
         if named is None:
+            what = "branch" if is_branch_id(topic_id) else "incarnation"
+            branches = [
+                _branch(state, topic, item) for topic in found[name] for item in state.branch_ids(topic.topic_id)
+            ]
+            more = f", and the branches {', '.join(branches)}" if branches else ""
             raise SpecError(
-                f"spec.source.topicIds.{name}: the archive has no incarnation of the topic with the id {topic_id}",
-                hint=f"It has {_listed(state, found[name])}.",
+                f"spec.source.topicIds.{name}: the archive has no {what} of the topic with the id {topic_id}",
+                hint=f"It has {_listed(state, found[name])}{more}.",
             )
         chosen[name] = named
     return chosen
+
+
+def with_branches(state: ArchiveState, topic_ids: Mapping[str, str]) -> ArchiveState:
+    """The archive with these branches in the place of the newest logs of their topics."""
+    for name, chosen in topic_ids.items():
+        for topic in state.topics.values():
+            if topic.name == name and chosen in state.branch_ids(topic.topic_id):
+                state = state.with_branch(topic.topic_id, chosen)
+    return state
+
+
+def _is(state: ArchiveState, topic: TopicEntry, chosen: str) -> bool:
+    return topic.topic_id == chosen or chosen in state.branch_ids(topic.topic_id)
+
+
+def _told_branch(state: ArchiveState, topic: TopicEntry, chosen: str) -> str:
+    """The warning for a topic whose log the cluster has cut off while it was archived."""
+    ids = state.branch_ids(topic.topic_id)
+    others = ", ".join(_branch(state, topic, item) for item in ids[-MAX_NAMES_SHOWN:] if item != chosen)
+    if chosen in ids:
+        what = f"the log of before, branch {_branch(state, topic, chosen)}, is restored, not the one of after"
+    else:
+        what = "the newest log is restored"
+    left = f", not the old ends {others}; spec.source.topicIds chooses one" if others else ""
+    return f"topic {topic.name} was cut off in the cluster while it was archived: {what}{left}"
+
+
+def _branch(state: ArchiveState, topic: TopicEntry, branch_id: str) -> str:
+    parts = [
+        f"partition {key[1]} offsets {branch.offset} to {branch.end}"
+        for key, branches in state.branches.items()
+        if key[0] == topic.topic_id
+        for branch in branches
+        if branch.id == branch_id
+    ]
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return f"{branch_id} ({'; '.join(sorted(parts)[:3])}{more})"
 
 
 def _refuse_unused(topic_ids: Mapping[str, str], chosen: Sequence[TopicEntry]) -> None:

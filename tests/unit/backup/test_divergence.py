@@ -16,6 +16,7 @@ from logkeep_engine.backup.divergence import (
     uncompared_warning,
 )
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.kafka.survey import Answers, Ended
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, write_segment
@@ -135,12 +136,21 @@ def test_older_archive_whose_last_batch_cannot_be_read_is_not_known(storage: Sto
 
 def test_error_names_what_differs_and_ends_the_job() -> None:
     forks = [Fork(ORDERS.topic_id, number, 3000, 5000) for number in range(5)]
-    error = diverged(forks, {ORDERS.topic_id: "orders"})
+    error = diverged(forks, {ORDERS.topic_id: "orders"}, FormatName.KAFKA)
     assert "topic 'orders' partition 0 from offset 3000 on" in error.message
     assert "up to offset 5000" in error.message
     assert "and 2 more" in error.message
     assert (error.exit_code, error.code) == (ExitCode.DATA_LOSS, "LogDiverged")
-    assert "Nothing of this partition was archived" in diverged(forks[:1], {ORDERS.topic_id: "orders"}).message
+    assert (
+        "Nothing of this partition was archived"
+        in diverged(forks[:1], {ORDERS.topic_id: "orders"}, FormatName.KAFKA).message
+    )
+
+
+def test_error_says_that_only_the_native_format_holds_both_logs() -> None:
+    forks, names = [Fork(ORDERS.topic_id, 0, 3000, 5000)], {ORDERS.topic_id: "orders"}
+    assert "onDivergence: Branch a new run keeps" in diverged(forks, names, FormatName.KAFKA).hint
+    assert "An archive of format Kafka can hold both" in diverged(forks, names, FormatName.AVRO).hint
 
 
 def test_warning_names_what_was_never_compared() -> None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pytest
 
+from logkeep_engine.archive.branches import Branch, Held, branch_id
 from logkeep_engine.archive.lineage import Fork, LeaderSeen, Standing
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Receipt, TopicEntry
 from logkeep_engine.archive.names import records_stem, segment_stem
@@ -69,6 +70,7 @@ def planned(
     begins: int | None = None,
     standings: Mapping[tuple[str, int], Standing] = MappingProxyType({}),
     silent: Sequence[tuple[str, int]] = (),
+    branch: bool = False,
 ) -> BackupPlan:
     return make_plan(
         "run",
@@ -80,6 +82,7 @@ def planned(
         state=state or ArchiveState(),
         standings=standings,
         silent=silent,
+        branch=branch,
         beginnings={} if begins is None else {("a" * 22, 0): begins},
         groups=groups,
         chunk_bytes=chunk_bytes,
@@ -187,6 +190,59 @@ def test_log_that_parts_from_the_archive_is_left_as_it_is() -> None:
         plan = planned(state, start=50, end=9000, standings={WHERE: Standing(7, fork=1000)})
         assert plan.forks == (Fork("a" * 22, 0, 1000, 1500),)
         assert (plan.chunks, plan.gaps, plan.leaders, plan.idle) == ((), (), (), 0)
+
+
+def branched(state: ArchiveState, fork: int, *, start: int = 0, end: int = 9000) -> BackupPlan:
+    return planned(state, start=start, end=end, standings={WHERE: Standing(7, fork=fork)}, branch=True)
+
+
+def test_old_end_becomes_a_branch_and_the_log_is_planned_from_there() -> None:
+    """With what is missing below; what retention has taken of the new log is lost, whatever was archived there."""
+    plan = branched(archived((0, 100), (200, 1500)), 1000)
+    assert bounds(plan) == [(100, 200), (1000, 9000)]
+    assert plan.forks == (Fork("a" * 22, 0, 1000, 1500, branch_id("a" * 22, 1)),)
+    assert (plan.gaps, plan.leaders) == ((), (LeaderSeen("a" * 22, 0, 7),))
+    plan = branched(archived((0, 1500)), 1000, start=1200)
+    assert (bounds(plan), [(gap.start, gap.end) for gap in plan.gaps]) == ([(1200, 9000)], [(1000, 1200)])
+    plan = branched(archived((0, 1500)), 1000, end=1000)
+    assert (plan.chunks, len(plan.forks), plan.idle) == ((), 1, 1)
+
+
+def test_log_of_which_nothing_is_left_is_planned_as_a_new_one() -> None:
+    assert bounds(branched(archived((500, 1500)), 0, start=0, end=700)) == [(0, 700)]
+
+
+def test_branches_of_a_topic_are_counted() -> None:
+    state = archived((0, 1500))
+    state.branches["a" * 22, 1] = [Branch(("a" * 22, 1), branch_id("a" * 22, 1), 5, Held())]
+    assert branched(state, 1000).forks[0].branch_id == branch_id("a" * 22, 2)
+
+
+def test_gaps_alone_are_no_reason_to_refuse_a_log() -> None:
+    """A run has recorded the end as lost that was cut off; the log has other records there now."""
+    state = archived((0, 1000), gaps=((1000, 1500),))
+    plan = planned(state, end=9000, standings={WHERE: Standing(7, fork=1000)})
+    assert plan.forks == (Fork("a" * 22, 0, 1000, 1500, branch_id("a" * 22, 1)),)
+    assert bounds(plan) == [(1000, 9000)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "expected"),
+    [(1400, 6, 1000), (1400, -1, 1400), (1400, 7, 1400), (900, 5, 900), (99_000, 6, 1000), (99_000, 8, 9000)],
+)
+def test_position_in_an_old_end_goes_back_to_where_the_logs_part(offset: int, epoch: int, expected: int) -> None:
+    state = archived((0, 1500))
+    state.epochs["a" * 22, 0] = [(3, 0), (5, 700)]
+    state.leaders["a" * 22, 0] = 6
+    group = GroupEntry("g", "orders", "a" * 22, 0, offset, epoch)
+    standings = {WHERE: Standing(7, fork=1000)}
+    plan = planned(state, end=9000, standings=standings, branch=True, groups=(group,))
+    assert [entry.offset for entry in plan.groups] == [expected]
+    held = Held(epochs=[(3, 0), (5, 700)], leader=6)
+    later = archived((0, 5000))
+    later.branches["a" * 22, 0] = [Branch(("a" * 22, 0), branch_id("a" * 22, 1), 1000, held)]
+    plan = planned(later, end=9000, standings={WHERE: Standing(7)}, groups=(group,))
+    assert [entry.offset for entry in plan.groups] == [expected]
 
 
 def test_log_that_ends_below_the_archive_parts_there_if_nothing_is_known_of_its_leaders() -> None:

@@ -32,6 +32,7 @@ def test_the_smallest_backup_has_the_documented_defaults() -> None:
     assert (spec.segment.max_bytes_int, spec.segment.compression) == (128 * 2**20, "Passthrough")
     assert spec.cluster.security.protocol == "PLAINTEXT"
     assert spec.consumer_groups.include == (".*",)
+    assert spec.on_divergence == "Fail"
     assert (spec.on_data_loss, spec.suspend, spec.run_policy.backoff_limit) == ("Fail", False, 3)
 
 
@@ -128,6 +129,11 @@ BAD_BACKUPS = [
     (backup(retention={"maxBytes": "much"}), "spec.retention.maxBytes", "not a whole quantity"),
     (backup(retention={"keepRuns": 3}), "spec.retention.keepRuns", "unknown field"),
     (backup(onDataLoss="Ignore"), "spec.onDataLoss", "'Fail' or 'Record'"),
+    (backup(onDivergence="Ignore"), "spec.onDivergence", "'Fail' or 'Branch'"),
+    *(
+        (backup(format=name, onDivergence="Branch"), "spec", "onDivergence may be Branch only with format Kafka")
+        for name in ("Records", "Avro")
+    ),
     (backup(spark={"executor": {"instances": 0}}), "spec.spark.executor.instances", "greater than or equal to 1"),
     (
         backup(cluster={"bootstrapServers": ["k:1"], "security": {"protocol": "SASL_SSL"}}),

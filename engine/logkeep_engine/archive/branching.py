@@ -1,0 +1,78 @@
+"""Makes the old ends of partitions branches of the archive (see `branches`): copies first, then one commit.
+
+branch_off(writer, forks)
+
+A kill before the commit leaves the archive as it was, and objects that nothing names; after it all has moved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from logkeep_engine.archive.branches import Branching
+from logkeep_engine.archive.catalog import Writer
+from logkeep_engine.archive.lineage import Fork
+from logkeep_engine.archive.log_writer import LogSegment
+from logkeep_engine.archive.model import SegmentEntry
+from logkeep_engine.archive.segments import Run, read_segment, read_transactions
+from logkeep_engine.contract.spec import Compression
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
+    """Make what is archived from these forks on branches, as far as they are none yet. Raises what `Writer.commit` and
+    storage raise, and ArchiveDamaged if a segment across a fork cannot be read."""
+    state, storage = writer.state, writer.archive.storage
+    branchings: list[Branching] = []
+    copies: list[SegmentEntry] = []
+    for fork in forks:
+        key = (fork.topic_id, fork.partition)
+        if any(branch.id == fork.branch_id for branch in state.branches.get(key, ())):
+            continue  # by an earlier attempt
+        branchings.append(Branching(*key, fork.branch_id, fork.offset))
+        across = state.last_before(*key, fork.offset)
+        if across is not None and across.next_offset > fork.offset:
+            copies.append(copy_below(storage, state.topics[fork.topic_id].name, across, fork.offset, writer.epoch))
+    if branchings:
+        writer.branch(branchings, copies)
+        log.info("%d partitions were cut off in the cluster: their old ends are branches now", len(branchings))
+
+
+def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, epoch: int) -> SegmentEntry:
+    """A segment of the batches of `entry` below `offset`, written at `epoch`."""
+    compression = Compression.ZSTD if entry.stored_bytes else Compression.PASSTHROUGH
+    segment = LogSegment(
+        storage, compression, topic, entry.topic_id, entry.partition, entry.base_offset, epoch, attempt=0
+    )
+    try:
+        for run, headers in _below(storage, topic, entry, offset):
+            segment.builder.append(run, headers)
+        for transaction in read_transactions(storage, topic, entry):
+            if transaction.last_offset < offset:
+                segment.builder.add_aborted(transaction)
+        return segment.finish()
+    except BaseException:
+        segment.abort()
+        raise
+
+
+def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Run]:
+    for run, headers in read_segment(storage, topic, entry):
+        kept = [item for item in headers if item[1].next_offset <= offset]
+        if kept:
+            start, (at, last) = kept[0][0], kept[-1]
+            yield run[start : at + last.size], kept
+        if len(kept) < len(headers):
+            base = headers[len(kept)][1].base_offset
+            if base < offset:
+                raise ArchiveDamaged(
+                    f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}: the batch at offset {base} lies across "
+                    f"offset {offset}, where the log of topic {topic!r} partition {entry.partition} parts from the "
+                    "archive.",
+                    hint="Use another storage.uri for the log as it is now.",
+                )
+            return
