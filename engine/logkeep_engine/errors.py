@@ -143,6 +143,12 @@ class BrokerRefused(Refused):
     code = "BrokerRefused"
 
 
+class ClockDoubtful(LogkeepError):
+    """The driver's clock says another time than the store or the catalog. Only retention by age depends on it."""
+
+    code = "ClockDoubtful"
+
+
 class OffsetOutOfRange(LogkeepError):
     """The offset lies below the log start (retention overtook the reader) or above the end.
 

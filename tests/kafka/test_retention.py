@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +300,29 @@ def test_objects_that_cannot_be_deleted_are_a_warning_and_the_next_run_tries_aga
     stuck.rmdir()
     assert back_up(made.spec, "next").warnings == ()
     made.check()
+
+
+@contextmanager
+def clock_ahead(days: int) -> Iterator[None]:
+    """This process takes it for a later day; the store does not."""
+    real, real_ns, ahead = time.time, time.time_ns, days * DAY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: real() + ahead / 1000)
+        patch.setattr(time, "time_ns", lambda: real_ns() + ahead * 1_000_000)
+        yield
+
+
+@pytest.mark.parametrize("ahead", [365, -365], ids=["ahead", "behind"])
+@pytest.mark.parametrize("make", ["days", "s3_days"])
+def test_a_driver_whose_clock_is_wrong_removes_nothing(request: pytest.FixtureRequest, make: str, ahead: int) -> None:
+    days: Days = request.getfixturevalue(make)()
+    days.archive(3, 2, 1)
+    with clock_ahead(ahead):
+        result = back_up({**days.spec, "retention": {"maxAge": "90d"}}, "wrong")
+    assert days.bases == [0, 10, 20]
+    (warning,) = [text for text in result.warnings if "clock" in text]
+    assert warning.startswith("nothing was removed for its age: The driver's clock says 20")
+    assert "that of the store 20" in warning
+    days.check()
+    days.retain(maxAge="60h")
+    assert days.bases == [10, 20], "the next run, whose clock is right, removes what is old"

@@ -583,6 +583,10 @@ class Writer:
             self.archive.storage.put(names.checkpoint_path(self.state.commit, self.epoch), data)
             self._since = _SinceCheckpoint(checkpoint_bytes=len(data))
 
+    def store_time(self) -> int:
+        """What the store's clock says now, in ms since the epoch: the time of an object that is written for that."""
+        return self._heartbeat.time_written()
+
     def close(self) -> None:
         """Stop the heartbeat. Safe to call twice."""
         self._heartbeat.stop()

@@ -18,6 +18,7 @@ from functools import partial
 from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
 from logkeep_engine.archive.branching import branch_off
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
+from logkeep_engine.archive.clock import checked_now
 from logkeep_engine.archive.lineage import Fork
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
@@ -62,6 +63,7 @@ from logkeep_engine.errors import (
     BatchTooLarge,
     BrokerRefused,
     BrokerUnavailable,
+    ClockDoubtful,
     CorruptBatch,
     DataLoss,
     LogDiverged,
@@ -407,13 +409,24 @@ class _Run(ArchivingRun):
             None if retention.max_age_seconds is None else retention.max_age_seconds * 1000, retention.max_bytes_int
         )
         try:
-            removed = remove_expired(writer, limits, time.time_ns() // 1_000_000)
+            removed = remove_expired(writer, *self._by_the_clock(writer, limits))
         except LogkeepError as error:
             self._note("retention could not be finished, the next run goes on with it", error)
         else:
             if removed.segments:
                 word = "segment" if removed.segments == 1 else "segments"
                 self._message = f"retention removed {removed.segments} {word}, {removed.bytes} bytes"
+
+    def _by_the_clock(self, writer: Writer, limits: RetentionLimits) -> tuple[RetentionLimits, int]:
+        """The limits, without that of age if the driver's clock may be wrong, and the time now in ms."""
+        now = time.time_ns() // 1_000_000
+        if limits.max_age is None:
+            return limits, now
+        try:
+            return limits, checked_now(writer)
+        except ClockDoubtful as error:
+            self._note("nothing was removed for its age", error)
+            return replace(limits, max_age=None), now
 
     def _loss(self) -> list[LossFact]:
         """Everything this run, in all its attempts, found gone: in the plan, and by its tasks."""
