@@ -191,8 +191,8 @@ class SimulatedCluster:
             return
         broker.listen()
         for partition in self._partitions():
-            if partition.leader < 0 and node in partition.isr:
-                partition.elect(node)
+            if node in partition.brokers:
+                partition.rejoin(node)
 
     def drop_connections(self) -> None:
         """All of them, at once."""

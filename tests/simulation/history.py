@@ -42,11 +42,12 @@ class _Open:
 
 @dataclass
 class History:
-    """Of one cluster. `log` says what has happened; without a ledger nothing is written down (a restore's target)."""
+    """Of one cluster. `log` says what has happened."""
 
     cluster: SimulatedCluster
-    ledger: Ledger | None = None
+    ledger: Ledger
     log: list[str] = field(default_factory=list)
+    prefix: bytes = b""  # of the names of records
     _names: int = 0
     _transactions: int = 0
     _open: list[_Open] = field(default_factory=list)
@@ -58,6 +59,11 @@ class History:
         done = act(rng)
         if done:
             self.log.append(done)
+
+    def finish(self) -> None:
+        """Every transaction is decided."""
+        while self._open:
+            self._end_transaction(random.Random(0))
 
     # ---- producers
 
@@ -72,7 +78,7 @@ class History:
 
     def _begin_transaction(self, rng: random.Random) -> str | None:
         found = self._some(rng)
-        if found is None or self.ledger is None:
+        if found is None:
             return None
         topic, number, partition = found
         self._transactions += 1
@@ -87,7 +93,7 @@ class History:
         return f"transaction of {count} records to {topic.name}/{number}, end {partition.log.end}"
 
     def _end_transaction(self, rng: random.Random) -> str | None:
-        if not self._open or self.ledger is None:
+        if not self._open:
             return None
         opened = self._open.pop(rng.randrange(len(self._open)))
         partition = opened.topic.partitions[opened.number]
@@ -112,13 +118,17 @@ class History:
     ) -> int:
         """One batch; how many records of it were acknowledged."""
         ledger = self.ledger
-        assert ledger is not None
         compacted = "compact" in topic.configs.get("cleanup.policy", "")
         rows: list[tuple[bytes | None, bytes]] = []
         for _ in range(rng.randint(1, 5)):
             self._names += 1
             key = b"k%d" % rng.randrange(5) if compacted else rng.choice([None, b"key"])
-            rows.append((key, b"%s/%d#%d" % (topic.name.encode(), number, self._names) + b"." * rng.randint(0, 60)))
+            rows.append(
+                (
+                    key,
+                    b"%s%s/%d#%d" % (self.prefix, topic.name.encode(), number, self._names) + b"." * rng.randint(0, 60),
+                )
+            )
         key_of = (id(partition), producer_id)
         sequence = self._sequences.get(key_of, 0) if producer_id >= 0 else -1
         data = batch(
@@ -146,7 +156,7 @@ class History:
 
     def _compact(self, rng: random.Random) -> str | None:
         found = self._some(rng, lambda topic, _: "compact" in topic.configs.get("cleanup.policy", ""))
-        if found is None or self.ledger is None:
+        if found is None:
             return None
         topic, number, partition = found
         until = rng.randint(0, partition.log.end)
@@ -233,7 +243,7 @@ class History:
                 for record in decode(one.data)]  # fmt: skip
         partition.elect(node)
         partition.replicate()
-        if self.ledger is not None and old.end > at:
+        if old.end > at:
             self.ledger.cut((topic.printed_id, number), at, lost)
         self._owner()
         return f"{topic.name}/{number} led by {node}, which was behind: cut off from {old.end} to {at}"
@@ -279,5 +289,4 @@ class History:
         return rng.choice(found) if found else None
 
     def _owner(self) -> None:
-        if self.ledger is not None:
-            self.ledger.removed_by_owner = True
+        self.ledger.removed_by_owner = True

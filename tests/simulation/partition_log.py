@@ -153,6 +153,12 @@ class Replica:
         due = 0 if header.producer_epoch > state.epoch else (state.recent[-1][1] + 1) % SEQUENCES
         return (0, -1) if header.base_sequence == due else (OUT_OF_ORDER, -1)
 
+    def begin_epoch(self, epoch: int) -> None:
+        """This replica leads now: its epoch begins at the log's end, also if nothing is written in it
+        (`Partition.makeLeader` assigns it)."""
+        self.epochs = [(number, start) for number, start in self.epochs if start < self.end]
+        self.epochs.append((epoch, self.end))
+
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(leader epoch, end offset) for OffsetForLeaderEpoch, as LeaderEpochFileCache.endOffsetFor does."""
         if not self.epochs or epoch > self.epochs[-1][0]:
@@ -245,6 +251,7 @@ class Partition:
         self.replicas = {node: Replica() for node in self.brokers}
         self.leader = self.previous_leader = self.brokers[0]
         self.isr = list(self.brokers)
+        self.log.begin_epoch(self.epoch)
 
     @property
     def log(self) -> Replica:
@@ -299,6 +306,7 @@ class Partition:
         self.epoch += 1
         self.stale_answers = stale_answers
         log = self.log
+        log.begin_epoch(self.epoch)
         if not self.knows_high_watermark:
             return
         log.high_watermark = max(log.high_watermark, min(self.replicas[one].end for one in self.isr))
@@ -325,6 +333,15 @@ class Partition:
             else:
                 self.previous_leader, self.leader = node, -1
                 self.epoch += 1
+
+    def rejoin(self, node: int) -> None:
+        """`node` is up again: it leads what nobody leads, or follows until it is in sync."""
+        if self.leader < 0:
+            if node in self.isr:
+                self.elect(node)
+        elif node not in self.behind and node not in self.isr:
+            self.isr.append(node)
+            self.replicate()
 
     def heal(self) -> None:
         """All replicas follow again and are in sync."""

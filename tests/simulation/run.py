@@ -91,6 +91,7 @@ class Simulation:
         self._world = world
         self._schedule = schedule
         self._ledger = Ledger()
+        self._others = Ledger()  # of those who write to the target besides
         self._before: dict[str, Seen] = {}
         self._faults = StoreFaults()
         self._front = front
@@ -190,7 +191,9 @@ class Simulation:
             for gap in found
         ]
         self._outcome.violations += source.do(lambda: untrue_losses(self._ledger, source, gaps))
-        history = History(target, None, self._outcome.history)
+        history = History(target, self._others, self._outcome.history, b"other ")
+        if self._schedule.append:
+            target.do(lambda: self._create_for_append(source, target))
         run = 0
         result: RunResult | None = None
         for number, attempt in enumerate(self._schedule.restores):
@@ -216,8 +219,16 @@ class Simulation:
             self._violated("a whole archive cannot be restored", "restore", self._outcome.runs[-1])
             return
         self._ledger.told += result.loss
+        target.do(history.finish)
         self._outcome.restored, self._outcome.loss_told = True, bool(self._ledger.told)
         self._compare(source, target)
+
+    def _create_for_append(self, source: SimulatedCluster, target: SimulatedCluster) -> None:
+        counts: Counter[str] = Counter()
+        for topic in (*source.past, *source.topics.values()):
+            counts[topic.name] = max(counts[topic.name], len(topic.partitions))
+        for name, partitions in counts.items():
+            target.create(name, partitions, replicas=self._schedule.target_brokers)
 
     def _attempt_restore(
         self, cluster: SimulatedCluster, history: History, run_id: str, attempt: Attempt, limits: Limits
@@ -225,6 +236,7 @@ class Simulation:
         spec = {
             "source": {"storage": {"uri": "file:///simulated"}},
             "cluster": {"bootstrapServers": cluster.bootstrap},
+            "ifTopicExists": "Append" if self._schedule.append else "Fail",
             "spark": {"executor": {"instances": 1}},
         }
 
@@ -232,6 +244,8 @@ class Simulation:
             request = RunRequest("KafkaRestore", "simulated", "default", run_id, spec)
             return run_restore(request, parse_restore(spec), runner, Reporter(run_id), {})
 
+        for action in attempt.before:
+            cluster.do(lambda action=action: history.happen(action))  # type: ignore[misc]
         return self._attempt(cluster, history, run_id, attempt, limits, start)
 
     def _compare(self, source: SimulatedCluster, target: SimulatedCluster) -> None:
@@ -242,7 +256,11 @@ class Simulation:
             incarnations = {topic.printed_id: topic for topic in topics}
             made = target.topics.get(name)
             partitions = made.partitions if made is not None else []
-            logs = [partition.log.committed() for partition in partitions]
+            others = self._others.written
+            logs = [
+                [record for record in partition.log.committed() if record.value not in others]
+                for partition in partitions
+            ]
             self._outcome.violations += check_topic(self._ledger, name, logs, incarnations)
 
     # ---- one attempt

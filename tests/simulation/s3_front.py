@@ -13,8 +13,11 @@ import asyncio
 import hashlib
 import re
 import socket
+import time
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import formatdate
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
@@ -79,6 +82,7 @@ class S3Front:
         self.faults: list[HttpFault] = []
         self.told: Counter[str] = Counter()
         self._world = world
+        self._written: dict[str, float] = {}  # when, in seconds since the epoch
         self._newest = ""
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -159,7 +163,7 @@ class S3Front:
             await asyncio.sleep(SLOW_SECONDS)
         body = b"" if request.method == "HEAD" else answer.body
         length = len(answer.body)
-        headers = {"Content-Length": str(length), **answer.headers}
+        headers = {"Content-Length": str(length), "Date": formatdate(usegmt=True), **answer.headers}
         head = f"HTTP/1.1 {answer.status} X\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         if kind is HttpKind.CUT_BODY:
             body = body[: len(body) // 2]
@@ -206,6 +210,7 @@ class S3Front:
         if wanted is not None and (there is None or wanted.strip('"') != _etag(there)):
             return _error(412, "PreconditionFailed")
         self.objects[request.key] = request.body
+        self._written[request.key] = time.time()
         self._newest = request.key
         return _Answer(200, headers={"ETag": f'"{_etag(request.body)}"'})
 
@@ -213,7 +218,7 @@ class S3Front:
         data = self.objects.get(request.key)
         if data is None:
             return _error(404, "NoSuchKey")
-        headers = {"ETag": f'"{_etag(data)}"'}
+        headers = {"ETag": f'"{_etag(data)}"', "Last-Modified": formatdate(self._written[request.key], usegmt=True)}
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
         if asked is None:
             return _Answer(200, data, headers)
@@ -228,6 +233,7 @@ class S3Front:
         keys = sorted(key for key in self.objects if key.startswith(prefix) and not (stale and key == self._newest))
         items = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(self.objects[key])}</Size>"
+            f"<LastModified>{datetime.fromtimestamp(self._written[key], UTC).isoformat()}</LastModified>"
             f'<ETag>"{_etag(self.objects[key])}"</ETag></Contents>'
             for key in keys
         )

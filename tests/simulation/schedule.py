@@ -20,6 +20,7 @@ from tests.simulation.store import StoreFault, StoreKind
 _WRITES = ("write", "write", "write", "begin_transaction", "end_transaction", "compact")
 _OWNERS = ("delete_records", "delete_topic", "recreate_topic", "add_partition")
 _BROKERS = ("move_leader", "move_leader", "lag", "unclean", "stop_broker", "start_brokers", "tier")
+_OTHERS = ("write", "write", "write", "begin_transaction", "end_transaction")
 _OF_TARGET = ("move_leader", "lag", "unclean", "stop_broker", "start_brokers", "forget_producers")
 
 # Error codes that a broker answers a request with while it passes.
@@ -108,12 +109,14 @@ class Schedule:
     backups: tuple[Attempt, ...]
     restores: tuple[Attempt, ...]
     target_brokers: int
+    append: bool
 
     def __str__(self) -> str:
         kind = "S3" if self.s3 else "a folder"
         lines = [
             f"seed {self.seed}: {self.brokers} brokers of Kafka {self.release}, onDataLoss {self.on_data_loss.value}, "
             f"{self.threads} tasks at once, the archive in {kind}"
+            + (", restored beside records of others" if self.append else "")
         ]
         lines += [f"  {shape}" for shape in self.topics]
         for title, attempts in (("backup", self.backups), ("restore", self.restores)):
@@ -132,6 +135,7 @@ def make_schedule(seed: int) -> Schedule:
     topics = tuple(_topic(rng, name, brokers) for name in ("orders", "users")[: rng.randint(1, 2)])
     backups = tuple(_backup(rng, number, s3=s3) for number in range(rng.randint(1, 3)))
     target_brokers = rng.choice([1, 2, 3])
+    append = rng.random() < 0.25
     return Schedule(
         seed=seed,
         release=release,
@@ -142,8 +146,9 @@ def make_schedule(seed: int) -> Schedule:
         batches_an_answer=rng.choice([1, 2, 2, FOREVER]),
         s3=s3,
         backups=backups,
-        restores=tuple(_restore(rng, s3=s3) for _ in range(rng.randint(0, 2))),
+        restores=tuple(_restore(rng, s3=s3, append=append) for _ in range(rng.randint(0, 2))),
         target_brokers=target_brokers,
+        append=append,
     )
 
 
@@ -184,9 +189,10 @@ def _backup(rng: random.Random, number: int, *, s3: bool) -> Attempt:
     )
 
 
-def _restore(rng: random.Random, *, s3: bool) -> Attempt:
-    events = _actions(rng, _OF_TARGET, rng.choice([0, 1, 2, 3]))
+def _restore(rng: random.Random, *, s3: bool, append: bool) -> Attempt:
+    events = _actions(rng, (*_OF_TARGET, *_OTHERS) if append else _OF_TARGET, rng.choice([0, 1, 2, 3]))
     return Attempt(
+        before=_actions(rng, _OTHERS, rng.randint(0, 4)) if append else [],
         lies=[_lie(rng, rng.choice(_RESTORE_APIS)) for _ in range(rng.choice([0, 1, 1, 2, 3]))],
         store_faults=[] if s3 else _store_faults(rng),
         http_faults=_http_faults(rng) if s3 else [],
