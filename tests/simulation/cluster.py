@@ -117,6 +117,7 @@ class SimulatedCluster:
         self.topics: dict[str, Topic] = {}
         self.past: list[Topic] = []  # incarnations that were deleted
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
+        self.old_ends: dict[tuple[str, int], int] = {}  # told instead of the end: who believes it ends there
         self.positions: dict[str, dict[tuple[str, int], int]] = {}
         self.batches_an_answer = FOREVER  # a segment's end, or that of what is in memory, ends an answer
         self.refusing = False  # nobody gets in: the process that asks is dead
@@ -485,6 +486,8 @@ class Broker:
         offset = self._offset_at(partition, log, timestamp, committed)
         if lie is not None and lie.kind is Kind.STALE_OFFSET and timestamp == LATEST:
             offset = max(log.start, _batch_start(log, offset - 1))
+            place = (self._cluster.topics[name].printed_id, number)
+            self._cluster.old_ends[place] = min(offset, self._cluster.old_ends.get(place, offset))
         return {"offset": offset, "leader_epoch": partition.epoch if offset >= 0 else -1}
 
     def _offset_at(self, partition: Partition, log: Replica, timestamp: int, committed: bool) -> int:

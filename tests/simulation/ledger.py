@@ -13,6 +13,7 @@ from enum import StrEnum
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.log.records import Record
 from tests.simulation.cluster import SimulatedCluster, Topic
+from tests.simulation.faults import FOREVER
 
 
 class Fate(StrEnum):
@@ -65,13 +66,15 @@ class Ledger:
             for number, partition in enumerate(topic.partitions)
         }
 
-    def succeeded(self, before: Seen, after: Seen, loss: Iterable[LossFact]) -> None:
-        """A backup has: what was in the logs from its beginning to its end is archived, but for what it says."""
+    def succeeded(self, before: Seen, after: Seen, loss: Iterable[LossFact], old_ends: Mapping[Place, int]) -> None:
+        """A backup has: what was in the logs from its beginning to its end is archived, but for what it says. It is one
+        of an earlier moment where it was told an end of that moment."""
         self.told += loss
         for place, records in before.items():
             still = after.get(place, {})
             wanted = self.required.setdefault(place, {})
-            wanted.update({name: at for name, at in records.items() if still.get(name) == at})
+            end = old_ends.get(place, FOREVER)
+            wanted.update({name: at for name, at in records.items() if still.get(name) == at and at < end})
 
     def cut(self, place: Place, at: int, lost: Iterable[bytes]) -> None:
         self.cuts.setdefault(place, []).append(Cut(at, frozenset(lost)))

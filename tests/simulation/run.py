@@ -167,6 +167,8 @@ class Simulation:
 
         for action in attempt.before:
             cluster.do(lambda action=action: history.happen(action))  # type: ignore[misc]
+        if run_id not in self._before:
+            cluster.old_ends.clear()
         # A run that is started again goes on with the plan of its first attempt.
         before = self._before.setdefault(run_id, cluster.do(lambda: self._ledger.seen(cluster)))
         result = self._attempt(cluster, history, run_id, attempt, limits, start)
@@ -175,7 +177,7 @@ class Simulation:
                 self._ledger.told += result.loss
             return False
         after = cluster.do(lambda: self._ledger.seen(cluster))
-        self._ledger.succeeded(before, after, result.loss)
+        self._ledger.succeeded(before, after, result.loss, cluster.old_ends)
         return True
 
     # ---- restores
