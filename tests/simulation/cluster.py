@@ -654,7 +654,7 @@ class Broker:
                 answer["error_code"] = TOPIC_EXISTS
             elif max(1, item["replication_factor"]) > len(self._cluster.alive()):
                 answer["error_code"] = INVALID_REPLICATION_FACTOR
-            else:
+            elif not asked.body.get("validate_only"):
                 replicas = item["replication_factor"] if item["replication_factor"] > 0 else 1
                 configs = {entry["name"]: entry["value"] for entry in item["configs"]}
                 made = self._cluster.create(
