@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self, TypeVar
 
+from logkeep_engine.log.batch import walk
 from tests.simulation.faults import FOREVER, Kind, Lie, Lies
 from tests.simulation.partition_log import NOT_LEADER, Partition, Replica
 from tests.simulation.protocol import Api, Asked, Body, decode_request, encode_answer
@@ -46,7 +47,7 @@ _RELEASES = {
     "3.9": "0:0-11 1:0-17 2:0-9 3:0-12 8:0-9 9:0-9 10:0-6 16:0-5 18:0-4 19:0-7 20:0-6 22:0-5 23:0-4 32:0-4 35:0-4 "
     "44:0-1 60:0-1 61:0-0 75:0-0",
     "4.1": "0:0-11 1:4-17 2:1-9 3:0-12 8:2-9 9:1-9 10:0-6 16:0-5 18:0-4 19:2-7 20:1-6 22:0-5 23:2-4 32:1-4 35:1-4 "
-    "44:0-1 60:0-1 61:0-0 75:0-0",
+    "44:0-1 60:0-2 61:0-0 75:0-0",
 }
 RELEASES = {
     release: {
@@ -433,6 +434,12 @@ class Broker:
 
     def _describe_cluster(self, asked: Asked) -> Body:
         brokers = [{**broker, "broker_id": broker["node_id"]} for broker in self._brokers(Api.METADATA)]
+        if asked.body.get("include_fenced_brokers"):
+            brokers += [
+                {"broker_id": node, "host": "127.0.0.1", "port": broker.port, "rack": None, "is_fenced": True}
+                for node, broker in self._cluster.brokers.items()
+                if not broker.up
+            ]
         return {
             "error_message": None,
             "cluster_id": self._cluster.cluster_id,
@@ -821,7 +828,9 @@ def _damaged(data: bytes, kind: Kind | None) -> bytes:
     if not data:
         return data
     if kind is Kind.FLIPPED:
-        at = min(len(data) - 1, 61 + len(data) // 3)
+        # Behind the CRC, which covers neither offset, length nor leader epoch: nobody could notice those.
+        first = next(header.size for _, header in walk(data))
+        at = (21 + first) // 2
         return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
     if kind is Kind.CUT_BATCH:
         return data[: max(1, len(data) - 7)]

@@ -4,8 +4,9 @@
     frame = encode_answer(asked, {"responses": [...]})
 
 What a dict leaves out has the protocol's default. `LAYOUTS` is what `clients/src/main/resources/common/message/*.json`
-of Apache Kafka 3.9 say, in short: `name:type`, `name{...}` an array of structs, `name(...)` a struct, `@2-5` the
-versions that have it, `#0` a tagged field, `=-1` a default other than zero. A struct without a tag may be null.
+of Apache Kafka 3.9 (and 4.1 for request 60) say, in short: `name:type`, `name{...}` an array of structs, `name(...)` a
+struct, `@2-5` the versions that have it, `#0` a tagged field, `=-1` a default other than zero. A struct without a tag
+may be null.
 """
 
 from __future__ import annotations
@@ -122,9 +123,9 @@ LAYOUTS = """
   < throttle_time_ms:int32 responses{error_code:int16 error_message:string resource_type:int8
     resource_name:string}
 60 DescribeCluster 0
-  > include_cluster_authorized_operations:bool endpoint_type:int8@1+=1
+  > include_cluster_authorized_operations:bool endpoint_type:int8@1+=1 include_fenced_brokers:bool@2+
   < throttle_time_ms:int32 error_code:int16 error_message:string endpoint_type:int8@1+=1 cluster_id:string
-    controller_id:int32=-1 brokers{broker_id:int32 host:string port:int32 rack:string}
+    controller_id:int32=-1 brokers{broker_id:int32 host:string port:int32 rack:string is_fenced:bool@2+}
     cluster_authorized_operations:int32=-2147483648
 61 DescribeProducers 0
   > topics{name:string partition_indexes:[]int32}

@@ -100,6 +100,7 @@ class Schedule:
 
     seed: int
     release: str
+    target_release: str
     brokers: int
     topics: tuple[TopicShape, ...]
     on_data_loss: OnDataLoss
@@ -114,7 +115,8 @@ class Schedule:
     def __str__(self) -> str:
         kind = "S3" if self.s3 else "a folder"
         lines = [
-            f"seed {self.seed}: {self.brokers} brokers of Kafka {self.release}, onDataLoss {self.on_data_loss.value}, "
+            f"seed {self.seed}: {self.brokers} brokers of Kafka {self.release}, restored to "
+            f"{self.target_brokers} of {self.target_release}, onDataLoss {self.on_data_loss.value}, "
             f"{self.threads} tasks at once, the archive in {kind}"
             + (", restored beside records of others" if self.append else "")
         ]
@@ -139,6 +141,7 @@ def make_schedule(seed: int) -> Schedule:
     return Schedule(
         seed=seed,
         release=release,
+        target_release=rng.choices(list(RELEASES), weights=[1, 2, 4, 13])[0],
         brokers=brokers,
         topics=topics,
         on_data_loss=rng.choice(list(OnDataLoss)),
