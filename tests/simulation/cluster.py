@@ -110,7 +110,7 @@ class Topic:
 class SimulatedCluster:
     """A context manager. What changes it runs in `do`, apart from `heal_lies`."""
 
-    def __init__(self, world: World, *, brokers: int = 3, release: str = "4.1", name: str = "simulated") -> None:
+    def __init__(self, world: World, brokers: int = 3, release: str = "4.1", *, name: str = "simulated") -> None:
         self.world = world
         self.release = release
         self.cluster_id = name

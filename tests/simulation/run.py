@@ -103,11 +103,12 @@ class Simulation:
     def run(self) -> Outcome:
         began = time.monotonic()
         schedule = self._schedule
+        world = self._world
+        from_, to = (schedule.brokers, schedule.release), (schedule.target_brokers, schedule.target_release)
         with (
-            SimulatedCluster(self._world, brokers=schedule.brokers, release=schedule.release, name="source") as source,
-            SimulatedCluster(self._world, brokers=schedule.target_brokers, release=schedule.target_release, name="target")
-            as target,
-        ):  # fmt: skip
+            SimulatedCluster(world, *from_, name="source") as source,
+            SimulatedCluster(world, *to, name="target") as target,
+        ):
             source.batches_an_answer = target.batches_an_answer = schedule.batches_an_answer
             self._back_up(source)
             if self._ledger.required:
