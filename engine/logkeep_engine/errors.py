@@ -137,6 +137,14 @@ class RecordsWithheld(BrokerUnavailable):
     """
 
 
+class LossNotProved(BrokerUnavailable):
+    """Offsets could not be read, and the cluster does not prove that they are lost: nothing of them was recorded. May
+    pass.
+    """
+
+    code = "LossNotProved"
+
+
 class BrokerRefused(Refused):
     """The broker answered and said no: authentication, authorization, unsupported version."""
 

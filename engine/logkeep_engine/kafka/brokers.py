@@ -382,15 +382,41 @@ class BrokerPool:
         """What the first broker that answers knows of these topics, or of all. Raises Trouble, BrokerRefused."""
 
         async def ask(node: int) -> ClusterView:
-            call = describe_topics(names, version=await self.metadata_version(node))
-            return await self.ask(node, call, ANSWER_SECONDS if names is not None else self.limits.request)
+            if names is not None:
+                return await self._view(node, names)
+            call = describe_topics(None, version=await self._metadata_version(node))
+            return await self.ask(node, call, self.limits.request)
 
         view = await self._ask_any(ask)
         if view.brokers:
             self._brokers = view.brokers
         return view
 
-    async def metadata_version(self, node: int) -> int:
+    async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
+        """What each broker knows of these topics: all brokers that any of them takes for living. And which did not
+        answer, with the reason. Raises Trouble if no broker answers, BrokerRefused.
+        """
+        await self.describe([])
+        views: dict[int, ClusterView] = {}
+        silent: dict[int, str] = {}
+        while left := [node for node in self._brokers if node not in views and node not in silent]:
+            answers = await asyncio.gather(*(self._view(node, names) for node in left), return_exceptions=True)
+            for node, answer in zip(left, answers, strict=True):
+                if isinstance(answer, Trouble):
+                    silent[node] = answer.reason
+                elif isinstance(answer, BaseException):
+                    raise answer
+                elif node not in answer.brokers:  # it has just started, and has not heard of its own cluster
+                    silent[node] = f"{self.name(node)} does not know the cluster yet"
+                else:
+                    views[node] = answer
+                    self._brokers = answer.brokers | self._brokers
+        return views, silent
+
+    async def _view(self, node: int, names: Sequence[str]) -> ClusterView:
+        return await self.ask(node, describe_topics(names, version=await self._metadata_version(node)))
+
+    async def _metadata_version(self, node: int) -> int:
         """The version in which a broker is asked for metadata. Raises Trouble, BrokerRefused."""
         lowest, highest = METADATA_VERSIONS
         return max(lowest, min(highest, await self.version(node, METADATA)))

@@ -51,9 +51,13 @@ from logkeep_engine.kafka.positions import Position, commit_positions, committed
 from logkeep_engine.kafka.protocol import EARLIEST, GONE, LATEST, RETRIABLE, Code
 from logkeep_engine.kafka.queries import TopicView, Where
 from logkeep_engine.kafka.survey import Answers, Ended, Survey
+from logkeep_engine.kafka.witnesses import Finding, Standing, Witnesses
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+ESTIMATE_SECONDS = 15.0
 _TOPICS_A_REQUEST = 500
 _CONNECT_TIMEOUT = 15.0  # of the first question, which also finds out whether there is anybody
 _LEAST_SETUP_MS = 1_000  # librdkafka takes no less
@@ -507,6 +511,21 @@ class ControlPlane:
 
         return self._ask(ask, "list offsets")
 
+    def standings(self, topics: Mapping[str, str]) -> dict[str, Standing]:
+        """What became of these topic ids, by the topic's name: what every living broker says."""
+        return self._witness(topics, lambda witnesses: witnesses.standings())
+
+    def findings(self, partitions: Mapping[Where, str]) -> dict[Where, Finding]:
+        """What every living broker, and the leader in sync, say of these partitions of topic ids."""
+        ids = {topic: topic_id for (topic, _), topic_id in partitions.items()}
+        return self._witness(ids, lambda witnesses: witnesses.findings(partitions))
+
+    def _witness(self, topics: Mapping[str, str], question: Callable[[Witnesses], Awaitable[T]]) -> T:
+        async def ask(survey: Survey) -> T:
+            return await question(Witnesses(survey.pool, survey.patience, topics))
+
+        return self._ask(ask, "ask all brokers")
+
     def epoch_ends(self, wanted: Mapping[Where, int | None]) -> Answers[Ended]:
         """Where leader epochs have ended in the logs of the partitions' leaders; None asks for the leader's own epoch,
         which ends where its log does. For thousands of partitions it is a request for each leader.
@@ -525,7 +544,8 @@ class ControlPlane:
         return answers.found
 
     def partition_bytes(self, topics: Iterable[TopicInfo]) -> dict[tuple[str, int], int]:
-        """Bytes on disk of each partition's leader replica; partitions without a leader are absent.
+        """Bytes on disk of each partition's leader replica, an estimate: what brokers tell within ESTIMATE_SECONDS.
+        Partitions without a leader, or of brokers that do not answer, are absent.
 
         Raises BrokerRefused without the ACL DESCRIBE on the cluster.
         """
@@ -535,12 +555,24 @@ class ControlPlane:
                 if part.leader >= 0:
                     by_leader.setdefault(part.leader, {}).setdefault(topic.name, []).append(part.id)
 
-        async def ask() -> dict[tuple[str, int], int]:
-            async with RawClient(self._connection) as client:
-                answers = await asyncio.gather(*(client.replica_bytes(*item) for item in by_leader.items()))
-            return {where: size for answer in answers for where, size in answer.items()}
+        found: dict[Where, int] = {}
+        limits = replace(self._connection.limits, request=ESTIMATE_SECONDS, outage=ESTIMATE_SECONDS / 2)
 
-        return _in_a_loop(ask())  # librdkafka has no DescribeLogDirs
+        async def one(client: RawClient, broker: int, wanted: Mapping[str, Sequence[int]]) -> None:
+            try:
+                found.update(await client.replica_bytes(broker, wanted))
+            except BrokerUnavailable as error:
+                log.info("sizes are not known: %s", error.message)
+
+        async def ask() -> None:
+            try:
+                async with asyncio.timeout(ESTIMATE_SECONDS), RawClient(self._connection, limits=limits) as client:
+                    await asyncio.gather(*(one(client, *item) for item in by_leader.items()))
+            except (TimeoutError, BrokerUnavailable) as error:
+                log.info("sizes are not known: %s", str(error) or "the brokers are slow")
+
+        _in_a_loop(ask())  # librdkafka has no DescribeLogDirs
+        return found
 
     # ---- groups
 

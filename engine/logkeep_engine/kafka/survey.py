@@ -60,9 +60,9 @@ class Survey:
     """Questions through an open `BrokerPool`. `patience`: seconds for one question with its repetitions."""
 
     def __init__(self, pool: BrokerPool, patience: float | None = None) -> None:
-        self._pool = pool
-        self._patience = pool.limits.control if patience is None else patience
-        self._until = asyncio.get_running_loop().time() + self._patience
+        self.pool = pool
+        self.patience = pool.limits.control if patience is None else patience
+        self._until = asyncio.get_running_loop().time() + self.patience
 
     def time_left(self) -> bool:
         """Whether this survey is still within its patience: then an answer that may get better is asked for again."""
@@ -76,11 +76,11 @@ class Survey:
         Raises Trouble if no broker answers, BrokerRefused.
         """
         if names is None:
-            view = await self._pool.describe(None)
+            view = await self.pool.describe(None)
             return sorted(view.topics, key=lambda topic: topic.name)
         found: list[TopicView] = []
         for part in _parts(sorted(set(names)), TOPICS_A_REQUEST):
-            found += (await self._pool.describe(part)).topics
+            found += (await self.pool.describe(part)).topics
         return found
 
     async def offsets(self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False) -> Answers[int]:
@@ -137,14 +137,14 @@ class Survey:
         what: str,
     ) -> Answers[T]:
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience
+        until = loop.time() + self.patience
         unknown_since: dict[Where, float] = {}
         answers: Answers[T] = Answers()
         left = dict(wanted)
-        pause = self._pool.limits.pause
+        pause = self.pool.limits.pause
         while left:
             started = loop.time()
-            round_ = _Round(self._pool, left, ask, read, what)
+            round_ = _Round(self.pool, left, ask, read, what)
             await round_.perform(await self._leaders({topic for topic, _ in left}))
             for where, value in round_.found.items():
                 answers.found[where] = value
@@ -152,7 +152,7 @@ class Survey:
             for where in left:
                 if where not in round_.unknown:
                     unknown_since.pop(where, None)
-                elif started - unknown_since.setdefault(where, started) >= self._pool.limits.unknown:
+                elif started - unknown_since.setdefault(where, started) >= self.pool.limits.unknown:
                     answers.unknown[where] = round_.unknown[where]
             for where in answers.unknown:
                 left.pop(where, None)
@@ -161,7 +161,7 @@ class Survey:
                 break
             if left:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, self._pool.limits.longest_pause)
+                pause = min(pause * 2, self.pool.limits.longest_pause)
         return answers
 
     async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | Trouble:

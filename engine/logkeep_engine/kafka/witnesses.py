@@ -1,0 +1,140 @@
+"""What all living brokers of a cluster say about a topic, before its records are called lost.
+
+One broker's word is not enough for that. A broker that hung knows an old state of the cluster until it catches up: it
+may not know a topic, or take itself for the leader of a partition that another has led for long. So every broker that
+any of them takes for living is asked, and each must answer. The leader of a partition is the one of the highest epoch
+that any of them knows, if it is in sync; it answers for that epoch only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from logkeep_engine.kafka.brokers import BrokerPool, Trouble
+from logkeep_engine.kafka.protocol import EARLIEST, Code
+from logkeep_engine.kafka.queries import ClusterView, PartitionView, TopicView, Where
+from logkeep_engine.kafka.survey import Survey
+
+_UNKNOWN_ID = "A" * 22
+"""The topic id that brokers without topic ids give."""
+
+
+class Fate(Enum):
+    """What became of a topic id. A topic id never comes back, so what is gone stays so."""
+
+    THERE = "there"
+    GONE = "gone"
+    RECREATED = "recreated"  # another topic has its name
+    NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`reason`: why it is not known."""
+
+    fate: Fate
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Of one partition. If its topic is there, its log is [log_start, log_end) on the leader, whether followers have it
+    or not. `reason`: why nothing is known."""
+
+    fate: Fate
+    log_start: int = -1
+    log_end: int = -1
+    reason: str = ""
+
+
+class Witnesses(Survey):
+    """Questions about topics that are expected to have these `ids`, by name."""
+
+    def __init__(self, pool: BrokerPool, patience: float, ids: Mapping[str, str]) -> None:
+        super().__init__(pool, patience)
+        self._ids = ids
+
+    async def standings(self) -> dict[str, Standing]:
+        """What became of each topic id, by the topic's name."""
+        while True:
+            views, silent = await self.pool.describe_to_all(list(self._ids))
+            if not silent or not self.time_left():
+                break
+            await asyncio.sleep(self.pool.limits.control_pause)
+        found = {name: _standing(name, topic_id, views) for name, topic_id in self._ids.items()}
+        reasons = "; ".join(silent.values())
+        return {
+            name: Standing(Fate.NOT_KNOWN, reasons) if silent and item.fate is not Fate.THERE else item
+            for name, item in found.items()
+        }
+
+    async def findings(self, partitions: Iterable[Where]) -> dict[Where, Finding]:
+        """What is known of each of these partitions."""
+        wanted = list(partitions)
+        standings = await self.standings()
+        there = [where for where in wanted if standings[where[0]].fate is Fate.THERE]
+        starts = await self.offsets(there, EARLIEST)
+        ends = await self.epoch_ends(dict.fromkeys(starts.found))
+        reasons = starts.unknown | starts.silent | ends.unknown | ends.silent
+
+        def finding(where: Where) -> Finding:
+            standing = standings[where[0]]
+            if standing.fate is not Fate.THERE:
+                return Finding(standing.fate, reason=standing.reason)
+            end = ends.found.get(where)
+            if end is None:
+                return Finding(Fate.NOT_KNOWN, reason=reasons[where])
+            if end.leader_epoch != end.current_epoch or end.end_offset < 0:
+                return Finding(Fate.NOT_KNOWN, reason="the leader does not tell where its log ends")
+            return Finding(Fate.THERE, starts.found[where], end.end_offset)
+
+        return {where: finding(where) for where in wanted}
+
+    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | Trouble:
+        try:
+            views, silent = await self.pool.describe_to_all(sorted(topics))
+        except Trouble as trouble:
+            return trouble
+        if silent:
+            return Trouble("; ".join(silent.values()))
+        return {name: _newest(name, self._ids[name], views) for name in topics}
+
+
+def _standing(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Standing:
+    said = [topic for view in views.values() for topic in view.topics if topic.name == name]
+    if any(_is(topic, topic_id) for topic in said):
+        return Standing(Fate.THERE)
+    if not said:
+        return Standing(Fate.NOT_KNOWN, "no broker says anything about it")
+    for topic in said:
+        if topic.code not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
+            return Standing(Fate.NOT_KNOWN, f"a broker says {Code.name_of(topic.code)}")
+    return Standing(Fate.RECREATED if any(topic.code == Code.NONE for topic in said) else Fate.GONE)
+
+
+def _is(topic: TopicView, topic_id: str) -> bool:
+    """Whether this may be the topic of that id: a broker without topic ids cannot tell."""
+    return topic.code == Code.NONE and topic.topic_id in (topic_id, _UNKNOWN_ID)
+
+
+def _newest(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> TopicView:
+    """The topic with each partition as the broker knows it that has heard of its last leader."""
+    partitions: dict[int, PartitionView] = {}
+    for number, partition in _known(name, topic_id, views):
+        before = partitions.get(number)
+        if before is None or partition.leader_epoch > before.leader_epoch:
+            partitions[number] = partition
+    for number, partition in partitions.items():
+        if partition.leader not in views or partition.leader not in partition.in_sync:
+            partitions[number] = replace(partition, leader=-1)
+    return TopicView(Code.NONE if partitions else Code.UNKNOWN_TOPIC_OR_PARTITION, name, topic_id, False, partitions)
+
+
+def _known(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Iterator[tuple[int, PartitionView]]:
+    for view in views.values():
+        for topic in view.topics:
+            if topic.name == name and _is(topic, topic_id):
+                yield from topic.partitions.items()
