@@ -307,6 +307,12 @@ class KafkaCluster:
         self.elect(topic, partition, ElectionType.PREFERRED)
         self.wait_for_leader(topic, partition, among=[to])
 
+    def elect_unclean(self, topic: str, number: int, partition: int = 0) -> None:
+        """Let a replica lead that is not in sync, when no other can: what it does not have is cut off for good."""
+        wait_until(lambda: self._try_placed(topic, partition).leader < 0, 60, f"{topic}-{partition} to have no leader")
+        self.elect(topic, partition, ElectionType.UNCLEAN)
+        self.wait_for_leader(topic, partition, among=[number])
+
     def elect(self, topic: str, partition: int = 0, kind: ElectionType = ElectionType.PREFERRED) -> None:
         """Ask the controller for an election: PREFERRED, or UNCLEAN among replicas that are not in sync."""
         where = TopicPartition(topic, partition)

@@ -107,9 +107,13 @@ def restore_spec(
     }
 
 
-def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
+def try_backup(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
     request = RunRequest("KafkaBackup", "test", "", run_id, dict(spec))
-    result = run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+    return run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+
+
+def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
+    result = try_backup(spec, run_id, runner)
     assert result.outcome == "Succeeded", result
     return result
 

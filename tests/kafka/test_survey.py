@@ -1,16 +1,19 @@
 """Questions about many partitions, on three brokers of which one dies, hangs or lags."""
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, Limits
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.survey import Ended
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.kafka.backing_up import Topics, numbers
+from tests.kafka.raw import run
 
 QUICK = Limits(unknown=2, control=4, outage=20)
 
@@ -44,6 +47,21 @@ def test_offsets_of_a_leader_that_died_are_asked_of_the_next(cluster: KafkaClust
         assert control.last_stable_offsets(where) == expected
         assert control.earliest_offsets(where) == dict.fromkeys(where, 0)
         assert time.monotonic() - begin < 30
+
+
+def test_task_that_starts_while_all_brokers_refuse_waits_for_them(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3]])
+    Topics(cluster).produce(unique, numbers(10))
+    cluster.kill()
+    back = threading.Timer(6, cluster.start)
+    back.start()
+
+    async def first() -> int:
+        async with RawClient(connection(cluster)) as client:
+            return (await client.fetch(unique, 0, 0)).next_offset
+
+    assert run(first()) == 10
+    back.join()
 
 
 def test_offsets_of_a_leader_that_hangs_are_asked_of_the_next(cluster: KafkaCluster, unique: str) -> None:

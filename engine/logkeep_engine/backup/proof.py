@@ -8,10 +8,10 @@ proved, with the reason that the proof gives. What is not proved is not recorded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.model import Gap, Receipt
+from logkeep_engine.archive.model import ArchiveState, Gap, Receipt
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION, REASON_TRUNCATED
 from logkeep_engine.errors import LossNotProved
 from logkeep_engine.kafka.control import ControlPlane
@@ -31,26 +31,48 @@ class Proof:
     left: tuple[Gap, ...]
 
 
-def prove(
-    control: ControlPlane, gaps: Sequence[Gap], topics: Mapping[str, str]
-) -> tuple[list[Gap], list[LossNotProved]]:
-    """What of these suspected gaps is lost, and an error for each of which nothing is. `topics`: name by topic id.
-
-    A gap of which a part is lost is no error: the rest of it was not lost when the cluster was asked, and stays open.
+class LossBook:
+    """What a run has found lost, and what of it is recorded: with `onDataLoss: Fail` nothing is, so that every run
+    tells it until somebody has decided.
     """
-    if not gaps:
-        return [], []
-    findings = control.findings({(topics[gap.topic_id], gap.partition): gap.topic_id for gap in gaps})
-    lost: list[Gap] = []
-    errors: list[LossNotProved] = []
-    for gap in gaps:
-        name = topics[gap.topic_id]
-        finding = findings[name, gap.partition]
-        found = judge(gap, finding)
-        lost += found.lost
-        if not found.lost:
-            errors.append(_not_proved(name, gap, finding))
-    return lost, errors
+
+    def __init__(self, control: ControlPlane, topics: Mapping[str, str], *, record: bool) -> None:
+        """`topics`: name by topic id."""
+        self._lost: list[Gap] = []
+        self._control = control
+        self._topics = topics
+        self._record = record
+
+    def open(self, state: ArchiveState) -> list[Gap]:
+        """What is lost and not recorded. A neighbour may have archived a part of it before it was gone."""
+        return [
+            replace(gap, start=start, end=end)
+            for gap in self._lost
+            for start, end in state.uncovered(gap.topic_id, gap.partition, gap.start, gap.end)
+        ]
+
+    def name(self, topic_id: str) -> str:
+        """Of a topic of this run."""
+        return self._topics[topic_id]
+
+    def prove(self, gaps: Sequence[Gap]) -> tuple[list[Receipt], list[tuple[Gap, LossNotProved]]]:
+        """What of these suspected gaps is to be committed, and the parts that are not proved, with the reason. Raises
+        what the control plane raises.
+        """
+        if not gaps:
+            return [], []
+        wanted = {(self._topics[gap.topic_id], gap.partition): gap.topic_id for gap in gaps}
+        findings = self._control.findings(wanted)
+        lost: list[Gap] = []
+        left: list[tuple[Gap, LossNotProved]] = []
+        for gap in gaps:
+            name = self._topics[gap.topic_id]
+            finding = findings[name, gap.partition]
+            proof = judge(gap, finding)
+            lost += proof.lost
+            left += ((part, _not_proved(name, part, finding)) for part in proof.left)
+        self._lost += lost
+        return [Receipt(gaps=(gap,)) for gap in lost] if self._record else [], left
 
 
 def judge(gap: Gap, finding: Finding) -> Proof:
@@ -62,14 +84,16 @@ def judge(gap: Gap, finding: Finding) -> Proof:
             return Proof((replace(gap, reason=REASON_RECREATED),), ())
         case Fate.NOT_KNOWN:
             return Proof((), (gap,))
-    below = replace(gap, end=min(gap.end, finding.log_start), reason=REASON_RETENTION)
-    above = replace(gap, start=max(gap.start, finding.log_end), reason=REASON_TRUNCATED)
-    there = replace(gap, start=max(gap.start, finding.log_start), end=min(gap.end, finding.log_end))
-    return Proof(tuple(_filled(below, above)), tuple(_filled(there)))
+    start, end = finding.log_start, finding.log_end
+    lost = (
+        *_part(gap, gap.start, min(gap.end, start), REASON_RETENTION),
+        *_part(gap, max(gap.start, start, end), gap.end, REASON_TRUNCATED),
+    )
+    return Proof(lost, _part(gap, max(gap.start, start), min(gap.end, end), gap.reason))
 
 
-def _filled(*gaps: Gap) -> Iterator[Gap]:
-    return (gap for gap in gaps if gap.start < gap.end)
+def _part(gap: Gap, start: int, end: int, reason: str) -> tuple[Gap, ...]:
+    return (replace(gap, start=start, end=end, reason=reason),) if start < end else ()
 
 
 def _not_proved(topic: str, gap: Gap, finding: Finding) -> LossNotProved:
@@ -84,13 +108,3 @@ def _not_proved(topic: str, gap: Gap, finding: Finding) -> LossNotProved:
         f"[{finding.log_start}, {finding.log_end}).",
         hint=_HINT,
     )
-
-
-def without_gaps(receipt: Receipt) -> Receipt | None:
-    """What a task has archived, without what it takes for lost; None if nothing is left."""
-    return replace(receipt, gaps=()) if receipt.coverage else None
-
-
-def as_receipts(gaps: Iterable[Gap]) -> list[Receipt]:
-    """Gaps to commit."""
-    return [Receipt(gaps=(gap,)) for gap in gaps]

@@ -20,11 +20,12 @@ from logkeep_engine.archive.branching import branch_off
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
 from logkeep_engine.archive.clock import checked_now
 from logkeep_engine.archive.lineage import Fork
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Receipt, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
-from logkeep_engine.archiving import ArchivingRun, Committer
+from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.balance import balance
+from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
     LOSS_FILE,
@@ -38,8 +39,6 @@ from logkeep_engine.backup.losses import (
 )
 from logkeep_engine.backup.plan import (
     AVRO_INTERNAL_TOPICS,
-    REASON_DELETED,
-    REASON_RECREATED,
     BackupPlan,
     Chunk,
     Piece,
@@ -52,8 +51,8 @@ from logkeep_engine.backup.plan import (
     pack,
     select_groups,
     select_topics,
-    still_open,
 )
+from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive_pieces
@@ -124,6 +123,7 @@ class _Run(ArchivingRun):
         self._forks: tuple[Fork, ...] = ()
         self._not_archived: set[Partition] = set()
         self._losses: tuple[Loss, ...] = ()
+        self._losses_found: LossBook | None = None
         self._groups = 0
         self._message = ""
 
@@ -150,7 +150,13 @@ class _Run(ArchivingRun):
             branch_off(writer, (fork for fork in plan.forks if fork.branch_id))
             if attempt > 1:
                 self._compare_again(self._archive, control, plan, writer.state)
-            found = [Receipt(gaps=(gap,)) for gap in open_gaps(plan, writer.state) if not self._left_out(gap)]
+            losses = self._losses_found = LossBook(
+                control, plan.topic_names, record=self._spec.on_data_loss is OnDataLoss.RECORD
+            )
+            suspected = [gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)]
+            found, left = losses.prove(suspected)
+            for _, error in left:
+                self._fail(error)
             pieces = self._open_pieces(plan, writer)
             unchecked: frozenset[int] = frozenset()
             if loses_records(self._spec.format, self._spec.format_options):
@@ -160,10 +166,11 @@ class _Run(ArchivingRun):
             self._announce(plan, pieces)
             pieces = [piece for piece in pieces if piece.number not in unchecked]
             while pieces:
-                self._archive_pieces(storage, connection, control, writer, pieces)
+                self._archive_pieces(storage, connection, control, writer, losses, pieces)
                 # What neighbours have left to each other: the log has changed between their fetches. Each round settles
                 # all of the first piece of a partition.
-                pieces = [] if self._failures else self._open_pieces(plan, writer)
+                over = self._failures or losses.open(writer.state)
+                pieces = [] if over else self._open_pieces(plan, writer)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
 
@@ -336,21 +343,26 @@ class _Run(ArchivingRun):
         return merge_losses((*known, *(loss for _, loss in found))), frozenset(failures)
 
     def _archive_pieces(
-        self, storage: Storage, connection: Connection, control: ControlPlane, writer: Writer, pieces: Sequence[Piece]
+        self,
+        storage: Storage,
+        connection: Connection,
+        control: ControlPlane,
+        writer: Writer,
+        losses: LossBook,
+        pieces: Sequence[Piece],
     ) -> None:
         setting = self._setting(storage, connection, writer)
         work = pack(pieces, self._spec.spark.executor.slots)
-        committer = _Committer(writer, control, self._plan_topics())
+        committer = BackupCommitter(writer, control, losses, self._fail)
         left = {piece.number: 0 for piece in pieces}
         for piece in pieces:
             left[piece.number] += 1
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
+            failures = committer.take(done)
             for result in done:
-                committer.add_piece(result)
-                if result.failure is not None:
-                    log.error("%s", result.failure)
-                    self._failures.append(result.failure)
+                if (failure := failures.get(result.number)) is not None:
+                    self._fail(failure)
                     continue
                 left[result.number] -= 1
                 if left[result.number] == 0:
@@ -375,8 +387,10 @@ class _Run(ArchivingRun):
         limits = self._spec.limits
         return RunLimits(limits.bytes_per_second_int, limits.readers_per_broker)
 
-    def _plan_topics(self) -> dict[str, str]:
-        return self._plan.topic_names if self._plan is not None else {}
+    def _fail(self, failure: LogkeepError) -> None:
+        """The run goes on with all the rest, and fails in the end."""
+        log.error("%s", failure)
+        self._failures.append(failure)
 
     def _conclude(self, plan: BackupPlan, writer: Writer) -> None:
         """End the run in the archive, as succeeded or with the error that is raised then."""
@@ -434,7 +448,7 @@ class _Run(ArchivingRun):
         if plan is None or writer is None:
             return []
         names = plan.topic_names
-        found = list(open_gaps(plan, writer.state))
+        found = list(self._losses_found.open(writer.state) if self._losses_found else ())
         parts: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
         for part in parts:
             found += writer.state.lost(part.topic_id, part.partition, part.start, part.end)
@@ -461,41 +475,6 @@ class _Run(ArchivingRun):
                 ),
             )
         return result
-
-
-class _Committer(Committer):
-    """Commits what is not settled yet, and what was read by a topic's name only if it is still the topic that was
-    planned."""
-
-    def __init__(self, writer: Writer, control: ControlPlane, topics: dict[str, str]) -> None:
-        super().__init__(writer)
-        self._control = control
-        self._topics = topics
-        self._by_name: list[Receipt] = []
-
-    def add_piece(self, done: PieceDone) -> None:
-        if done.receipt is not None:
-            (self._by_name if done.by_name else self._waiting).append(done.receipt)
-
-    def _receipts(self) -> list[Receipt]:
-        if self._by_name:
-            self._waiting += self._checked(self._by_name)
-            self._by_name = []
-        self._waiting = still_open(self._waiting, self._writer.state)
-        return self._waiting
-
-    def _checked(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        wanted = {topic_id for receipt in receipts for topic_id, _, _, _ in receipt.ranges}
-        now = self._control.topic_ids([self._topics[topic_id] for topic_id in wanted])
-        checked = []
-        for receipt in receipts:
-            topic_id = receipt.ranges[0][0]
-            current = now.get(self._topics[topic_id])
-            if current == topic_id:
-                checked.append(receipt)
-            else:
-                checked.append(lost(receipt, REASON_DELETED if current is None else REASON_RECREATED))
-        return checked
 
 
 def _group_entries(control: ControlPlane, topics: Sequence[TopicInfo], group_ids: Sequence[str]) -> list[GroupEntry]:
@@ -530,11 +509,6 @@ def _sizes(control: ControlPlane, topics: Sequence[TopicInfo]) -> dict[tuple[str
         return {}
 
 
-def lost(receipt: Receipt, reason: str) -> Receipt:
-    """All that the receipt settles, as gaps: its topic is not the one that was planned, so neither may the bytes be."""
-    return Receipt(gaps=tuple(Gap(*item, reason) for item in receipt.ranges))
-
-
 def not_looked_through(failure: PieceFailure) -> PieceFailure:
     """The failure of a check for what the format cannot hold."""
     left = (
@@ -552,8 +526,8 @@ def data_loss(loss: Sequence[LossFact]) -> DataLoss:
     """The error of a run with `onDataLoss: Fail`."""
     return DataLoss(
         f"{_loss_message(loss)}.",
-        hint="Everything else was archived. With onDataLoss: Record a run succeeds and records the loss; to avoid it "
-        "run more often or keep records longer.",
+        hint="Everything else was archived. The loss is not recorded: every run finds it again, until one with "
+        "onDataLoss: Record has recorded it and succeeds. To avoid it run more often or keep records longer.",
     )
 
 

@@ -15,6 +15,7 @@ from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Tr
 from logkeep_engine.kafka.buffers import Frame
 from logkeep_engine.kafka.emptiness import EmptyAnswers
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
+from logkeep_engine.kafka.survey import Survey
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20
@@ -208,7 +209,8 @@ class Fetcher:
         without data. An answer without data proves nothing by itself (see `kafka.emptiness`): it is asked for again.
 
         Raises what `fetch` raises, RecordsWithheld if answers stay empty where the log has records
-        (`Limits.outage`), and OffsetOutOfRange if the last stable offset stays below `end`: the log was cut off.
+        (`Limits.outage`) or if the last stable offset stays below `end`, and OffsetOutOfRange if the leader's log ends
+        below it: the log was cut off.
 
         A broker fills an answer up with a part of a batch, which is fetched again with the next one. `sparing` callers,
         whose `max_bytes` is small because bytes are dear, get large batches one by one instead: then nothing is cut.
@@ -264,12 +266,23 @@ class Fetcher:
                 else:
                     short_since = short_since or loop.time()
                     if loop.time() - short_since >= self._pool.limits.truncated:
-                        raise _cut_off(topic, partition, end, fetched)
+                        await self._refuse_if_cut_off(topic, partition, end, fetched)
+                        if loop.time() - short_since >= self._pool.limits.outage:
+                            raise _not_readable(topic, partition, end, fetched)
                 pending = ask(position)
         finally:
             self._streams[lane] -= 1
             pending.cancel()
             await asyncio.gather(pending, return_exceptions=True)
+
+    async def _refuse_if_cut_off(self, topic: str, partition: int, end: int, fetched: Fetched) -> None:
+        """Raises OffsetOutOfRange if the leader's log ends below `end`. A leader that came back from a crash gives its
+        records only up to the high watermark that it remembers, until enough followers are in sync again.
+        """
+        answers = await Survey(self._pool).epoch_ends({(topic, partition): None})
+        ended = answers.found.get((topic, partition))
+        if ended is not None and 0 <= ended.end_offset < end and ended.leader_epoch == ended.current_epoch:
+            raise _cut_off(topic, partition, end, fetched, ended.end_offset)
 
     async def list_offset(self, topic: str, partition: int, timestamp: int, *, committed: bool = False) -> int:
         """The offset of the first record at or after `timestamp` (ms), -1 if there is none; or at EARLIEST or LATEST.
@@ -286,6 +299,8 @@ class Fetcher:
                 answer = await self._pool.send(leader.node, 0, call)
                 broker = self._pool.name(leader.node)
                 raise_for(answer.code, topic, partition, "list offsets of", "DESCRIBE", broker)
+                if answer.code == Code.NONE and answer.offset < 0 and timestamp in (EARLIEST, LATEST):
+                    raise Trouble(f"{broker} gives the offset {answer.offset}")
             except Trouble as trouble:
                 newer_than = await patience.wait(trouble)
                 continue
@@ -349,13 +364,22 @@ def _first_batch(data: memoryview) -> int:
     return int(_OFFSET_LENGTH.unpack_from(data)[1]) + _OFFSET_LENGTH.size
 
 
-def _cut_off(topic: str, partition: int, end: int, fetched: Fetched) -> OffsetOutOfRange:
+def _cut_off(topic: str, partition: int, end: int, fetched: Fetched, log_end: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
-        f"Topic {topic!r} partition {partition}: the last stable offset is {fetched.last_stable_offset}, "
-        f"but it had been {end} or more before.",
+        f"Topic {topic!r} partition {partition}: the leader's log ends at offset {log_end}, "
+        f"but the last stable offset had been {end} or more before.",
         hint="The log was cut off (unclean leader election), or the topic was deleted and created again.",
         log_start=fetched.log_start_offset,
-        log_end=fetched.last_stable_offset,
+        log_end=log_end,
+    )
+
+
+def _not_readable(topic: str, partition: int, end: int, fetched: Fetched) -> RecordsWithheld:
+    return RecordsWithheld(
+        f"Topic {topic!r} partition {partition}: the last stable offset is {fetched.last_stable_offset}, but it had "
+        f"been {end} or more before, and the leader's log may reach that far.",
+        hint="Too few replicas are in sync (min.insync.replicas) for the leader to give what it has: bring their "
+        "brokers back. What was not read counts as not read: the next run tries it again.",
     )
 
 

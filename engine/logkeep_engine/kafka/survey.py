@@ -119,12 +119,12 @@ class Survey:
 
         Raises Trouble, BrokerRefused.
         """
-        node, call = self._pool.any_node(), queries.describe_cluster()
-        if not await self._pool.speaks(node, call):
+        node, call = self.pool.any_node(), queries.describe_cluster()
+        if not await self.pool.speaks(node, call):
             return None
-        answer = await self._pool.ask(node, call)
+        answer = await self.pool.ask(node, call)
         if answer.code != Code.NONE:
-            raise Trouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
+            raise Trouble(f"{self.pool.name(node)} says {Code.name_of(answer.code)}")
         return frozenset(answer.fenced)
 
     # ---- asking
