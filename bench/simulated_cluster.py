@@ -35,6 +35,7 @@ VERSIONS = {
     Api.LIST_GROUPS: (0, 4),
     Api.OFFSET_COMMIT: (6, 6),
     Api.OFFSET_FETCH: (5, 7),
+    Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }
 UNSUPPORTED_VERSION, UNKNOWN_TOPIC = 35, 3
 EARLIEST = -2
@@ -126,6 +127,7 @@ class _Broker:
             Api.LIST_GROUPS: self._list_groups,
             Api.OFFSET_COMMIT: self._offset_commit,
             Api.OFFSET_FETCH: self._offset_fetch,
+            Api.OFFSET_FOR_LEADER_EPOCH: self._epoch_ends,
         }
         self._known: dict[tuple[int, str | None], Encoded] = {}
 
@@ -208,6 +210,23 @@ class _Broker:
             return {"partition_index": number, "error_code": UNKNOWN_TOPIC}
         offset = self._facts.shape.start if part["timestamp"] == EARLIEST else self._facts.end(topic, number)
         return {"partition_index": number, "offset": offset, "leader_epoch": EPOCH}
+
+    def _epoch_ends(self, asked: Asked) -> Body:
+        return {
+            "topics": [
+                {
+                    "topic": topic["topic"],
+                    "partitions": [self._epoch_end(topic["topic"], part["partition"]) for part in topic["partitions"]],
+                }
+                for topic in asked.body["topics"]
+            ]
+        }
+
+    def _epoch_end(self, name: str | None, number: int) -> Body:
+        topic = self._facts.number(name)
+        if topic is None:
+            return {"partition": number, "error_code": UNKNOWN_TOPIC}
+        return {"partition": number, "leader_epoch": EPOCH, "end_offset": self._facts.end(topic, number)}
 
     def _describe_configs(self, asked: Asked) -> Body:
         results = []

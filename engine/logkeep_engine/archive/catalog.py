@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter
 from types import TracebackType
 from typing import Self
@@ -446,8 +447,10 @@ class Writer:
         topics: Iterable[TopicEntry] = (),
         receipts: Iterable[Receipt] = (),
         leaders: Iterable[LeaderSeen] = (),
+        epochs: Iterable[LeaderEpoch] = (),
     ) -> Committed:
         """Make topics, receipts and the leaders on whose logs the run begins part of the archive, in one commit.
+        `epochs` are more than the receipts say.
 
         A receipt whose offsets are settled already (its task was repeated) is left out and named in the answer. Raises
         ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
@@ -472,7 +475,8 @@ class Writer:
                 trial.add(receipt)
                 accepted.append(receipt)
             seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(_partition_of(item), UNKNOWN))
-            if not changed and not accepted and not seen:
+            history = tuple(_new_epochs(self.state, accepted, epochs))
+            if not changed and not accepted and not seen and not history:
                 return Committed(None, tuple(ignored))
             number = self._append(
                 replace(
@@ -481,7 +485,7 @@ class Writer:
                     coverage=tuple(item for receipt in accepted for item in receipt.coverage),
                     segments=tuple(item for receipt in accepted for item in receipt.segments),
                     gaps=tuple(item for receipt in accepted for item in receipt.gaps),
-                    epochs=tuple(_new_epochs(self.state, accepted)),
+                    epochs=history,
                     leaders=seen,
                 )
             )
@@ -671,11 +675,12 @@ def _partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
     return item.topic_id, item.partition
 
 
-def _new_epochs(state: ArchiveState, receipts: Iterable[Receipt]) -> Iterator[LeaderEpoch]:
-    """What the receipts say of leader epochs that the archive does not know yet."""
+def _new_epochs(
+    state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
+) -> Iterator[LeaderEpoch]:
+    """What the receipts and `epochs` say of leader epochs that the archive does not know yet."""
     found: dict[Partition, list[LeaderEpoch]] = {}
-    for receipt in receipts:
-        for item in receipt.epochs:
-            found.setdefault(_partition_of(item), []).append(item)
+    for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
+        found.setdefault(_partition_of(item), []).append(item)
     for key, items in found.items():
         yield from news(state.epochs.get(key, ()), sorted(items, key=attrgetter("epoch", "start")))

@@ -346,6 +346,10 @@ class ArchiveState:
                 return branch
         raise ValueError(f"topic id {key[0]} partition {key[1]} has no branch {branch_id}")
 
+    def old_ends(self, key: Partition) -> list[EpochStart]:
+        """Of each branch of a partition the last leader epoch, and the offset at which it begins."""
+        return [(branch.lineage.newest, branch.offset) for branch in self.branches.get(key, ())]
+
     def branch_ids(self, topic_id: str) -> list[str]:
         """Of all partitions of a topic, in the order in which they were made."""
         found = (branch.id for (owner, _), some in self.branches.items() if owner == topic_id for branch in some)

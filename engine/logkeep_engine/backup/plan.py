@@ -386,9 +386,7 @@ def _cut(start: int, end: int, size: int, chunk_bytes: int) -> Iterable[tuple[in
 
 def _old_ends(state: ArchiveState, forks: Iterable[Fork]) -> dict[Partition, list[EpochStart]]:
     """By partition: the last leader epoch of each of its branches, and the offset at which the branch begins."""
-    ends: dict[Partition, list[EpochStart]] = {}
-    for key, branches in state.branches.items():
-        ends[key] = [(branch.lineage.newest, branch.offset) for branch in branches]
+    ends = {key: state.old_ends(key) for key in state.branches}
     for fork in forks:
         key = (fork.topic_id, fork.partition)
         ends.setdefault(key, []).append((state.lineage(*key).newest, fork.offset))

@@ -27,6 +27,7 @@ from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.losses import LOSS_FILE
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
     PIECE_BYTES,
@@ -156,6 +157,7 @@ class _Run(ArchivingRun):
         check_one_incarnation(source, self._options.format)
         existing = find_target(source, self._target, self._options.format)
         state = existing.load() if existing is not None else ArchiveState()
+        check_same_logs(source, state)
         source = self._source = look_through(source, self._runner_factory)
         check_copied(source, self._options.format)
         if source.catalogued:
@@ -172,7 +174,12 @@ class _Run(ArchivingRun):
         plan = self._plan = self._load_or_make_plan(archive, source, writer.state)
         if looked:
             self._target.put(archive.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
-        writer.commit(topics=plan.topics, receipts=[Receipt(gaps=(gap,)) for gap in plan.gaps])
+        writer.commit(
+            topics=plan.topics,
+            receipts=[Receipt(gaps=(gap,)) for gap in plan.gaps],
+            leaders=leaders_seen(source.leaders),
+            epochs=leader_epochs(source.leaders),
+        )
         pieces = open_pieces(plan, writer.state)
         self._announce(plan, pieces)
         self._convert(source, writer, plan, pieces, counted=looked)

@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Range, TopicEntry
 from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore import snapshot
@@ -106,6 +107,7 @@ class Source:
     unsure: frozenset[Partition] = frozenset()
     aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
     undecided: tuple[Undecided, ...] = ()
+    leaders: Mapping[Partition, Leaders] = field(default_factory=dict)
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -139,6 +141,7 @@ def archive_source(storage: Storage) -> Source:
         notes=chosen.warnings,
         begins=missing_beginnings(archive, state),
         unsure=frozenset(_unsure(state)),
+        leaders=leaders_of(state),
     )
 
 
@@ -209,6 +212,7 @@ def select(source: Source, names: frozenset[str]) -> Source:
         groups=tuple(group for group in source.groups if group.topic_id in ids),
         begins={key: source.begins[key] for key in source.begins if key[0] in ids},
         unsure=frozenset(key for key in source.unsure if key[0] in ids),
+        leaders={key: source.leaders[key] for key in source.leaders if key[0] in ids},
     )
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.branches import branch_id
+from logkeep_engine.archive.branching import branch_off
 from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
 from logkeep_engine.archive.model import Coverage, Gap, GroupEntry, Outcome, Receipt, RemovedSegment, TopicEntry
 from logkeep_engine.archive.removal import finish_removal
 from logkeep_engine.archive.verify import verify
@@ -268,6 +271,45 @@ def committed(storage: LocalStorage, run_id: str, start: int, end: int, *batches
         coverage = Coverage(ORDERS.topic_id, 0, start, end)
         writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), (entry,))])
         writer.end(outcome, groups=[GroupEntry("g", "orders", ORDERS.topic_id, 0, end)])
+
+
+class TestLogsThatWereCutOff:
+    """Leader epochs come along; what the source has gained after a cut never follows the old end."""
+
+    def grown(self, storage: LocalStorage) -> None:
+        """[0, 20) of leader 3, of which [10, 20) is cut off, and [10, 40) of leader 5."""
+        with begin(storage) as writer:
+            first = replace(chunk(storage, 0, 20), epochs=(LeaderEpoch(ORDERS.topic_id, 0, 3, 0),))
+            writer.commit(topics=[ORDERS], receipts=[first], leaders=[LeaderSeen(ORDERS.topic_id, 0, 3)])
+            writer.end(Outcome.SUCCEEDED)
+
+    def cut(self, storage: LocalStorage) -> None:
+        fork = Fork(ORDERS.topic_id, 0, 10, 20, branch_id(ORDERS.topic_id, 1))
+        with begin(storage, "run-2") as writer:
+            branch_off(writer, [fork])
+            second = chunk(storage, 10, 40, epoch=writer.epoch)
+            second = replace(second, epochs=(LeaderEpoch(ORDERS.topic_id, 0, 5, 10),))
+            writer.commit(receipts=[second], leaders=[LeaderSeen(ORDERS.topic_id, 0, 5)])
+            writer.end(Outcome.SUCCEEDED)
+
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_target_with_the_old_end_is_refused_and_a_new_one_has_the_newest_log(
+        self, tmp_path: Path, name: str
+    ) -> None:
+        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+        self.grown(storage)
+        assert convert(storage, target, name).result.outcome == "Succeeded"
+        before = files(target)
+        assert Archive.open(target).load().lineage(ORDERS.topic_id, 0) == Lineage(((3, 0),), 20, 20, 3)
+        self.cut(storage)
+        refused = convert(storage, target, name, run_id="again").result
+        assert (refused.error_code, refused.exit_code) == ("ArchiveMismatch", 2)
+        assert "'orders' partition 0 was cut off in the cluster at offset 10" in refused.message
+        assert files(target) == before
+        fresh = folder(tmp_path / "fresh")
+        assert convert(storage, fresh, name).result.outcome == "Succeeded"
+        assert Archive.open(fresh).load().lineage(ORDERS.topic_id, 0) == Lineage(((3, 0), (5, 10)), 40, 40, 5)
+        assert convert(storage, fresh, name, run_id="again").result.outcome == "Succeeded"
 
 
 class TestWhatIsTaken:

@@ -1,0 +1,61 @@
+"""Leader epochs in conversions: they come along, and old ends of logs are never mixed with what came after. Pure.
+
+A source whose log was cut off in the cluster holds the newest log, and the old end as a branch. A target that was
+converted before has the old end still: what the source has gained since would follow another log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logkeep_engine.archive.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.model import ArchiveState, Partition
+from logkeep_engine.errors import ArchiveMismatch
+
+if TYPE_CHECKING:
+    from logkeep_engine.convert.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """What an archive knows of the leaders of a partition. `old_ends`: of each branch the last leader epoch, and where
+    it begins."""
+
+    leader: int = UNKNOWN
+    epochs: tuple[EpochStart, ...] = ()
+    old_ends: tuple[EpochStart, ...] = ()
+
+
+def leaders_of(state: ArchiveState) -> dict[Partition, Leaders]:
+    """By topic id and partition, where something is known."""
+    return {
+        key: Leaders(state.leaders.get(key, UNKNOWN), tuple(state.epochs.get(key, ())), tuple(state.old_ends(key)))
+        for key in {*state.leaders, *state.epochs, *state.branches}
+    }
+
+
+def leaders_seen(leaders: Mapping[Partition, Leaders]) -> Iterator[LeaderSeen]:
+    """For the first commit of a conversion."""
+    return (LeaderSeen(*key, item.leader) for key, item in sorted(leaders.items()) if item.leader >= 0)
+
+
+def leader_epochs(leaders: Mapping[Partition, Leaders]) -> Iterator[LeaderEpoch]:
+    """For the first commit of a conversion."""
+    return (LeaderEpoch(*key, *start) for key, item in sorted(leaders.items()) for start in item.epochs)
+
+
+def check_same_logs(source: Source, target: ArchiveState) -> None:
+    """Raises ArchiveMismatch if the target holds the old end of a log that the source has as a branch by now."""
+    for key, item in sorted(source.leaders.items()):
+        settled = target.settled(*key)
+        known = target.leaders.get(key, UNKNOWN)
+        for epoch, offset in item.old_ends:
+            if settled and settled[-1][1] > offset and known <= epoch:
+                raise ArchiveMismatch(
+                    f"The log of topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at "
+                    f"offset {offset}. What was converted before goes up to offset {settled[-1][1]} of the log of "
+                    "before, the source holds the log of after.",
+                    hint="Convert into a new folder.",
+                )
