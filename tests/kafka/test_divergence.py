@@ -26,6 +26,7 @@ from logkeep_engine.storage import open_storage
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.kafka.backing_up import Topics
 from tests.kafka.restores import ThreadRunner, backup_spec, bring_back, committed, restore_spec
+from tests.runners import Job
 
 COMMON = 3000
 
@@ -67,11 +68,12 @@ class History:
         self.cluster.start(2)
         self.cluster.wait_for_leader(self.name, among=[2])
 
-    def back_up(self, **more: Any) -> RunResult:
+    def back_up(self, run_id: str = "", runner: ThreadRunner | None = None, **more: Any) -> RunResult:
         self._runs += 1
         spec = backup_spec(self.cluster, self.root, self.name, **more)
-        request = RunRequest("KafkaBackup", "test", "", f"backup-{self._runs}", spec)
-        return run_backup(request, parse_backup(spec), ThreadRunner, Reporter(request.run_id), os.environ)
+        request = RunRequest("KafkaBackup", "test", "", run_id or f"backup-{self._runs}", spec)
+        reporter = Reporter(request.run_id)
+        return run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), reporter, os.environ)
 
     def restored(self, branch: str = "") -> list[str]:
         """The values of the topic that a restore makes of the archive, or of this branch."""
@@ -183,3 +185,73 @@ def test_old_end_is_kept_beside_and_both_logs_are_restored(cluster: KafkaCluster
     assert history.back_up().records == 500
     assert history.restored() == newest + [f"c{number}" for number in range(4000, 4500)]
     assert history.restored(branch(history)) == oldest
+
+
+class Killed(BaseException):
+    """What no code of ours catches, as a kill is not."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_run_that_is_killed_at_the_branch_goes_on(cluster: KafkaCluster, tmp_path: Path, after: bool) -> None:
+    history = History(cluster, f"killed-{after}".lower(), tmp_path)
+    history.write("a", COMMON)
+    history.write_without_follower("b", 1000)
+    assert history.back_up().records == 4000
+    history.cut_off()
+    history.write("c", 500)
+    branch_off = Writer.branch
+
+    def killed(writer: Writer, *facts: Any) -> int:
+        if after:
+            branch_off(writer, *facts)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "branch", killed)
+        with pytest.raises(Killed):
+            history.back_up("killed", onDivergence="Branch")
+    # A restore sees what the last run that succeeded has left.
+    assert history.restored() == values("a", COMMON) + values("b", 1000)
+    result = history.back_up("killed", onDivergence="Branch")
+    assert (result.outcome, result.records, len(result.warnings)) == ("Succeeded", 500, 1)
+    assert history.faults() == []
+    assert history.restored() == values("a", COMMON) + values("c", 500)
+    assert history.restored(branch(history)) == values("a", COMMON) + values("b", 1000)
+
+
+def test_records_archive_refuses_and_stays_as_it_is(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """Only its catalog says the leader epochs."""
+    history = History(cluster, "records", tmp_path)
+    history.write("a", COMMON)
+    history.write_without_follower("b", 1000)
+    assert history.back_up(format="Records").records == 4000
+    history.cut_off()
+    history.write("c", 3000)
+    result = history.back_up(format="Records")
+    assert (result.error_code, result.records) == ("LogDiverged", 0)
+    assert f"'records' partition 0 from offset {COMMON} on" in result.message
+    assert "An archive of format Kafka can hold both" in result.message
+    assert history.restored() == values("a", COMMON) + values("b", 1000)
+
+
+def test_log_that_is_cut_off_while_it_is_archived_is_not_mixed(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """The plan knows the leader; what a later one wrote at planned offsets settles nothing, at this attempt and at the
+    next, and a new run archives the log as it is now."""
+    history = History(cluster, "meanwhile", tmp_path)
+    history.write("a", COMMON)
+    assert history.back_up().records == COMMON
+    history.write("b", 500)
+    history.write_without_follower("b", 1500)
+
+    class CutOff(ThreadRunner):
+        def perform(self, job: Job) -> None:
+            history.cut_off()
+            history.write("c", 4000)
+            super().perform(job)
+
+    result = history.back_up("meanwhile", CutOff())
+    assert (result.error_code, result.records) == ("LogDiverged", 0), result
+    assert "was cut off while it was archived" in result.message
+    assert history.back_up("meanwhile").error_code == "LogDiverged"
+    assert history.back_up().records == 4500
+    assert history.restored() == values("a", COMMON) + values("b", 500) + values("c", 4000)
