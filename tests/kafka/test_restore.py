@@ -252,6 +252,34 @@ class TestExistingTopics:
                 bring_back(restore_spec(kafka, tmp_path, suffix=suffix, ifTopicExists="Append"))
             assert sum(len(committed(kafka, unique + suffix, number)) for number in range(partitions)) == 0
 
+    def test_append_to_a_compacted_topic_says_what_it_does(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        copy = f"{unique}-copy"
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(20))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        create_topic(kafka.bootstrap, copy, 1, {"cleanup.policy": "compact"})
+        result = bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Append"))
+        assert result.records == 20
+        assert any(f"topic {copy} is compacted: the restored records come behind" in item for item in result.warnings)
+
+    def test_append_to_a_compacted_topic_refuses_records_without_a_key(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        """Before the first record: those with a key stand in front of it."""
+        copy = f"{unique}-copy"
+        create_topic(kafka.bootstrap, unique, 2)
+        for partition in (0, 1):
+            produce(kafka.bootstrap, unique, numbered(20, partition=partition))
+        produce(kafka.bootstrap, unique, [Record(None, b"v", NOW, partition=1)])
+        produce(kafka.bootstrap, unique, numbered(20, start=20, partition=1))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        create_topic(kafka.bootstrap, copy, 2, {"cleanup.policy": "compact,delete"})
+        with pytest.raises(TargetUnsuitable, match=f"topic {copy} is compacted .* {unique} partition 1 .* offset 20;"):
+            bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Append"))
+        assert [committed(kafka, copy, partition) for partition in (0, 1)] == [[], []]
+
     def test_somebody_who_writes_into_a_created_topic_is_noticed(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:

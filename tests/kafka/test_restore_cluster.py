@@ -5,14 +5,16 @@ refusal that says what is missing.
 import asyncio
 import pickle
 import random
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.task import RestoreTask
 from tests.cluster.kafka import KafkaBroker
@@ -39,26 +41,31 @@ def cluster(brokers: KafkaCluster) -> Iterator[KafkaCluster]:
 
 
 class Disturbing(Throttle):
-    """Lets something happen when so many bytes were sent, while others wait for their answers."""
+    """Lets something happen whenever `after` more bytes were sent, while others wait for their answers."""
 
-    def __init__(self, after: int, act: Callable[[], None]) -> None:
-        self._left = after
-        self._act: Callable[[], None] | None = act
+    def __init__(self, after: int, act: Callable[[], None], times: int) -> None:
+        self._after = self._left = after
+        self._act = act
+        self._times = times
 
     async def pace(self, size: int) -> None:
         self._left -= size
-        if self._left < 0 and self._act is not None:
-            act, self._act = self._act, None
-            await asyncio.to_thread(act)
+        if self._left < 0 and self._times:
+            self._times -= 1
+            self._left = self._after
+            await asyncio.to_thread(self._act)
 
 
 @dataclass
 class Disturbed(Runner):
-    """Runs tasks in this process; `before` the first one that restores, and `during` it, something happens."""
+    """Runs tasks in this process; `before` the first one that restores, and `during` it, something happens. Brokers that
+    do not answer are given up soon.
+    """
 
     during: Callable[[], None]
     before: Callable[[], None] = lambda: None
     after: int = 300_000
+    times: int = 1
     done: list[str] = field(default_factory=list)
 
     def perform(self, job: Job) -> None:
@@ -68,8 +75,13 @@ class Disturbed(Runner):
             if job.name == "restore_partitions" and restores and not self.done:
                 self.done.append(job.name)
                 self.before()
-                context = Context(throttle=Disturbing(self.after, self.during))
+                item = tuple(replace(task, connection=impatient(task.connection)) for task in item)
+                context = Context(throttle=Disturbing(self.after, self.during, self.times))
             job.on_result(index, job.function(pickle.loads(pickle.dumps(item)), context))
+
+
+def impatient(connection: Connection) -> Connection:
+    return replace(connection, limits=replace(connection.limits, request=5.0))
 
 
 @pytest.fixture
@@ -148,3 +160,65 @@ def test_fewer_replicas_are_taken_only_where_the_spec_says_so(
     spec = restore_spec(kafka, archive)
     spec["topics"] = {**spec["topics"], "replicationFactor": 1}
     assert bring_back(spec).records == RECORDS
+
+
+def test_a_leader_that_hangs_is_left_behind(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+    """SIGSTOP: its connections stay open, and nobody answers. When it wakes up it is a follower."""
+    copy = f"{unique}-copy"
+
+    def hang() -> None:
+        leader = cluster.leader(copy)
+        cluster.broker(leader).pause()
+        cluster.wait_for_leader(copy, among=[number for number in cluster.placed(copy).replicas if number != leader])
+
+    found = bring_back_into(cluster, archive, unique, "Fail", Disturbed(hang))
+    cluster.restore()
+    assert_all_there(cluster, archive, unique, found)
+
+
+def test_min_insync_replicas_raised_meanwhile_is_waited_for(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+    """A follower dies and the topic wants two replicas in sync: what was written waits until it is back."""
+    copy = f"{unique}-copy"
+    back: list[threading.Timer] = []
+
+    def raise_it() -> None:
+        placed = cluster.placed(copy)
+        (follower,) = (number for number in placed.replicas if number != placed.leader)
+        cluster.kill(follower)
+        cluster.wait_in_sync(copy, replicas=[placed.leader])
+        cluster.alter_topic(copy, {"min.insync.replicas": "2"})
+        back.append(threading.Timer(3, cluster.start, [follower]))
+        back[0].start()
+
+    found = bring_back_into(cluster, archive, unique, "Append", Disturbed(raise_it))
+    back[0].join()
+    cluster.restore()
+    assert_all_there(cluster, archive, unique, found)
+
+
+def test_append_under_kills(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+    """The leader is killed again and again, and other producers write between: nothing is missing, nothing twice."""
+    copy = f"{unique}-copy"
+    cluster.create_topic(copy, [[1, 2, 3]], {**NO_RETENTION, "min.insync.replicas": "2"})
+
+    def kill_the_leader() -> None:
+        produce(cluster.bootstrap, copy, [Record(b"foreign", b"", NOW)])
+        leader = cluster.leader(copy)
+        cluster.kill(leader)
+        cluster.wait_for_leader(copy)
+        cluster.start(leader)
+        cluster.wait_in_sync(copy)
+
+    result = bring_back(
+        restore_spec(cluster, archive, ifTopicExists="Append"),
+        runner=Disturbed(kill_the_leader, after=150_000, times=3),
+    )
+    cluster.restore()
+    assert result.records == RECORDS
+    expected = committed(cluster, unique)
+    there = committed(cluster, copy)
+    ours = [record for record in there if record[1] != b"foreign"]
+    assert len(there) - len(ours) == 3
+    assert without_offsets(ours) == without_offsets(expected)
+    where = offset_map(archive, "restore-1", copy)
+    assert [where.translate(record[0]) for record in expected] == [record[0] for record in ours]

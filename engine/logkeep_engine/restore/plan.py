@@ -127,7 +127,13 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             hint=f"Set max.message.bytes of {name} to {facts.max_batch_bytes} or more.",
         )
     _check_timestamp_bounds(choice, existing, facts, now_ms)
-    return retention_warnings(name, configs, facts, now_ms)
+    warnings = retention_warnings(name, configs, facts, now_ms)
+    if existing.compacts:
+        warnings.append(
+            f"topic {name} is compacted: the restored records come behind what it holds, so of a key that both have "
+            "the restored value stays, also where it is the older one"
+        )
+    return warnings
 
 
 def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> None:
@@ -280,6 +286,10 @@ class RestorePlan:
     warnings: tuple[str, ...] = ()
     rule: Rule = FORMAT
     batching: Batching | None = None
+
+    def surveys_by_partition(self) -> dict[tuple[str, int], Survey]:
+        """By topic id and partition, those that have one."""
+        return {(item.topic_id, item.partition): item.survey for item in self.surveys}
 
     def to_json(self) -> bytes:
         body: dict[str, Any] = {

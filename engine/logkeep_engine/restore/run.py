@@ -46,6 +46,7 @@ from logkeep_engine.errors import (
     ObjectMissing,
     Refused,
     SpecError,
+    TargetUnsuitable,
     TopicExists,
     TopicGone,
 )
@@ -56,6 +57,7 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.restore import count, groups, snapshot
+from logkeep_engine.restore.keys import first_without_key
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
     OffsetMap,
@@ -67,6 +69,7 @@ from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
     NO_TASK,
     ExistingTopic,
+    PartitionPlan,
     PartitionSurvey,
     RestorePlan,
     TopicPlan,
@@ -327,21 +330,20 @@ class _Restore:
             self._control.group_offsets(entry.group_id for entry in chosen)
         self._check_replicas([choice for choice in selection.choices if choice.target not in existing])
         findings = self._check_archive(state, selection.choices)
-        plan = self._store_plan(
-            RestorePlan(
-                run_id=self._run_id,
-                spec_digest=self._digest,
-                archive_id=self._archive.info.archive_id,
-                commit=state.commit,
-                cluster_id=cluster_id,
-                topics=self._plan_topics(state, selection.choices, existing),
-                surveys=findings.surveys,
-                loss=findings.loss,
-                warnings=(*warnings, *findings.warnings),
-                batching=batching,
-            )
+        plan = RestorePlan(
+            run_id=self._run_id,
+            spec_digest=self._digest,
+            archive_id=self._archive.info.archive_id,
+            commit=state.commit,
+            cluster_id=cluster_id,
+            topics=self._plan_topics(state, selection.choices, existing),
+            surveys=findings.surveys,
+            loss=findings.loss,
+            warnings=(*warnings, *findings.warnings),
+            batching=batching,
         )
-        return plan, state
+        self._check_keys(plan, state)
+        return self._store_plan(plan), state
 
     def _check_replicas(self, created: Sequence[Choice]) -> None:
         """A topic that cannot have its replicas is told of before anything is written."""
@@ -393,6 +395,30 @@ class _Restore:
             )
             for choice in choices
         )
+
+    def _check_keys(self, plan: RestorePlan, state: ArchiveState) -> None:
+        """A compacted topic would refuse a record without a key in the middle of the restore: its records are looked
+        through now.
+        """
+        surveys = plan.surveys_by_partition()
+        work = [
+            self._task(plan, state, topic, part, surveys, fresh=True)
+            for topic in plan.topics
+            if topic.compacts
+            for part in topic.partitions
+            if part.producer_id != NO_TASK
+        ]
+        found: dict[int, int | None] = {}
+        self._run_tasks(work, first_without_key, found.__setitem__)
+        for index, offset in sorted(found.items()):
+            if offset is not None:
+                task = work[index]
+                raise TargetUnsuitable(
+                    f"topic {task.target} is compacted and refuses records without a key: {task.source} partition "
+                    f"{task.partition} has one at offset {offset}; nothing was written",
+                    hint=f"Restore under another name, or take compact out of cleanup.policy of {task.target} for the "
+                    "time of the restore.",
+                )
 
     def _store_plan(self, plan: RestorePlan) -> RestorePlan:
         wanted = sum(part.producer_id == NEEDS_PRODUCER_ID for topic in plan.topics for part in topic.partitions)
@@ -584,7 +610,7 @@ class _Restore:
         self, plan: RestorePlan, state: ArchiveState, fresh: bool
     ) -> dict[tuple[str, int], PartitionSummary]:
         done = {} if fresh else self._done_partitions()
-        surveys = {(found.topic_id, found.partition): found.survey for found in plan.surveys}
+        surveys = plan.surveys_by_partition()
         tasks: list[RestoreTask] = []
         parts: list[Part] = []
         idle = 0
@@ -603,28 +629,7 @@ class _Restore:
                     )
                     continue
                 parts.append(Part(number, topic.target, part.partition, first, end))
-                tasks.append(
-                    RestoreTask(
-                        number=number,
-                        storage=self._storage,
-                        connection=self._connection,
-                        source=topic.source,
-                        topic_id=topic.topic_id,
-                        partition=part.partition,
-                        target=topic.target,
-                        created=topic.created,
-                        fresh=fresh,
-                        max_batch_bytes=topic.max_batch_bytes,
-                        rule=plan.rule,
-                        producer_id=part.producer_id,
-                        start=part.start,
-                        segments=tuple(segments),
-                        survey=surveys.get((topic.topic_id, part.partition)),
-                        map_path=self._map_path(topic.target, part.partition),
-                        batching=_batching(plan, topic, state),
-                        compacts=topic.compacts,
-                    )
-                )
+                tasks.append(replace(self._task(plan, state, topic, part, surveys, fresh=fresh), number=number))
         self._reporter.planned(parts, topics=len(plan.topics), idle=idle)
         self._reporter.phase("Running")
 
@@ -639,6 +644,38 @@ class _Restore:
             packed = pack([task.bytes for task in tasks], self._spec.spark.executor.slots)
             self._run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
         return done
+
+    def _task(
+        self,
+        plan: RestorePlan,
+        state: ArchiveState,
+        topic: TopicPlan,
+        part: PartitionPlan,
+        surveys: Mapping[tuple[str, int], Survey],
+        *,
+        fresh: bool,
+    ) -> RestoreTask:
+        """The work of one partition, which has no number yet."""
+        return RestoreTask(
+            number=-1,
+            storage=self._storage,
+            connection=self._connection,
+            source=topic.source,
+            topic_id=topic.topic_id,
+            partition=part.partition,
+            target=topic.target,
+            created=topic.created,
+            fresh=fresh,
+            max_batch_bytes=topic.max_batch_bytes,
+            rule=plan.rule,
+            producer_id=part.producer_id,
+            start=part.start,
+            segments=tuple(_segments(state, topic, part.partition)),
+            survey=surveys.get((topic.topic_id, part.partition)),
+            map_path=self._map_path(topic.target, part.partition),
+            batching=_batching(plan, topic, state),
+            compacts=topic.compacts,
+        )
 
     def _map_path(self, topic: str, partition: int) -> str:
         return self._file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
