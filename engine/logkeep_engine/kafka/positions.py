@@ -139,20 +139,24 @@ def find_coordinator(group: str) -> Call[_Coordinator]:
 
 
 def fetch_positions(group: str) -> Call[Positions]:
-    """All positions of `group`, of the topics that this user may describe."""
+    """All positions of `group`, of the topics that this user may describe. An error of one is an error of all: a
+    position that is not known is not one that is not there.
+    """
 
     def answer(read: Reader) -> Positions:
         throttle = read.int32()
         positions: list[Position] = []
+        problem = int(Code.NONE)
         for _ in range(read.int32()):
             topic = read.string()
             for _ in range(read.int32()):
                 partition, offset, epoch = read.int32(), read.int64(), read.int32()
                 # librdkafka's clients commit the zero byte at the end of a C string, too, and do not read it.
                 metadata, code = read.string().partition("\0")[0], read.int16()
-                if offset >= 0 and code == Code.NONE:
+                problem = problem or code
+                if offset >= 0:
                     positions.append(Position(topic, partition, offset, epoch, metadata))
-        return Positions(read.int16(), throttle, tuple(positions))
+        return Positions(read.int16() or problem, throttle, () if problem else tuple(positions))
 
     every_topic = struct.pack(">i", -1)
     return Call(9, 5, (_string(group) + every_topic,), answer)
