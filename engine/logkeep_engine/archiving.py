@@ -97,9 +97,10 @@ class ArchivingRun(ABC):
             )
         return result
 
-    def _tidy(self, writer: Writer, partitions: Iterable[Partition]) -> None:
-        """Remove what earlier attempts have left beside the segments of this run, which has written `partitions`."""
-        if not may_have_leftovers(writer):
+    def _tidy(self, writer: Writer, partitions: Iterable[Partition], *, repeated: bool = False) -> None:
+        """Remove what earlier attempts have left beside the segments of this run, which has written `partitions`.
+        `repeated`: tasks of this attempt have written something twice."""
+        if not repeated and not may_have_leftovers(writer):
             return
         try:
             remove_leftovers(writer, set(partitions))

@@ -469,6 +469,8 @@ class _VerifyShown(AbstractContextManager["_VerifyShown"]):
 def _print_report(report: VerifyReport) -> None:
     for fault in report.faults:
         print(fault)
+    for disagreement in report.disagreements:
+        print(f"note: {disagreement}")
     word = "whole" if report.whole else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
     print(
         f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "

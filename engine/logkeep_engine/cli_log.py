@@ -43,13 +43,14 @@ from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
+    from logkeep_engine.archive.model import ArchiveState
+    from logkeep_engine.log.transactions import Spans
     from logkeep_engine.toolbox.diff import Difference, Side
     from logkeep_engine.toolbox.dump import Options, Row
     from logkeep_engine.toolbox.indexes import Index
     from logkeep_engine.toolbox.offsets import StateRecord
     from logkeep_engine.toolbox.source import Segment, Source
     from logkeep_engine.toolbox.timestamps import Place, Times
-    from logkeep_engine.toolbox.transactions import Aborted
 
 EXIT_CODES = (
     "Exit codes: 0 done, nothing found; 1 something is damaged, wrong, different, or would be changed; 2 refused: the "
@@ -206,7 +207,7 @@ def _dump(source: Source, options: Options, shown: _Rows, *, indexes: bool) -> I
         yield from dump_file(source.storage, named, base)
         return
     for segments in source.partitions(checkpoints=True).values():
-        aborted = _aborted(segments, shown)
+        aborted = _aborted(segments, source.state, shown)
         for segment in segments:
             yield file_row(segment)
             yield from dump_segment(segment, options, aborted)
@@ -218,12 +219,12 @@ def _dump(source: Source, options: Options, shown: _Rows, *, indexes: bool) -> I
                     yield from dump_file(source.storage, path, segment.base_offset)
 
 
-def _aborted(segments: Sequence[Segment], shown: _Rows) -> Aborted | None:
+def _aborted(segments: Sequence[Segment], state: ArchiveState | None, shown: _Rows) -> Spans | None:
     from logkeep_engine.errors import CorruptIndex
-    from logkeep_engine.toolbox.transactions import Aborted
+    from logkeep_engine.toolbox.transactions import outcomes
 
     try:
-        return Aborted(segments)
+        return outcomes(segments, state).aborted
     except CorruptIndex as error:
         shown.damages += 1
         say(f"fault: aborted transactions are not marked: {error.message}")

@@ -5,7 +5,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import encode
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.task import RestoreTask
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_uri
@@ -478,12 +479,20 @@ class TestDamagedArchive:
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-def handmade(root: Path, name: str, batches: list[bytes], *, end: int, finished: bool = True) -> Storage:
+def handmade(
+    root: Path,
+    name: str,
+    batches: list[bytes],
+    *,
+    end: int,
+    finished: bool = True,
+    aborted: Sequence[AbortedTxn] = (),
+) -> Storage:
     """An archive of one partition with these batches."""
     storage = open_uri(root.as_uri())
     topic = TopicEntry(name, TOPIC_ID, 1, 1, {"retention.ms": "-1"})
     with begin(storage) as writer:
-        entry = write_segment(storage, batches, topic=topic)
+        entry = write_segment(storage, batches, topic=topic, aborted=aborted)
         writer.commit(topics=[topic], receipts=[Receipt((Coverage(TOPIC_ID, 0, entry.base_offset, end),), (entry,))])
         if finished:
             writer.end(Outcome.SUCCEEDED)
@@ -684,9 +693,10 @@ class TestSnapshots:
         assert result.records == 10
         assert any("dead-run has not succeeded" in warning for warning in result.warnings)
 
-    def test_without_a_successful_run_undecided_transactions_are_left_out_and_told(
+    def test_without_a_successful_run_a_transaction_is_as_its_index_says(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
+        """All was below the last stable offset when it was fetched, so the end of each transaction was known then."""
         batches = [
             batch(0, 5, producer_id=1, transactional=True),
             marker(5, 1, commit=True),
@@ -694,11 +704,46 @@ class TestSnapshots:
             batch(8, 2),
             batch(10, 3, producer_id=1, transactional=True),
         ]
-        handmade(tmp_path, unique, batches, end=13, finished=False)
+        aborted = [AbortedTxn(2, 6, 7, 6)]
+        handmade(tmp_path, unique, batches, end=13, finished=False, aborted=aborted)
         result = bring_back(restore_spec(kafka, tmp_path))
-        assert len(committed(kafka, f"{unique}-copy")) == 5 + 2
-        assert [(fact.start, fact.end) for fact in result.loss] == [(6, 13), (10, 13)]
+        assert len(committed(kafka, f"{unique}-copy")) == 5 + 2 + 3
+        assert result.loss == ()
         assert any("no backup of this archive has succeeded" in warning for warning in result.warnings)
+
+    def test_a_marker_is_believed_more_than_the_index_and_it_is_told(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        batches = [
+            batch(0, 5, producer_id=1, transactional=True),
+            batch(5, 2, producer_id=2, transactional=True),
+            marker(7, 1, commit=False),
+            marker(8, 2, commit=True),
+            batch(9, 2),
+        ]
+        handmade(tmp_path, unique, batches, end=11, aborted=[AbortedTxn(2, 5, 6, 5)])
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert len(committed(kafka, f"{unique}-copy")) == 2 + 2
+        (told,) = [warning for warning in result.warnings if "marker" in warning]
+        assert "producer 1 with offsets 0 to 7 ends with an ABORT marker" in told
+        assert "and 1 more transactions" in told
+
+    def test_what_nobody_knows_of_transactions_is_left_out_and_told(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        """The index is lost, and the log ends before the marker."""
+        batches = [
+            batch(0, 5, producer_id=1, transactional=True),
+            batch(5, 2, producer_id=2, transactional=True),
+            marker(7, 2, commit=False),
+            batch(8, 2),
+        ]
+        storage = handmade(tmp_path, unique, batches, end=10, aborted=[AbortedTxn(2, 5, 7, 5)])
+        storage.delete(info.path for info in storage.list("topics/") if info.path.endswith(".txnindex"))
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"))
+        assert len(committed(kafka, f"{unique}-copy")) == 2
+        assert [(fact.start, fact.end) for fact in result.loss] == [(0, 5)]
+        assert result.loss[0].reason == "outcome of a transaction of producer 1 is not archived"
 
     def test_what_a_failed_run_has_not_archived_is_told_also_at_the_front(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

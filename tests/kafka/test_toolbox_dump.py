@@ -23,7 +23,7 @@ from logkeep_engine.toolbox.offsets import StateTopic
 from logkeep_engine.toolbox.recover import plan_recovery
 from logkeep_engine.toolbox.source import Segment, Source, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
-from logkeep_engine.toolbox.transactions import Aborted
+from logkeep_engine.toolbox.transactions import outcomes
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data import nycflights
@@ -311,7 +311,7 @@ def test_old_messages_are_those_of_kafkas_tool(broker: KafkaBroker, tmp_path: Pa
 
 def test_aborted_transactions_are_marked(folders: Path) -> None:
     source = open_source(str(folders / "mixed-0"))
-    aborted = Aborted(source.segments)
+    aborted = outcomes(source.segments).aborted
     rows = [row for segment in source.segments for row in dump_segment(segment, Options(data=True), aborted)]
     marked = [row for row in rows if row.fields.get("aborted")]
     assert marked

@@ -9,7 +9,8 @@ from unittest.mock import patch
 from logkeep_engine.archive.model import Receipt
 from logkeep_engine.backup import chunk
 from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.restore.filter import AbortedRanges, Action, decide
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.filter import Action, decide
 from tests.simulation.run import run_seeds
 from tests.simulation.schedule import make_schedule
 
@@ -28,7 +29,7 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_an_engine_that_restores_aborted_records_is_found_out() -> None:
-    def without_transactions(header: BatchHeader, aborted: AbortedRanges) -> Action:
+    def without_transactions(header: BatchHeader, aborted: Spans) -> Action:
         action = decide(header, aborted)
         return Action.REBUILD if action is Action.ABORTED else action
 

@@ -155,3 +155,7 @@ class SegmentEntry:
             names.TXNINDEX: self.txnindex_bytes,
         }
         return {stem + suffix: size for suffix, size in sizes.items() if size or suffix != names.TXNINDEX}
+
+    def beside(self, topic: str) -> tuple[str, ...]:
+        """Paths of objects that may lie beside those: they hold nothing that the log does not."""
+        return (self.stem(topic) + names.TXNPARTS,) if self.layout is Layout.KAFKA and self.transactional else ()

@@ -7,13 +7,16 @@ entry = segment.finish()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.transactions import SegmentFollower
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.seekable import SeekableWriter
-from logkeep_engine.log.segment import SegmentBuilder
+from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder
 from logkeep_engine.storage import Buffer, ObjectWriter, Storage
 
 
@@ -95,16 +98,27 @@ class LogSegment:
         self._writer = log_writer(storage, self._stem, compression)
         self._entry = partial(SegmentEntry.of, topic_id=topic_id, partition=partition, epoch=epoch, attempt=attempt)
         self.builder = SegmentBuilder(base_offset, self._writer.write)
+        self.transactions = SegmentFollower(base_offset, epoch)
 
-    def finish(self) -> SegmentEntry:
-        """Make its objects visible. Indexes first: a `.log` that is there has its indexes beside it."""
+    def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
+        """Make its objects visible. Indexes first: a `.log` that is there has its indexes beside it.
+
+        `aborted`: the entries of its transaction index, in the order of their ends, if all transactional batches were
+        shown to `transactions`.
+        """
+        for transaction in aborted or ():
+            self.builder.add_aborted(transaction)
         summary = self.builder.finish()
+        entry = self._entry(summary, stored_bytes=0)
+        if summary.transactional and aborted is not None:
+            found = self.transactions.finish(summary.next_offset, aborted)
+            self._storage.put(self._stem + names.TXNPARTS, found.to_json(entry))
         self._storage.put(self._stem + names.INDEX, summary.index)
         self._storage.put(self._stem + names.TIMEINDEX, summary.timeindex)
         if summary.txnindex:
             self._storage.put(self._stem + names.TXNINDEX, summary.txnindex)
         self._writer.commit()
-        return self._entry(summary, stored_bytes=self._writer.stored_bytes)
+        return replace(entry, stored_bytes=self._writer.stored_bytes)
 
     def abort(self) -> None:
         """Drop it."""

@@ -28,7 +28,8 @@ LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a who
 INDEX = ".index"
 TIMEINDEX = ".timeindex"
 TXNINDEX = ".txnindex"  # exists only if it has an entry
-SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX)
+TXNPARTS = ".txnparts"  # of segments with transactions: saves reading them, see `transactions`; no catalog names it
+SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX, TXNPARTS)
 RECORDS = "_records"
 RECORDS_INDEX = "_index"
 DATA = ".data"
@@ -43,7 +44,7 @@ _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
-    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.log\.zst|\.index|\.timeindex|\.txnindex)"
+    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.log\.zst|\.index|\.timeindex|\.txnindex|\.txnparts)"
 )
 
 

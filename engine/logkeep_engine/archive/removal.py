@@ -62,7 +62,7 @@ def finish_removal(writer: Writer) -> None:
         path
         for (topic_id, _), entries in state.unpurged.items()
         for entry in entries
-        for path in entry.objects(state.topics[topic_id].name)
+        for path in (*entry.objects(state.topics[topic_id].name), *entry.beside(state.topics[topic_id].name))
     )
     writer.purged()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -30,7 +30,6 @@ _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _OVERHEAD = 12  # bytes that a batch's length does not count
 _MAGIC_AT = 16
 _NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
-_READERS = 16
 _RUN = 4096  # batches handed out at once: the headers of tiny ones take more memory than they do
 SEEK_BLOCK = FRAME_BYTES
 
@@ -141,29 +140,6 @@ def _index(storage: Storage, path: str, size: int) -> bytes:
     except ObjectMissing:
         return b""
     return data if len(data) == size else b""
-
-
-def aborted_transactions(
-    storage: Storage, topic: str, entries: Iterable[SegmentEntry]
-) -> dict[int, list[tuple[int, int]]]:
-    """Producer id to the aborted transactions [(first offset, offset of the marker), ...], sorted, of one partition's
-    segments.
-
-    A transaction is in the index of the segment that holds its marker, which may be behind the segment of its records:
-    hand in all segments of the partition. Raises ArchiveDamaged if an index is missing or altered.
-    """
-    indexed = [entry for entry in entries if entry.txnindex_bytes]
-    found: dict[int, list[tuple[int, int]]] = {}
-    if not indexed:
-        return found
-    with ThreadPoolExecutor(min(_READERS, len(indexed)), thread_name_prefix="logkeep-txn") as pool:
-        for transactions in pool.map(lambda entry: read_transactions(storage, topic, entry), indexed):
-            for transaction in transactions:
-                spans = found.setdefault(transaction.producer_id, [])
-                spans.append((transaction.first_offset, transaction.last_offset))
-    for spans in found.values():
-        spans.sort()
-    return found
 
 
 def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list[AbortedTxn]:

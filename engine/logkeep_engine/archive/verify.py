@@ -11,6 +11,7 @@ batch's CRC and offsets, every fact of the catalog entry, that offset and time i
 that each aborted transaction ends with an abort marker of its producer. Of segments in the Records and the Avro format:
 size and SHA-256, version, every record's offset, every fact of the entry, and that the index of a Records segment is
 that of its records.
+Of each partition with transactions: whether indexes and markers say the same; where they do not, nothing is lost.
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But
 if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
 which no commit was made, that is a fault.
@@ -22,7 +23,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -32,22 +33,20 @@ from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginn
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
 from logkeep_engine.archive.model import ArchiveState, Branch, Partition, Range, SegmentEntry
+from logkeep_engine.archive.outcomes import known_parts, read_parts
 from logkeep_engine.archive.record_files import is_made_again
 from logkeep_engine.archive.record_segments import verify_record_segment
-from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment, read_transactions
+from logkeep_engine.archive.segments import Fault, read_segment, read_transactions
+from logkeep_engine.archive.transactions import SegmentFollower, SegmentTransactions, fold
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CorruptBatch, LogkeepError, ObjectMissing
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
-
-_TRANSACTIONAL_OR_CONTROL = 0x30
 
 __all__ = [
     "Fault",
     "VerifyProgress",
     "VerifyReport",
-    "aborted_transactions",
+    "check_segment",
     "read_segment",
     "verify",
     "verify_segment",
@@ -69,7 +68,8 @@ class VerifyProgress:
 class VerifyReport:
     """`objects` counts those that were looked at; `bytes` and `records` are those of segments without fault.
 
-    `orphans`: objects under `topics/` that no commit names.
+    `orphans`: objects under `topics/` that no commit names. `disagreements`: transactions of which marker and index say
+    different things. Nothing is lost by either: readers hold to the marker.
     """
 
     objects: int
@@ -78,6 +78,7 @@ class VerifyReport:
     records: int
     faults: list[Fault]
     orphans: list[str]
+    disagreements: list[str] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
@@ -116,7 +117,25 @@ def verify(
     bytes_total = sum(segments.sums()[1] for segments in tables)
     # Entries are made as they come up: a million of them would be a gigabyte.
     entries = chain.from_iterable(tables)
-    for done, (entry, found) in enumerate(_verified(archive.storage, chosen, entries, workers), start=1):
+    disagreements: list[str] = []
+    transactions: list[SegmentTransactions] = []
+    key: Partition | None = None
+
+    def end_partition() -> None:
+        """The segments of a partition follow one another, and so do those of a branch."""
+        if key is not None:
+            disagreements.extend(_disagreements(chosen, state, key, transactions))
+        transactions.clear()
+
+    for done, (entry, checked) in enumerate(_verified(archive.storage, chosen, entries, workers), start=1):
+        if (entry.topic_id, entry.partition) != key or (
+            transactions and entry.base_offset < transactions[-1].base_offset
+        ):
+            end_partition()
+            key = entry.topic_id, entry.partition
+        if checked.transactions is not None:
+            transactions.append(checked.transactions)
+        found = checked.faults
         faults.extend(found)
         done_bytes += entry.bytes
         objects += len(entry.objects(chosen[entry.topic_id]))
@@ -125,62 +144,78 @@ def verify(
             good_records += entry.records
         if on_progress is not None:
             on_progress(VerifyProgress(done, total, done_bytes, bytes_total, len(faults)))
+    end_partition()
     orphans = _orphans(archive.storage, state, topics)
     faults.extend(_verify_epochs(archive, state.commit, epochs, orphans))
-    return VerifyReport(objects, total, good_bytes, good_records, faults, orphans)
+    return VerifyReport(objects, total, good_bytes, good_records, faults, orphans, disagreements)
+
+
+def _disagreements(
+    chosen: Mapping[str, str], state: ArchiveState, key: Partition, transactions: Iterable[SegmentTransactions]
+) -> Iterator[str]:
+    for item in fold(transactions, state.kept(*key)).disagreements:
+        yield f"topic {chosen[key[0]]} partition {key[1]}: {item}"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    """`faults` of a segment's objects, and what it says of transactions: None if it holds records, not batches."""
+
+    faults: list[Fault]
+    transactions: SegmentTransactions | None
 
 
 def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
     """The faults of one segment's objects; [] if it is whole. `topic` is the name. Bounded memory."""
+    return _check_all(storage, topic, entry).faults
+
+
+def _check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
+    """As `check_segment`, with what no reader depends on."""
+    found = check_segment(storage, topic, entry)
+    if found.transactions is not None and not found.faults:
+        found.faults.extend(_verify_parts(storage, topic, entry, found.transactions))
+    return found
+
+
+def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
+    """As `verify_segment`, with what the same pass tells of transactions."""
     if entry.layout is not Layout.KAFKA:
-        return verify_record_segment(storage, topic, entry)
+        return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     faults: list[Fault] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
     builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
-    ends = _TransactionEnds()
-    for run, headers in read_segment(storage, topic, entry, on_fault=lambda fault, _: faults.append(fault)):
+    known = known_parts(storage, topic, entry)
+    follower = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
+
+    def on_fault(fault: Fault, lost: Range | None) -> None:
+        faults.append(fault)
+        if lost is not None:
+            follower.cut(lost[1])
+
+    for run, headers in read_segment(storage, topic, entry, on_fault=on_fault):
         try:
             builder.append(run, headers)
-            ends.note(run, headers)
+            follower.note(run, headers)
         except (CorruptBatch, ValueError) as error:
             offset = headers[0][1].base_offset
             faults.append(_fault(storage, topic, entry, entry.log_suffix, offset, str(error)))
-    if not faults:
+            follower.cut(headers[-1][1].next_offset)
+    whole = not faults
+    if whole:
         summary = builder.finish()
         faults.extend(_verify_facts(storage, topic, entry, summary))
         faults.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
         faults.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
-        faults.extend(_verify_transactions(storage, topic, entry, ends.possible()))
     else:
         # Indexes cannot be held against a damaged log, but that they are there can be said.
         for suffix, size in ((names.INDEX, entry.index_bytes), (names.TIMEINDEX, entry.timeindex_bytes)):
             faults.extend(_verify_size(storage, topic, entry, suffix, size)[1])
-        faults.extend(_verify_transactions(storage, topic, entry, None))
-    return faults
-
-
-class _TransactionEnds:
-    """Where entries of a segment's transaction index may end: at an abort marker, or, if the marker lies in a later
-    segment, at the producer's last batch here (see `backup/task.py`, `_OpenSegment.aborted`)."""
-
-    def __init__(self) -> None:
-        self._markers: set[tuple[int, int]] = set()
-        self._unended: dict[int, int] = {}
-
-    def note(self, run: memoryview, headers: list[tuple[int, BatchHeader]]) -> None:
-        for position, header in headers:
-            if not header[5] & _TRANSACTIONAL_OR_CONTROL:  # the attributes, by number: this is asked of every batch
-                continue
-            if header.is_control:
-                self._unended.pop(header.producer_id, None)
-                if control_type(run, position) is ControlType.ABORT:
-                    self._markers.add((header.producer_id, header.base_offset))
-            else:
-                self._unended[header.producer_id] = header.last_offset
-
-    def possible(self) -> set[tuple[int, int]]:
-        """(producer id, last offset)."""
-        return self._markers | set(self._unended.items())
+    index, wrong = _transaction_index(storage, topic, entry)
+    faults.extend(wrong)
+    faults.extend(_verify_transactions(storage, topic, entry, index or (), follower.ends() if whole else None))
+    transactions = follower.finish(entry.next_offset, index)
+    return SegmentCheck(faults, transactions)
 
 
 def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Fault]:
@@ -227,20 +262,34 @@ def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str
     return faults
 
 
-def _verify_transactions(
-    storage: Storage, topic: str, entry: SegmentEntry, ends: set[tuple[int, int]] | None
-) -> list[Fault]:
+def _transaction_index(
+    storage: Storage, topic: str, entry: SegmentEntry
+) -> tuple[Sequence[AbortedTxn] | None, list[Fault]]:
+    """The entries, None if they cannot be read, and what is wrong then."""
     try:
-        transactions = read_transactions(storage, topic, entry)
+        return read_transactions(storage, topic, entry), []
     except ArchiveDamaged as error:
         path = f"{storage.uri}/{entry.stem(topic)}{names.TXNINDEX}"
         what = error.message.partition("): ")[2].rstrip(".") or error.message
-        return [Fault(path, topic, entry.partition, None, what)]
+        return None, [Fault(path, topic, entry.partition, None, what)]
+
+
+def _verify_transactions(
+    storage: Storage, topic: str, entry: SegmentEntry, index: Sequence[AbortedTxn], ends: set[tuple[int, int]] | None
+) -> list[Fault]:
     return [
         _fault(storage, topic, entry, names.TXNINDEX, item.last_offset, what)
-        for item in transactions
+        for item in index
         if (what := _wrong_transaction(item, ends))
     ]
+
+
+def _verify_parts(storage: Storage, topic: str, entry: SegmentEntry, made: SegmentTransactions) -> Iterator[Fault]:
+    """The object that saves reading the log for its transactions; it need not be there."""
+    data = read_parts(storage, topic, entry)
+    if data is not None and data != made.to_json(entry):
+        what = "it is not what the log says; it can be deleted, the log holds the same"
+        yield _fault(storage, topic, entry, names.TXNPARTS, entry.base_offset, what)
 
 
 def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> str:
@@ -253,13 +302,13 @@ def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> s
 
 def _verified(
     storage: Storage, chosen: dict[str, str], entries: Iterable[SegmentEntry], workers: int
-) -> Iterator[tuple[SegmentEntry, list[Fault]]]:
-    """Entries in order with their faults; a few ahead of the caller."""
-    waiting: deque[tuple[SegmentEntry, Future[list[Fault]]]] = deque()
+) -> Iterator[tuple[SegmentEntry, SegmentCheck]]:
+    """Entries in order with what was found of them; a few ahead of the caller."""
+    waiting: deque[tuple[SegmentEntry, Future[SegmentCheck]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="logkeep-verify") as pool:
         try:
             for entry in entries:
-                waiting.append((entry, pool.submit(verify_segment, storage, chosen[entry.topic_id], entry)))
+                waiting.append((entry, pool.submit(_check_all, storage, chosen[entry.topic_id], entry)))
                 if len(waiting) > 2 * workers:
                     first, result = waiting.popleft()
                     yield first, result.result()
@@ -435,7 +484,7 @@ def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool
         for topic_id, entries in tables
         if topic_id in state.topics
         for entry in entries
-        for path in entry.objects(state.topics[topic_id].name)
+        for path in (*entry.objects(state.topics[topic_id].name), *entry.beside(state.topics[topic_id].name))
     }
     # Topics' folders of an adopted archive may lie beside `archive.json`.
     beside = {f"{path.partition('/')[0]}/" for path in known if not path.startswith(names.TOPICS)}

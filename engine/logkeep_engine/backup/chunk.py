@@ -8,22 +8,18 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.archive.model import Coverage, Gap, Receipt, SegmentEntry
 from logkeep_engine.backup.plan import Piece
+from logkeep_engine.backup.transactions import Disagreement, PieceTransactions
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import Connection, Limits
 from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.storage import Storage
-
-TRANSACTIONAL_OR_CONTROL = 0x30
-"""Bits of a batch's attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,48 @@ class PieceWriter(ABC):
         self._segments: list[SegmentEntry] = []
         self._epochs: list[LeaderEpoch] = []
         self._epoch = UNKNOWN  # of the batch that came last
-        self._transactions = AbortedTransactions()
+        self._transactions = PieceTransactions()
+
+    @property
+    def limits(self) -> Limits:
+        return self._setting.connection.limits
+
+    @property
+    def looked_until(self) -> int:
+        """One past the last batch that came by."""
+        return max(self.at, self._passed)
+
+    @property
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """What the markers say otherwise than the lists of the fetches did, in all passes over the piece."""
+        return self._transactions.disagreements
+
+    @property
+    def undecided(self) -> frozenset[int]:
+        """Producers whose markers, behind the piece, this writer has to know before it can finish."""
+        return frozenset()
+
+    @property
+    def must_restart(self) -> bool:
+        """Records were taken, or left out, that should not have been: everything must come by once more."""
+        return False
+
+    @property
+    def decided_until(self) -> int:
+        """Where the first transaction begins that is open where the writer stands; there, if none is."""
+        return min(self.at, self._transactions.open_from)
+
+    def restart(self, until: int) -> None:
+        """Forget what was taken, but not what the markers said; the piece ends at offset `until` now."""
+        with self._lock:
+            self._drop_segment()
+            self.piece = replace(self.piece, end=until)
+            self._transactions = PieceTransactions(self._transactions)
+            self._begin()
+
+    def end_behind(self, producer_id: int, aborted: bool, marker: int) -> None:
+        """The marker of a producer in `undecided` lies at offset `marker`."""
+        self._transactions.end_behind(producer_id, aborted, marker)
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -89,6 +126,7 @@ class PieceWriter(ABC):
         if offset <= self.at:
             return
         self._close_segment()
+        self._transactions.cut()
         self._cover()
         self._gaps.append(Gap(self.piece.topic_id, self.piece.partition, self.at, offset, reason))
         self.at = self._from = offset
@@ -155,6 +193,15 @@ class PieceWriter(ABC):
             )
         self._epochs.append(LeaderEpoch(piece.topic_id, piece.partition, epoch, offset))
 
+    def _begin(self) -> None:
+        """Be as at the beginning of the piece."""
+        self.at = min(max(self.piece.start, self.piece.done_below), self.piece.end)
+        self.records = self.bytes = 0
+        self._from = self.piece.start
+        self._passed = -1
+        self._coverage, self._gaps, self._segments = [], [], []
+        self._epochs, self._epoch = [], UNKNOWN
+
     def _cover(self) -> None:
         if self.at > self._from:
             self._coverage.append(Coverage(self.piece.topic_id, self.piece.partition, self._from, self.at))
@@ -165,50 +212,3 @@ class PieceWriter(ABC):
         self._coverage.clear()
         self._gaps.clear()
         self.at = self._from = offset
-
-
-class TransactionNotes(Protocol):
-    """Who wants to know of the aborted transactions that come by."""
-
-    def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
-        """A batch of an aborted transaction whose marker has not come by yet."""
-
-    def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
-        """The end of an aborted transaction."""
-
-
-class AbortedTransactions:
-    """Tells which batches belong to aborted transactions, from the lists that fetches bring and from the markers."""
-
-    def __init__(self) -> None:
-        self._first: dict[int, set[int]] = {}  # producer id -> first offsets of its aborted transactions not ended yet
-        self._marker: dict[int, int] = {}  # producer id -> offset of its last marker
-
-    def expect(self, aborted: Sequence[tuple[int, int]]) -> None:
-        for producer_id, first_offset in aborted:
-            if first_offset > self._marker.get(producer_id, -1):
-                self._first.setdefault(producer_id, set()).add(first_offset)
-
-    def observe(
-        self, data: memoryview, position: int, header: BatchHeader, notes: TransactionNotes | None = None
-    ) -> bool:
-        """Note a control batch or a transactional batch, in the order of the log; True if its records were aborted."""
-        producer_id = header.producer_id
-        if not header.is_control:
-            first = self._open(producer_id, header.base_offset)
-            if first is not None and notes is not None:
-                notes.aborted_data(producer_id, first, header.last_offset)
-            return first is not None
-        kind = control_type(data, position)
-        if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            return False
-        first = self._open(producer_id, header.base_offset)
-        if kind is ControlType.ABORT and first is not None and notes is not None:
-            notes.abort_marker(producer_id, first, header.last_offset)
-        self._marker[producer_id] = header.last_offset
-        if producer_id in self._first:
-            self._first[producer_id] = {later for later in self._first[producer_id] if later > header.last_offset}
-        return False
-
-    def _open(self, producer_id: int, offset: int) -> int | None:
-        return max((first for first in self._first.get(producer_id, ()) if first <= offset), default=None)

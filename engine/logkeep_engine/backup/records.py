@@ -26,17 +26,30 @@ from logkeep_engine.archive.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
-from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
+from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
 from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.batch import BatchHeader, walk_checked
 from logkeep_engine.log.codec import check_offsets, decode_records, decode_slices
 from logkeep_engine.log.memory import SMALL_BYTES, SMALL_RECORDS, alone
+from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 
 
 class RecordReader(PieceWriter):
-    """The committed records of a piece, in order, batch by batch."""
+    """The committed records of a piece, in order, batch by batch.
+
+    Which they are is certain when their markers have come by, and then it is too late for records that were taken by
+    the list of a fetch: such a piece is read once more. Markers that lie behind the piece are looked up there.
+    """
+
+    @property
+    def undecided(self) -> frozenset[int]:
+        return self._transactions.open_producers
+
+    @property
+    def must_restart(self) -> bool:
+        return self._transactions.wrongly_taken
 
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
@@ -97,20 +110,7 @@ class RecordChunkWriter(RecordReader):
 
     def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
         super().__init__(setting, piece, attempt)
-        self._written = RecordSegments(
-            partial(
-                RecordSink,
-                setting.storage,
-                LAYOUTS[setting.format],
-                piece.topic,
-                piece.topic_id,
-                piece.partition,
-                setting.epoch,
-                attempt,
-                setting.segment_bytes,
-                setting.options,
-            )
-        )
+        self._written = self._open_segments()
 
     def _take(self, records: Sequence[LogRecord]) -> None:
         self._written.append(records)
@@ -122,6 +122,27 @@ class RecordChunkWriter(RecordReader):
 
     def _drop_segment(self) -> None:
         self._written.abort()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._written = self._open_segments()
+
+    def _open_segments(self) -> RecordSegments:
+        setting, piece = self._setting, self.piece
+        return RecordSegments(
+            partial(
+                RecordSink,
+                setting.storage,
+                LAYOUTS[setting.format],
+                piece.topic,
+                piece.topic_id,
+                piece.partition,
+                setting.epoch,
+                self._attempt,
+                setting.segment_bytes,
+                setting.options,
+            )
+        )
 
 
 class LossChecker(RecordReader):
@@ -149,6 +170,10 @@ class LossChecker(RecordReader):
                 self._losses[kind] = Loss(kind, self.piece.topic, self.piece.partition, count, offset)
             else:
                 self._losses[kind] = replace(before, count=before.count + count)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._losses = {}
 
     def _close_segment(self) -> None:
         """There is none."""

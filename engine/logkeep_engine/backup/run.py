@@ -124,6 +124,8 @@ class _Run(ArchivingRun):
         self._not_archived: set[Partition] = set()
         self._losses: tuple[Loss, ...] = ()
         self._losses_found: LossBook | None = None
+        self._disagreements: list[str] = []
+        self._repeated = False
         self._groups = 0
         self._message = ""
 
@@ -354,6 +356,7 @@ class _Run(ArchivingRun):
         setting = self._setting(storage, connection, writer)
         work = pack(pieces, self._spec.spark.executor.slots)
         committer = BackupCommitter(writer, control, losses, self._fail)
+        pieces_by_number = {piece.number: piece for piece in pieces}
         left = {piece.number: 0 for piece in pieces}
         for piece in pieces:
             left[piece.number] += 1
@@ -361,6 +364,8 @@ class _Run(ArchivingRun):
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             failures = committer.take(done)
             for result in done:
+                self._repeated = self._repeated or result.repeated
+                self._note_disagreements(result, pieces_by_number[result.number])
                 if (failure := failures.get(result.number)) is not None:
                     self._fail(failure)
                     continue
@@ -379,6 +384,11 @@ class _Run(ArchivingRun):
         log.info("archiving %d chunks in %d tasks", len(pieces), len(work))
         with committer:
             self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update, self._limits())
+
+    def _note_disagreements(self, done: PieceDone, piece: Piece) -> None:
+        for item in done.disagreements:
+            self._disagreements.append(f"T{piece.where[1:]}: {item}: the marker holds")
+            log.warning("%s", self._disagreements[-1])
 
     def _connection(self) -> Connection:
         return connection_from(self._spec.cluster, self._environ)
@@ -411,9 +421,11 @@ class _Run(ArchivingRun):
         groups = writer.state.groups_after(plan.groups, plan.topics)
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
-        writer.end(Outcome.SUCCEEDED, _loss_message(loss), groups)
+        messages = (_loss_message(loss), _disagreement_message(self._disagreements))
+        writer.end(Outcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
         self._groups = len(plan.groups)
-        self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
+        partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
+        self._tidy(writer, partitions, repeated=self._repeated)
         self._retain(writer)
 
     def _retain(self, writer: Writer) -> None:
@@ -471,7 +483,12 @@ class _Run(ArchivingRun):
                 loss_offsets=sum(fact.end - fact.start for fact in loss),
                 loss=tuple(loss[:MAX_LIST]),
                 warnings=tuple(
-                    [*self._notes, *format_warnings(self._spec, plan, self._losses), *_warnings(plan)][:MAX_LIST]
+                    [
+                        *self._notes,
+                        *format_warnings(self._spec, plan, self._losses),
+                        *_warnings(plan),
+                        *self._disagreements,
+                    ][:MAX_LIST]
                 ),
             )
         return result
@@ -540,6 +557,13 @@ def _loss_message(loss: Sequence[LossFact]) -> str:
     )
     more = f"; and {len(loss) - 3} more" if len(loss) > 3 else ""
     return f"{sum(fact.end - fact.start for fact in loss)} offsets could not be archived: {first}{more}"
+
+
+def _disagreement_message(disagreements: Sequence[str]) -> str:
+    if not disagreements:
+        return ""
+    more = f"; and {len(disagreements) - 1} more transactions" if len(disagreements) > 1 else ""
+    return f"{disagreements[0]}{more}"
 
 
 def _warnings(plan: BackupPlan) -> list[str]:

@@ -21,16 +21,19 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.log_writer import LogSegment
 from logkeep_engine.archive.model import Receipt
-from logkeep_engine.backup.chunk import TRANSACTIONAL_OR_CONTROL, PieceWriter, Setting
+from logkeep_engine.backup.chunk import PieceWriter, Setting
+from logkeep_engine.backup.markers import find_ends
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
+from logkeep_engine.backup.transactions import Disagreement
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     BatchTooLarge,
+    BrokerUnavailable,
     CorruptBatch,
     LogDiverged,
     OffsetOutOfRange,
@@ -44,6 +47,7 @@ from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, wal
 from logkeep_engine.log.memory import alone
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 __all__ = ["ChunkWriter", "PieceDone", "Setting", "archive_pieces", "trim"]
@@ -63,6 +67,7 @@ _RUN = 4096  # batches that are handed on at once: their headers take more memor
 _ATTRIBUTES_AT = 22  # the low byte
 _APPEND_TIME = 0x08
 _CODEC_MASK = 0x07
+_PASSES = 5
 
 PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged
 
@@ -73,7 +78,9 @@ class PieceDone:
     that the broker does not give, stopped the piece after what the receipt holds; or the log is not the planned one any
     more, then nothing is settled.
     `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
-    `losses`: what the format cannot hold of the piece, if that was all that was asked for.
+    `losses`: what the format cannot hold of the piece, if that was all that was asked for. `disagreements`: of which
+    transactions the broker said something else than their markers, which hold. `repeated`: the piece was taken more
+    than once, so objects may lie beside its segments that are none.
     """
 
     number: int
@@ -81,6 +88,8 @@ class PieceDone:
     failure: PieceFailure | None = None
     by_name: bool = False
     losses: tuple[Loss, ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()
+    repeated: bool = False
 
 
 def archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
@@ -143,6 +152,32 @@ async def _report(writers: Sequence[PieceWriter], context: TaskContext) -> None:
 
 
 async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone:
+    """Until all of the piece has come by as its transactions ended, see `PieceWriter.must_restart`, or all of it that
+    can be had."""
+    piece = writer.piece
+    failure: PieceFailure | None = None
+    for number in range(_PASSES):
+        done = await _pass(client, writer, throttle, portion)
+        if isinstance(done, PieceDone):
+            return replace(done, failure=done.failure or failure, repeated=number > 0)
+        failure = done.failure or failure
+        if done.until <= piece.start:
+            return PieceDone(piece.number, None, failure, losses=writer.losses)
+        await asyncio.to_thread(writer.restart, done.until)
+    raise _unsteady(writer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """The piece must be taken once more, up to offset `until`: more of it cannot be had, for `failure`, or records were
+    taken that should not have been."""
+
+    until: int
+    failure: PieceFailure | None = None
+
+
+async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone | _Again:
+    """Take the piece."""
     piece = writer.piece
     damaged_at = -1
     by_name = False
@@ -169,25 +204,48 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
             else:
                 await asyncio.to_thread(writer.skip_to, piece.end, REASON_TRUNCATED)
         except RecordsWithheld as error:
-            receipt = await asyncio.to_thread(writer.finish, writer.at)
-            return PieceDone(piece.number, receipt, error, by_name, writer.losses)
+            return await _stop(writer, error, by_name=by_name)
         except TopicGone:
             await asyncio.to_thread(writer.skip_to, piece.end, REASON_DELETED)
         except BatchTooLarge as error:
-            receipt = await asyncio.to_thread(writer.finish, writer.at)
-            return PieceDone(piece.number, receipt, error.within(f"T{piece.where[1:]}"), by_name, writer.losses)
+            return await _stop(writer, error.within(f"T{piece.where[1:]}"), by_name=by_name)
         except CorruptBatch as error:
             # Bytes can be hurt on their way: only what arrives damaged twice is damaged on the broker.
             if writer.at > damaged_at:
                 damaged_at = writer.at
                 log.warning("%s: fetched again: %s", piece.where, error.message)
                 continue
-            receipt = await asyncio.to_thread(writer.finish, writer.at)
-            return PieceDone(piece.number, receipt, _located(error, piece, writer.at), by_name, writer.losses)
+            return await _stop(writer, _located(error, piece, writer.at), by_name=by_name)
         except LogDiverged as error:
             return PieceDone(piece.number, None, error, by_name)
+    if writer.undecided:
+        try:
+            ends = await find_ends(client, writer, throttle)
+        except CorruptBatch as error:
+            return await _stop(writer, _located(error, piece, writer.at), by_name=by_name)
+        for producer_id, (aborted, marker) in ends.items():
+            writer.end_behind(producer_id, aborted, marker)
+    if writer.must_restart:
+        return _Again(piece.end)
     receipt = await asyncio.to_thread(writer.finish, piece.end)
-    return PieceDone(piece.number, receipt, by_name=by_name, losses=writer.losses)
+    return PieceDone(piece.number, receipt, by_name=by_name, losses=writer.losses, disagreements=writer.disagreements)
+
+
+async def _stop(writer: PieceWriter, failure: PieceFailure, *, by_name: bool) -> PieceDone | _Again:
+    """Nothing comes behind what has come so far. How transactions ended that are open there, nobody knows: where that
+    matters they are left for another run."""
+    if writer.undecided or writer.must_restart:
+        return _Again(writer.decided_until, failure)
+    receipt = await asyncio.to_thread(writer.finish, writer.at)
+    return PieceDone(writer.piece.number, receipt, failure, by_name, writer.losses, writer.disagreements)
+
+
+def _unsteady(writer: PieceWriter) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"T{writer.piece.where[1:]}: {_PASSES} times, each time in other places, the broker's lists of aborted "
+        "transactions have contradicted the markers in its log.",
+        hint="Nothing of this piece was archived. It may pass; run again.",
+    )
 
 
 def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:
@@ -207,6 +265,7 @@ class ChunkWriter(PieceWriter):
     def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
         super().__init__(setting, piece, attempt)
         self._segment: _OpenSegment | None = None
+        self._run_transactional = False  # a batch of the run that is being gathered is
 
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
@@ -240,6 +299,7 @@ class ChunkWriter(PieceWriter):
                     self._segment = self._open_segment(base)
                     room, end_offset = self._room()
                 if attributes & TRANSACTIONAL_OR_CONTROL:
+                    self._run_transactional = True
                     self._observe(data, position, header)
                 run.append((position, header))
                 room -= size
@@ -280,6 +340,7 @@ class ChunkWriter(PieceWriter):
             self._note_epoch(fresh.leader_epoch, fresh.base_offset)
         self._segment = self._open_segment(fresh.base_offset)
         if fresh.is_transactional:
+            self._run_transactional = True
             self._transactions.observe(memoryview(trimmed), 0, fresh, self._segment)
         self._flush(memoryview(trimmed), [(0, fresh)])
 
@@ -287,6 +348,7 @@ class ChunkWriter(PieceWriter):
         if not run:
             return
         segment, headers = self._segment, run.copy()
+        transactional, self._run_transactional = self._run_transactional, False
         run.clear()
         if segment is None:
             raise RuntimeError(f"{self.piece.where}: batches without a segment")
@@ -295,6 +357,10 @@ class ChunkWriter(PieceWriter):
         before = segment.builder.records
         try:
             segment.builder.append(data[first:end], headers)
+            if transactional:
+                segment.transactions.note(data, headers)
+            else:
+                segment.transactions.passed(segment.builder.next_offset, dense=segment.builder.dense)
         except CorruptBatch as error:  # `at` has moved on: it must not look like a batch that may be fetched again
             raise RuntimeError(f"{self.piece.where}: {error}") from error
         self.bytes += end - first
@@ -310,9 +376,7 @@ class ChunkWriter(PieceWriter):
         if segment.builder.size == 0:
             self._drop_segment()
             return
-        for txn in segment.aborted():
-            segment.builder.add_aborted(txn)
-        entry = segment.finish()
+        entry = segment.finish(segment.aborted())
         self._segment = None
         self._segments.append(entry)
 
@@ -343,8 +407,13 @@ class _OpenSegment(LogSegment):
         self._unended[producer_id] = (first_offset, last_offset)
 
     def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
+        """The end of an aborted transaction."""
         self._unended.pop(producer_id, None)
         self._ended[offset] = (producer_id, first_offset)
+
+    def commit_marker(self, producer_id: int) -> None:
+        """The end of a transaction that was committed, whatever a list has said."""
+        self._unended.pop(producer_id, None)
 
     def aborted(self) -> list[AbortedTxn]:
         """The segment's transaction index: what has its marker here, as a broker writes it, and what only has data

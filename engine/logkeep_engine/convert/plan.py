@@ -57,8 +57,8 @@ class ConvertPlan:
     segments of a source without a catalog, by topic id and partition, in the order of their offsets.
 
     `begins`: where partitions were meant to begin of which the source misses the beginning (`archive.beginnings` reads
-    it). `undecided`: (topic id, partition, first offset) of the transactions that are left out as their outcome is not
-    archived.
+    it). `undecided`: (topic id, partition, first offset) of the transactions that an earlier version has left out,
+    as it did not know how they ended.
     """
 
     run_id: str
@@ -155,7 +155,6 @@ def make_plan(
         pieces=tuple(pieces),
         seen={} if source.catalogued else {key: tuple(map(_seen, source.segments[key])) for key in source.segments},
         begins=source.begins,
-        undecided=tuple((item.topic_id, item.partition, item.start) for item in source.undecided),
     )
 
 

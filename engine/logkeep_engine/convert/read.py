@@ -20,7 +20,7 @@ from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.filter import AbortedRanges
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 
 _CODEC = 0x07
@@ -46,7 +46,7 @@ def read_records(
     if isinstance(segment, ForeignSegment):
         return _of_tool(storage, topic, partition, segment)
     if segment.layout is Layout.KAFKA:
-        return _of_batches(storage, topic, segment, AbortedRanges(aborted), count)
+        return _of_batches(storage, topic, segment, Spans.of(aborted), count)
     return read_record_segment(storage, topic, segment)
 
 
@@ -63,17 +63,14 @@ def _offset(record: LogRecord) -> int:
 
 
 def _of_batches(
-    storage: Storage, topic: str, entry: SegmentEntry, aborted: AbortedRanges, count: LossCount | None
+    storage: Storage, topic: str, entry: SegmentEntry, aborted: Spans, count: LossCount | None
 ) -> Iterator[Sequence[LogRecord]]:
     for run in read_segment(storage, topic, entry):
         if count is not None:
             count_batches(run, count)
         data, headers = run
         for position, header in headers:
-            if header.magic >= 2 and (
-                header.is_control
-                or (header.is_transactional and aborted.contains(header.producer_id, header.base_offset))
-            ):
+            if header.magic >= 2 and (header.is_control or header in aborted):
                 continue
             try:
                 last: int | None = None

@@ -16,13 +16,13 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.entry import SegmentEntry
 from logkeep_engine.archive.model import ArchiveState, Outcome, Receipt
+from logkeep_engine.archive.outcomes import aborted_in
 from logkeep_engine.archive.record_files import (
     every_partition,
     newest_topics,
     write_consumer_offsets,
     write_partition_indexes,
 )
-from logkeep_engine.archive.segments import aborted_transactions
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.losses import LOSS_FILE
 from logkeep_engine.contract.run import MAX_LIST, RunResult
@@ -50,7 +50,7 @@ from logkeep_engine.convert.task import (
     examine_piece,
     loses_of_records,
 )
-from logkeep_engine.convert.undecided import check_copied, check_still, look_through
+from logkeep_engine.convert.transactions import check_still, look_through
 from logkeep_engine.convert.write import TargetSetting
 from logkeep_engine.errors import (
     ArchiveMismatch,
@@ -158,8 +158,8 @@ class _Run(ArchivingRun):
         existing = find_target(source, self._target, self._options.format)
         state = existing.load() if existing is not None else ArchiveState()
         check_same_logs(source, state)
-        source = self._source = look_through(source, self._runner_factory)
-        check_copied(source, self._options.format)
+        if self._options.format is not FormatName.KAFKA:  # batches are copied, and what tells of transactions with them
+            source = self._source = look_through(source, self._runner_factory)
         if source.catalogued:
             check_still(source, stored_plans(self._target, state), self._run_id, state)
         looked = self._look(source, existing, state)
@@ -388,10 +388,8 @@ class Aborted:
         if (topic_id, partition) in self._source.aborted:
             return list(self._source.aborted[topic_id, partition])
         entries = [entry for entry in self._source.segments[topic_id, partition] if isinstance(entry, SegmentEntry)]
-        spans = aborted_transactions(self._source.storage, self._names[topic_id], entries)
-        return [
-            AbortedTxn(producer_id, first, last, first) for producer_id in spans for first, last in spans[producer_id]
-        ]
+        kept = self._source.coverage.get((topic_id, partition), ())
+        return aborted_in(self._source.storage, self._names[topic_id], entries, kept)[0]
 
 
 class _NoContext:

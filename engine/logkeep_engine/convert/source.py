@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from logkeep_engine.archive.beginnings import missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, Range, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, Range, TopicEntry
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
@@ -67,17 +67,6 @@ class SegmentPart:
 SourceSegment = WholeSegment | SegmentPart
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """A transaction whose outcome is not archived, of records in offsets [start, end)."""
-
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    reason: str
-
-
 @dataclass(frozen=True)
 class Source:
     """`identity` tells one source from another, in all runs: an archive's id, or where the other tool's files lie.
@@ -86,9 +75,8 @@ class Source:
     a catalog says what is covered, and segments never change. Without one a segment may be longer the next time, or
     come to lie between others.
 
-    `begins`: where partitions were meant to begin whose first offsets are missing, see `archive.beginnings`. `unsure`
-    are partitions of which not every transaction may be decided; `undecided.look_through` finds their `aborted` ones,
-    with those that are `undecided`.
+    `begins`: where partitions were meant to begin whose first offsets are missing, see `archive.beginnings`.
+    `transactions.look_through` finds the `aborted` transactions.
     """
 
     storage: Storage
@@ -104,9 +92,7 @@ class Source:
     notes: tuple[str, ...] = ()
     catalogued: bool = True
     begins: Mapping[Partition, int] = field(default_factory=dict)
-    unsure: frozenset[Partition] = frozenset()
     aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
-    undecided: tuple[Undecided, ...] = ()
     leaders: Mapping[Partition, Leaders] = field(default_factory=dict)
 
     @property
@@ -140,17 +126,8 @@ def archive_source(storage: Storage) -> Source:
         groups=state.groups,
         notes=chosen.warnings,
         begins=missing_beginnings(archive, state),
-        unsure=frozenset(_unsure(state)),
         leaders=leaders_of(state),
     )
-
-
-def _unsure(state: ArchiveState) -> Iterator[Partition]:
-    if all(run.outcome is Outcome.SUCCEEDED for run in state.runs.values()):
-        return
-    for key, entries in state.segments.items():
-        if snapshot.may_end_inside_a_transaction(state, entries):
-            yield key
 
 
 def held_ranges(state: ArchiveState) -> dict[Partition, list[Range]]:
@@ -211,7 +188,6 @@ def select(source: Source, names: frozenset[str]) -> Source:
         gaps=tuple(gap for gap in source.gaps if gap.topic_id in ids),
         groups=tuple(group for group in source.groups if group.topic_id in ids),
         begins={key: source.begins[key] for key in source.begins if key[0] in ids},
-        unsure=frozenset(key for key in source.unsure if key[0] in ids),
         leaders={key: source.leaders[key] for key in source.leaders if key[0] in ids},
     )
 

@@ -16,8 +16,10 @@ from typing import Protocol
 
 from logkeep_engine.archive.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.log_writer import LogSegment
+from logkeep_engine.archive.outcomes import known_parts
 from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
 from logkeep_engine.archive.segments import read_segment, read_transactions
+from logkeep_engine.archive.transactions import SegmentFollower
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.plan import Piece
 from logkeep_engine.formats.base import LogRecord
@@ -207,12 +209,13 @@ def copy_segment(
     """
     transactions = read_transactions(source, topic, entry)
     segment = _open_log(setting, topic, piece, entry.base_offset, attempt)
+    known = known_parts(source, topic, entry)
+    segment.transactions = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
     try:
         for run, headers in read_segment(source, topic, entry):
             segment.builder.append(run, headers)
-        for transaction in transactions:
-            segment.builder.add_aborted(transaction)
-        return segment.finish()
+            segment.transactions.note(run, headers)
+        return segment.finish(transactions)
     except BaseException:
         segment.abort()
         raise

@@ -146,6 +146,7 @@ class SegmentBuilder:
         self._batches = 0
         self._records = 0
         self._offsets_without_record = False
+        self._dense = True
         self._all_attributes = 0
         self._codecs = [0] * (_CODEC + 1)
         self._min_base_timestamp: int | None = None
@@ -172,6 +173,11 @@ class SegmentBuilder:
     def last_possible_offset(self) -> int:
         """The highest offset that a broker could hold in the same segment: it indexes offsets by 31 bits."""
         return self._base_offset + _INT32_MAX
+
+    @property
+    def dense(self) -> bool:
+        """No offset is missing between its batches, or before the first."""
+        return self._dense
 
     @property
     def next_offset(self) -> int:
@@ -207,6 +213,7 @@ class SegmentBuilder:
                         hint="The log on the broker is damaged, or batches were put in the wrong order.",
                     )
                 self._offsets_without_record = True
+                self._dense = False
             next_offset = base + delta + 1
             if count <= delta:
                 self._offsets_without_record = True

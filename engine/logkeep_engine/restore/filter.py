@@ -9,8 +9,7 @@ a broker recognise a batch that arrives twice (it compares the first and last se
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +17,7 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, decode, encode
-from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Spans
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
 PRODUCER_EPOCH = 0
@@ -33,25 +32,7 @@ class Action(Enum):
     REBUILD = "built anew"
 
 
-class AbortedRanges:
-    """Which transactional batches were aborted: per producer id, closed offset ranges (as `.txnindex` holds them)."""
-
-    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        by_producer: dict[int, list[tuple[int, int]]] = {}
-        for txn in aborted:
-            by_producer.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
-        self._ranges = {producer: sorted(ranges) for producer, ranges in by_producer.items()}
-
-    def contains(self, producer_id: int, offset: int) -> bool:
-        """Transactions of one producer on a partition follow one another, so ranges do not overlap."""
-        ranges = self._ranges.get(producer_id)
-        if ranges is None:
-            return False
-        at = bisect_right(ranges, (offset, SEQUENCE_SPACE << 32)) - 1
-        return at >= 0 and ranges[at][0] <= offset <= ranges[at][1]
-
-
-def decide(header: BatchHeader, aborted: AbortedRanges) -> Action:
+def decide(header: BatchHeader, aborted: Spans) -> Action:
     """What to do with a batch, from its header.
 
     Built anew are batches a broker would refuse or change: last offset delta other than count - 1 (INVALID_RECORD),
@@ -61,7 +42,7 @@ def decide(header: BatchHeader, aborted: AbortedRanges) -> Action:
     if header.magic >= 2:
         if header.is_control:
             return Action.CONTROL
-        if header.is_transactional and aborted.contains(header.producer_id, header.base_offset):
+        if header in aborted:
             return Action.ABORTED
         if header.record_count <= 0:
             return Action.EMPTY

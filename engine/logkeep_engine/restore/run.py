@@ -32,9 +32,10 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
-from logkeep_engine.archive.segments import Fault
-from logkeep_engine.archive.verify import verify_segment
+from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
+from logkeep_engine.archive.segments import Fault, read_transactions
+from logkeep_engine.archive.transactions import Outcomes, SegmentTransactions, fold
+from logkeep_engine.archive.verify import check_segment
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RecordBatches
@@ -85,7 +86,14 @@ from logkeep_engine.restore.plan import (
     working_configs,
 )
 from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.salvage import Lost, Survey, SurveyTask, survey_partition, survey_records
+from logkeep_engine.restore.salvage import (
+    Lost,
+    Survey,
+    SurveyTask,
+    survey_partition,
+    survey_records,
+    with_transactions,
+)
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
@@ -197,6 +205,8 @@ def _note_failure(storage: Storage, path: str, result: RunResult) -> None:
         log.warning("%s could not be written: %s", path, error)
 
 
+_Key = tuple[str, int, int]  # topic id, partition, base offset of a segment
+
 # ---- tasks of the check
 
 
@@ -208,9 +218,25 @@ class CheckTask:
     segments: tuple[tuple[str, SegmentEntry], ...]
 
 
-def check_segments(task: CheckTask, context: TaskContext) -> tuple[Fault, ...]:
-    """Runs on an executor: every fault of the task's segments."""
-    return tuple(fault for topic, entry in task.segments for fault in verify_segment(task.storage, topic, entry))
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Every fault of a task's segments, and what each that has transactions says of them."""
+
+    faults: tuple[Fault, ...]
+    transactions: tuple[tuple[int, SegmentTransactions], ...]
+    """With the segment's place in the task."""
+
+
+def check_segments(task: CheckTask, context: TaskContext) -> Checked:
+    """Runs on an executor."""
+    faults: list[Fault] = []
+    transactions: list[tuple[int, SegmentTransactions]] = []
+    for at, (topic, entry) in enumerate(task.segments):
+        checked = check_segment(task.storage, topic, entry)
+        faults += checked.faults
+        if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
+            transactions.append((at, checked.transactions))
+    return Checked(tuple(faults), tuple(transactions))
 
 
 # ---- the run
@@ -457,14 +483,30 @@ class _Restore:
         if faults and refuse:
             self._refuse_damaged(faults)
         bad = {fault.object for fault in faults}
-        faults += [fault for fault in self._verify(used) if fault.object not in bad]
+        found, transactions = self._verify(used)
+        faults += [fault for fault in found if fault.object not in bad]
         if faults and refuse:
             self._refuse_damaged(faults)
         if faults:
             self._note_damage(faults)
-        surveys = self._survey(state, partitions, faults)
+        outcomes = {
+            (topic.topic_id, partition): self._outcomes(state, topic, partition, transactions)
+            for topic, partition in partitions
+        }
+        surveys = self._survey(state, partitions, faults, outcomes)
         loss = self._loss(state, partitions, surveys)
-        return _Findings(surveys, tuple(loss), tuple(_archive_warnings(state, choices, faults)))
+        warnings = [*_archive_warnings(state, choices, faults), *_transaction_warnings(state, outcomes)]
+        return _Findings(surveys, tuple(loss), tuple(warnings))
+
+    def _outcomes(
+        self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
+    ) -> Outcomes:
+        """What the transaction indexes of a partition do not say."""
+        entries = state.segments.get((topic.topic_id, partition), ())
+        if not any(entry.transactional for entry in entries):
+            return Outcomes()
+        said = (transactions.get(_key(entry)) or SegmentTransactions.without(entry) for entry in entries)
+        return fold(said, state.kept(topic.topic_id, partition))
 
     def _loss(
         self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]
@@ -493,40 +535,75 @@ class _Restore:
                     faults.append(Fault(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what))
         return faults
 
-    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
+    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Fault], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES
         if used:
             most = min(
                 most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._spec.spark.executor.slots)
             )
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
-        found: dict[int, tuple[Fault, ...]] = {}
+        found: dict[int, Checked] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
-        return [fault for index in sorted(found) for fault in found[index]]
+        transactions = {
+            _key(work[index].segments[at][1]): said
+            for index, checked in found.items()
+            for at, said in checked.transactions
+        }
+        return [fault for index in sorted(found) for fault in found[index].faults], transactions
 
     def _survey(
-        self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], faults: Sequence[Fault]
+        self,
+        state: ArchiveState,
+        partitions: Sequence[tuple[TopicEntry, int]],
+        faults: Sequence[Fault],
+        outcomes: Mapping[Partition, Outcomes],
     ) -> tuple[PartitionSurvey, ...]:
+        """What is to be said of partitions of which not everything is as their indexes say."""
         faulty: dict[tuple[str, int], list[Fault]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
             faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
         work, keys = [], []
-        surveys: list[PartitionSurvey] = []
+        surveys: dict[Partition, Survey] = {}
         for topic, partition in partitions:
-            segments: Sequence[SegmentEntry] = state.segments.get((topic.topic_id, partition), ())
-            undecided = snapshot.may_end_inside_a_transaction(state, segments)
+            key = (topic.topic_id, partition)
+            segments: Sequence[SegmentEntry] = state.segments.get(key, ())
             found = faulty.get((topic.name, partition), [])
             if found and segments[0].layout is not Layout.KAFKA:
-                surveys.append(PartitionSurvey(topic.topic_id, partition, survey_records(topic.name, segments, found)))
-            elif undecided or found:
-                objects = tuple(fault.object for fault in found)
-                kept = tuple(state.kept(topic.topic_id, partition))
-                work.append(SurveyTask(self._storage, topic.name, tuple(segments), kept, objects, undecided))
-                keys.append((topic.topic_id, partition))
+                surveys[key] = survey_records(topic.name, segments, found)
+                continue
+            objects = {fault.object for fault in found}
+            if found or not outcomes[key].indexes_suffice:
+                surveys[key] = Survey((), ())
+            damaged = [entry for entry in segments if entry.stem(topic.name) + entry.log_suffix in objects]
+            if damaged:
+                work.append(SurveyTask(self._storage, topic.name, tuple(damaged)))
+                keys.append(key)
         done: dict[int, Survey] = {}
         self._run_tasks(work, survey_partition, done.__setitem__)
-        return (*surveys, *(PartitionSurvey(*keys[index], done[index]) for index in sorted(done)))
+        surveys.update((keys[index], done[index]) for index in done)
+        topics = {topic.topic_id: topic.name for topic, _ in partitions}
+        return tuple(
+            PartitionSurvey(*key, self._with_transactions(state, topics[key[0]], key, surveys[key], faulty, outcomes))
+            for key in sorted(surveys)
+        )
+
+    def _with_transactions(
+        self,
+        state: ArchiveState,
+        topic: str,
+        key: Partition,
+        survey: Survey,
+        faulty: Mapping[tuple[str, int], Sequence[Fault]],
+        outcomes: Mapping[Partition, Outcomes],
+    ) -> Survey:
+        objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
+        indexed = [entry for entry in state.segments.get(key, ()) if entry.txnindex_bytes]
+        readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
+        if outcomes[key].indexes_suffice and len(readable) == len(indexed):
+            return survey
+        index = [txn for entry in readable for txn in read_transactions(self._storage, topic, entry)]
+        return with_transactions(survey, outcomes[key], index)
 
     def _note_damage(self, faults: Sequence[Fault]) -> None:
         body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
@@ -799,6 +876,10 @@ def _working(topic: TopicPlan, state: ArchiveState) -> dict[str, str]:
     return working_configs(topic_facts(_topic_segments(state, state.topics[topic.topic_id])))
 
 
+def _key(entry: SegmentEntry) -> _Key:
+    return entry.topic_id, entry.partition, entry.base_offset
+
+
 def _folder(topic: str, entry: SegmentEntry) -> str:
     """Where the objects of the topic lie."""
     match entry.layout:
@@ -844,6 +925,19 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
     if faults:
         word = "fault" if len(faults) == 1 else "faults"
         warnings.append(f"the archive has {len(faults)} {word}, first: {faults[0]}")
+    return warnings
+
+
+def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, Outcomes]) -> list[str]:
+    """Where a transaction index was not believed."""
+    warnings = []
+    for (topic_id, partition), found in outcomes.items():
+        if found.disagreements:
+            more = len(found.disagreements) - 1
+            warnings.append(
+                f"topic {state.topics[topic_id].name} partition {partition}: {found.disagreements[0]}"
+                + (f"; and {more} more transactions" if more else "")
+            )
     return warnings
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive import names
-from logkeep_engine.archive.model import Range, SegmentEntry
-from logkeep_engine.archive.segments import Fault, read_segment, read_transactions
+from logkeep_engine.archive.model import SegmentEntry
+from logkeep_engine.archive.segments import Fault, read_segment
+from logkeep_engine.archive.transactions import Outcomes
 from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
@@ -58,14 +57,11 @@ class SurveyTask:
     storage: Storage
     topic: str
     segments: tuple[SegmentEntry, ...]
-    kept: tuple[Range, ...]
-    faulty: tuple[str, ...]
-    undecided: bool
 
 
 def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
     """Runs on an executor."""
-    return survey(task.storage, task.topic, task.segments, task.kept, task.faulty, task.undecided)
+    return survey(task.storage, task.topic, task.segments)
 
 
 def salvage(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[Whole | Lost]:
@@ -100,108 +96,21 @@ def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequenc
     return Survey(tuple(lost), tuple(lost.values()))
 
 
-def survey(
-    storage: Storage,
-    topic: str,
-    segments: Sequence[SegmentEntry],
-    kept: Sequence[Range],
-    faulty: Sequence[str],
-    undecided: bool,
-) -> Survey:
-    """Look at every batch of one partition. `kept` are the ranges of offsets that its segments stand for: between two
-    of them records may be missing, inside of one only what compaction has removed. `faulty` are the paths of its
-    objects with faults.
+def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> Survey:
+    """Look at every batch of the damaged segments of one partition. Raises only what the storage does."""
+    lost = [item for segment in segments for item in salvage(storage, topic, segment) if isinstance(item, Lost)]
+    return Survey(tuple(segment.base_offset for segment in segments), tuple(lost))
 
-    `undecided`: it is not certain that all its transactions are decided; those that are not will be left out. Raises
-    only what the storage does.
-    """
-    names_of_faulty = set(faulty)
-    damaged = {item.base_offset for item in segments if item.stem(topic) + item.log_suffix in names_of_faulty}
-    indexes_damaged = any(segment.stem(topic) + names.TXNINDEX in names_of_faulty for segment in segments)
-    follow = _Transactions() if indexes_damaged or undecided else None
-    lost: list[Lost] = []
-    expected: int | None = None
-    for segment in segments:
-        if follow is not None and expected is not None and not _is_within(expected, segment.base_offset, kept):
-            follow.hole(expected)
-        expected = segment.next_offset
-        if follow is None and segment.base_offset not in damaged:
-            continue
-        for item in salvage(storage, topic, segment):
-            if isinstance(item, Lost):
-                damaged.add(segment.base_offset)
-                lost.append(item)
-                if follow is not None:
-                    follow.hole(item.start)
-            elif follow is not None:
-                follow.observe(item)
-    if follow is None:
-        return Survey(tuple(sorted(damaged)), tuple(lost))
-    known = _indexed(storage, topic, segments, names_of_faulty)
-    follow.end(expected if expected is not None else 0)
-    covered = {(txn.producer_id, txn.first_offset) for txn in known}
-    for txn in follow.unknown:
-        if (txn.producer_id, txn.first_offset) not in covered:
-            lost.append(
-                Lost(
-                    txn.first_offset,
-                    txn.last_offset + 1,
-                    f"outcome of a transaction of producer {txn.producer_id} is not archived",
-                )
-            )
-    aborted = {*known, *follow.aborted, *follow.unknown}
-    return Survey(
-        tuple(sorted(damaged)),
-        tuple(lost),
-        tuple(sorted(aborted, key=lambda txn: (txn.last_offset, txn.producer_id))),
+
+def with_transactions(survey: Survey, outcomes: Outcomes, index: Sequence[AbortedTxn]) -> Survey:
+    """The survey with what is known of the partition's transactions. `index`: the entries of all its transaction
+    indexes that can be read."""
+    undecided = (
+        Lost(
+            txn.first_offset,
+            txn.last_offset + 1,
+            f"outcome of a transaction of producer {txn.producer_id} is not archived",
+        )
+        for txn in outcomes.undecided
     )
-
-
-def _is_within(start: int, end: int, ranges: Sequence[Range]) -> bool:
-    """Whether [start, end), which may be empty, lies in one of these ranges."""
-    return start >= end or any(low <= start and end <= high for low, high in ranges)
-
-
-def _indexed(storage: Storage, topic: str, segments: Sequence[SegmentEntry], faulty: set[str]) -> list[AbortedTxn]:
-    found: list[AbortedTxn] = []
-    for segment in segments:
-        if segment.stem(topic) + names.TXNINDEX not in faulty:
-            found += read_transactions(storage, topic, segment)
-    return found
-
-
-class _Transactions:
-    """Follows a partition's transactions; a hole leaves those open at it undecided, since their markers may have been
-    in it.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[int, int] = {}
-        self.aborted: list[AbortedTxn] = []
-        self.unknown: list[AbortedTxn] = []
-
-    def observe(self, item: Whole) -> None:
-        header = item.header
-        if header.magic < 2 or not header.is_transactional:
-            return
-        if not header.is_control:
-            if header.record_count:  # else compaction has emptied it: nothing is left to decide
-                self._open.setdefault(header.producer_id, header.base_offset)
-            return
-        first = self._open.pop(header.producer_id, None)
-        if first is None:
-            return
-        kind = control_type(item.batch)
-        if kind is ControlType.ABORT:
-            self.aborted.append(AbortedTxn(header.producer_id, first, header.last_offset, header.last_offset + 1))
-        elif kind is not ControlType.COMMIT:
-            self.unknown.append(AbortedTxn(header.producer_id, first, header.last_offset, header.last_offset + 1))
-
-    def hole(self, start: int) -> None:
-        """Offsets from `start` on cannot be read, for a while."""
-        for producer, first in self._open.items():
-            self.unknown.append(AbortedTxn(producer, first, start - 1, start))
-        self._open.clear()
-
-    def end(self, offset: int) -> None:
-        self.hole(offset)
+    return Survey(survey.damaged, (*survey.lost, *undecided), tuple(outcomes.aborted(index)))

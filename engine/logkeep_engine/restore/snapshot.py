@@ -1,19 +1,18 @@
 """Which state of the archive a restore or a conversion sees: the one at the end of the last backup that succeeded.
 
-At that commit every partition is archived up to a last stable offset, so all transactions are decided, and the consumer
-groups fit. What retention removed right after it is left out. What a later run has added so far, out of order and
-perhaps in the middle of a transaction, is not looked at. If no backup has succeeded (the cluster was lost during the
-first one), the newest commit is used and `survey` finds the transactions whose outcome is unknown.
+At that commit every partition is archived up to a last stable offset, and the consumer groups fit. What retention
+removed right after it is left out. What a later run has added so far, out of order, is not looked at. If no backup has
+succeeded (the cluster was lost during the first one), the newest commit is used. How transactions ended is known either
+way, see `archive.transactions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, CommitKind, Outcome, RunEntry, SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, CommitKind, Outcome, RunEntry
 from logkeep_engine.errors import ArchiveDamaged
 
 
@@ -107,16 +106,3 @@ def load_at(archive: Archive, commit: int) -> ArchiveState:
             hint="Restore the catalog from a copy of the archive.",
         )
     return state
-
-
-def may_end_inside_a_transaction(state: ArchiveState, segments: Sequence[SegmentEntry]) -> bool:
-    """True if it is not certain that every transaction of the partition is decided by what is archived.
-
-    It is certain when the run that wrote the last segment succeeded. A run's entry has its last epoch; an earlier epoch
-    of the same run is below it.
-    """
-    if not any(segment.transactional for segment in segments):
-        return False
-    last = max(segment.epoch for segment in segments)
-    runs = [run for run in state.runs.values() if run.epoch >= last]
-    return not runs or min(runs, key=lambda run: run.epoch).outcome is not Outcome.SUCCEEDED

@@ -37,7 +37,8 @@ from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.filter import AbortedRanges, Action, Outgoing, decide
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.filter import Action, Outgoing, decide
 from logkeep_engine.restore.landed import Landed, Mark, Target, is_there, look
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
@@ -379,7 +380,7 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
     if task.batching is not None:
         yield from _stream_of_records(task, task.batching, done)
         return
-    aborted = AbortedRanges(_aborted(task))
+    aborted = Spans.of(_aborted(task))
     stream = BatchStream(producer_id=task.producer_id, max_bytes=task.max_batch_bytes, done=done, rule=task.rule)
     for segment in task.segments:
         try:

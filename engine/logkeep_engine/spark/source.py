@@ -140,18 +140,10 @@ class LogkeepReader(DataSourceReader):
 def _aborted(
     storage: Storage, state: ArchiveState, topic: TopicEntry, entries: Sequence[SegmentEntry]
 ) -> Sequence[AbortedTxn]:
-    from logkeep_engine.archive.segments import aborted_transactions
-    from logkeep_engine.log.segment import AbortedTxn
-    from logkeep_engine.restore.salvage import survey
-    from logkeep_engine.restore.snapshot import may_end_inside_a_transaction
+    from logkeep_engine.archive.outcomes import aborted_in
 
-    if may_end_inside_a_transaction(state, entries):
-        kept = state.kept(topic.topic_id, entries[0].partition)
-        return survey(storage, topic.name, entries, kept, (), undecided=True).aborted or ()
-    found = aborted_transactions(storage, topic.name, entries)
-    return [
-        AbortedTxn(producer_id, first, last, first) for producer_id, spans in found.items() for first, last in spans
-    ]
+    kept = state.kept(topic.topic_id, entries[0].partition)
+    return aborted_in(storage, topic.name, entries, kept)[0]
 
 
 def _holds(storage: Storage, topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:

@@ -25,7 +25,7 @@ from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
-from logkeep_engine.restore.filter import AbortedRanges
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.spark.source_plan import Piece
 from logkeep_engine.storage import Storage
 
@@ -139,7 +139,7 @@ def _of_batches(storage: Storage, piece: Piece) -> Iterator[Part]:
     start, end = _offsets(storage, piece)
     if start >= end:
         return
-    aborted = AbortedRanges(piece.aborted)
+    aborted = Spans.of(piece.aborted)
     whole = start <= entry.base_offset
     runs = read_segment(storage, piece.topic, entry) if whole else read_from(storage, piece.topic, entry, start)
     for header, batch in _batches(runs):
@@ -176,11 +176,11 @@ def _offsets(storage: Storage, piece: Piece) -> Range:
     return start, end
 
 
-def _is_seen(header: BatchHeader, aborted: AbortedRanges) -> bool:
+def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
     """By a consumer that reads committed records."""
     if header.magic < 2 or not header.is_transactional:
         return not (header.magic >= 2 and header.is_control)
-    return not header.is_control and not aborted.contains(header.producer_id, header.base_offset)
+    return not header.is_control and header not in aborted
 
 
 def _narrowed(

@@ -29,13 +29,13 @@ from logkeep_engine.formats.records_names import FileKind, parse_name, read_part
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.segment import read_offset_index, read_time_index, read_txn_index
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox import messages
 from logkeep_engine.toolbox.decoders import Decoder, DecoderName, Undecodable, decoder
 from logkeep_engine.toolbox.decoders import text as decoded_text
 from logkeep_engine.toolbox.scan import Batch, Damage
 from logkeep_engine.toolbox.source import LEADER_EPOCHS, SNAPSHOT, Segment, display
-from logkeep_engine.toolbox.transactions import Aborted
 
 _NO_TIMESTAMP = -1
 _NO_SEQUENCE = -1
@@ -129,7 +129,7 @@ class Options:
         return record.key is not None and self.key.search(record.key.decode("utf-8", "replace")) is not None
 
 
-def dump_segment(segment: Segment, options: Options, aborted: Aborted | None = None) -> Iterator[Row]:
+def dump_segment(segment: Segment, options: Options, aborted: Spans | None = None) -> Iterator[Row]:
     """The rows of a segment, from what is asked for on; what lies before is not read."""
     if not segment.has_batches:
         yield from _dump_records(segment, options)
@@ -169,7 +169,7 @@ def _items(segment: Segment, options: Options) -> Iterator[Batch | Damage]:
     return segment.scan()
 
 
-def _dump_batch(segment: Segment, batch: Batch, options: Options, aborted: Aborted | None) -> Iterator[Row]:
+def _dump_batch(segment: Segment, batch: Batch, options: Options, aborted: Spans | None) -> Iterator[Row]:
     header = batch.header
     problem = batch.problem
     records: Sequence[LogRecord] = ()

@@ -4,64 +4,33 @@
     if header in ended.aborted: ...         # no consumer of committed records sees the batch
     if header in ended.undecided: ...       # no such consumer sees it yet
 
-An archive knows its aborted transactions by the indexes that its catalog names. In a log folder an index may be missing
-or stale, so there the markers of the log itself count too, which takes one pass over the headers.
+Markers decide, and indexes where there is no marker, see `archive.transactions`. In a log folder an index may be
+missing or stale, and what is open at the log's end is open still; that takes one pass over the headers.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from logkeep_engine.archive.entry import SegmentEntry
 from logkeep_engine.archive.model import ArchiveState
+from logkeep_engine.archive.outcomes import known_parts
+from logkeep_engine.archive.transactions import SegmentFollower, SegmentTransactions, fold
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.transactions import TransactionTracker
-from logkeep_engine.restore.snapshot import may_end_inside_a_transaction
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
 from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.source import Segment
 
-Span = tuple[int, int, int]
-"""Producer id, first and last offset."""
-
 _MAX_OFFSET = 2**63 - 1
-
-
-class Spans:
-    """Transactions of a partition, by producer."""
-
-    def __init__(self, spans: Iterable[Span] = ()) -> None:
-        self._spans: dict[int, list[tuple[int, int]]] = {}
-        for producer, first, last in sorted(spans):
-            known = self._spans.setdefault(producer, [])
-            if known and first <= known[-1][1]:
-                known[-1] = (known[-1][0], max(last, known[-1][1]))
-            else:
-                known.append((first, last))
-
-    def __contains__(self, header: BatchHeader) -> bool:
-        """Was this batch written in one of them?"""
-        if not header.is_transactional or header.is_control or header.producer_id not in self._spans:
-            return False
-        spans = self._spans[header.producer_id]
-        at = bisect_right(spans, (header.base_offset, _MAX_OFFSET)) - 1
-        return at >= 0 and header.base_offset <= spans[at][1]
-
-
-class Aborted(Spans):
-    """The aborted transactions of a partition, by the transaction indexes of all its segments."""
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        """Raises CorruptIndex."""
-        super().__init__(_indexed(segments))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
     """`stable`: a consumer of committed records gets nothing from this offset on (Kafka's last stable offset).
 
-    Of an archive that is every record: what is undecided at its end is left out, as a restore leaves it out.
+    Of an archive that is every record: all of it was fetched below the last stable offset.
     """
 
     aborted: Spans
@@ -72,31 +41,60 @@ class Outcomes:
 def outcomes(segments: Sequence[Segment], state: ArchiveState | None = None) -> Outcomes:
     """Of one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
-    Behind damage nobody knows what it has swallowed: transactions that are open there are undecided.
+    Of a log folder nobody knows what damage has swallowed: transactions that are open there are undecided.
     """
     entries = [segment.entry for segment in segments if segment.entry is not None]
-    archived = state is not None and len(entries) == len(segments)
-    if archived and state is not None and not may_end_inside_a_transaction(state, entries):
-        return Outcomes(Aborted(segments), Spans(), _MAX_OFFSET)
+    if state is not None and entries and len(entries) == len(segments):
+        return _of_archive(segments, entries, state)
     found = _Walk(segments)
-    aborted = Spans([*_indexed(segments), *found.aborted])
-    return Outcomes(aborted, Spans(found.undecided), _MAX_OFFSET if archived else found.stable)
+    return Outcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
 
 
-def _indexed(segments: Sequence[Segment]) -> Iterator[Span]:
+def _of_archive(segments: Sequence[Segment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
+    if not any(entry.transactional for entry in entries):
+        return Outcomes(Spans(), Spans(), _MAX_OFFSET)
+    said = (_said(segment, entry) for segment, entry in zip(segments, entries, strict=True))
+    found = fold(said, state.kept(entries[0].topic_id, entries[0].partition))
+    index = [txn for segment in segments if segment.has_batches for txn in segment.aborted()]
+    return Outcomes(Spans.of(found.aborted(index)), Spans(), _MAX_OFFSET)
+
+
+def _said(segment: Segment, entry: SegmentEntry) -> SegmentTransactions:
+    if not segment.has_batches or not entry.transactional:
+        return SegmentTransactions.without(entry)
+    found = known_parts(segment.storage, segment.topic, entry)
+    if found is not None:
+        return found
+    follower = SegmentFollower(entry.base_offset, entry.epoch)
+    at = entry.base_offset
+    for item in segment.scan():
+        if not isinstance(item, Batch) or item.problem:
+            follower.cut(at)
+            continue
+        at = item.header.next_offset
+        try:
+            follower.note(item.data, [(0, item.header)])
+        except CorruptBatch:
+            follower.cut(at)
+    return follower.finish(entry.next_offset, segment.aborted())
+
+
+def _indexed(segments: Sequence[Segment]) -> Iterator[AbortedTxn]:
     for segment in segments:
         if segment.has_batches:
-            for item in segment.aborted():
-                yield item.producer_id, item.first_offset, item.last_offset
+            yield from segment.aborted()
 
 
 class _Walk:
-    """What the logs of a partition themselves say, from first to last."""
+    """What the logs of a partition in a folder say themselves, from first to last, and their indexes."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.aborted: list[Span] = []
         self.undecided: list[Span] = []
-        self._tracker = TransactionTracker()
+        self._committed: list[Span] = []
+        index = list(_indexed(segments))
+        self._named = Spans.of(index)
+        self._follower = TransactionFollower()
         last = -1
         for segment in segments:
             for item in segment.scan() if segment.has_batches else ():
@@ -105,23 +103,33 @@ class _Walk:
                     self._observe(item)
                 else:
                     self._forget(last)
-        self.stable = min(self._tracker.open_transactions.values(), default=_MAX_OFFSET)
+        self.stable = min((part.first for part in self._follower.open_parts() if part.records), default=_MAX_OFFSET)
         self._forget(_MAX_OFFSET)
+        committed = Spans(self._committed)
+        self.aborted += [
+            (txn.producer_id, txn.first_offset, txn.last_offset)
+            for txn in index
+            if committed.since(txn.producer_id, txn.last_offset) < 0
+        ]
 
     def _observe(self, batch: Batch) -> None:
-        header = batch.header
-        if not header.is_transactional or not header.record_count:  # compaction has emptied it: nothing is to decide
+        if not batch.header.is_transactional:
             return
         try:
-            transaction = self._tracker.observe(batch.data, 0, header)
+            part = self._follower.observe(batch.data, 0, batch.header)
         except CorruptBatch:
-            self._forget(header.base_offset)
+            self._forget(batch.header.base_offset)
             return
-        if transaction is not None:
-            self.aborted.append((transaction.producer_id, transaction.first_offset, transaction.last_offset))
+        if part is not None and part.has_data:
+            self._close(part)
+
+    def _close(self, part: Part) -> None:
+        span = (part.producer_id, part.first, part.marker)
+        if part.ending is Ending.ABORT:
+            self.aborted.append(span)
+        elif part.ending is Ending.COMMIT and self._named.since(part.producer_id, part.last) >= 0:
+            self._committed.append(span)
 
     def _forget(self, offset: int) -> None:
         """What stands behind `offset` cannot be read, for a while."""
-        opened = self._tracker.open_transactions
-        self.undecided += [(producer, first, offset) for producer, first in opened.items()]
-        self._tracker = TransactionTracker()
+        self.undecided += [(part.producer_id, part.first, offset) for part in self._follower.cut() if part.records]

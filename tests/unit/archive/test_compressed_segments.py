@@ -135,7 +135,7 @@ def test_a_damaged_frame_costs_its_own_offsets_only(storage: Storage, number: in
     with pytest.raises(ArchiveDamaged, match=f"offset {span[0]}.*the zstd frame at byte {frame.at}"):
         log(storage, entry, block)
     assert [(item.start, item.end) for item in salvage(storage, "orders", entry) if isinstance(item, Lost)] == [span]
-    found = survey(storage, "orders", [entry], [], [path(entry)], False)
+    found = survey(storage, "orders", [entry])
     assert (found.damaged, [(item.start, item.end) for item in found.lost]) == ((0,), [span])
 
 

@@ -12,7 +12,7 @@ import pytest
 from logkeep_engine.archive import names, wire
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome
-from logkeep_engine.archive.segments import aborted_transactions
+from logkeep_engine.archive.outcomes import aborted_in
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
@@ -55,7 +55,10 @@ def test_version_1_is_whole(golden: Storage) -> None:
     archive = Archive.open(golden)
     report = verify(archive)
     assert (report.faults, report.orphans, report.segments, report.records) == ([], [], 3, 35)
-    assert aborted_transactions(golden, "orders", archive.load().segments[ID, 0]) == {7: [(20, 25)]}
+    state = archive.load()
+    aborted, outcomes = aborted_in(golden, "orders", state.segments[ID, 0], state.kept(ID, 0))
+    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted] == [(7, 20, 25)]
+    assert outcomes.disagreements == ()
 
 
 def test_what_is_read_is_written_again_byte_by_byte(golden: Storage) -> None:

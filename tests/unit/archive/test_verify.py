@@ -12,7 +12,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive, CheckpointPolicy
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, Outcome, Range, Receipt, SegmentEntry, TopicEntry
-from logkeep_engine.archive.segments import Fault, aborted_transactions, read_segment
+from logkeep_engine.archive.segments import Fault, read_segment, read_transactions
 from logkeep_engine.archive.verify import VerifyProgress, _verify_continuity, verify, verify_segment
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import walk
@@ -269,7 +269,6 @@ def test_aborted_transactions_end_with_a_marker_of_their_producer(storage: Stora
     batches = [_transaction(0, 7), _transaction(5, 8), _marker(10, 7, 0), _marker(11, 8, 1)]
     good = write_segment(storage, batches, aborted=[AbortedTxn(7, 0, 10, 5)])
     assert verify_segment(storage, "orders", good) == []
-    assert aborted_transactions(storage, "orders", [good]) == {7: [(0, 10)]}
     for wrong in (AbortedTxn(8, 0, 10, 5), AbortedTxn(7, 0, 11, 5), AbortedTxn(8, 5, 11, 12)):
         entry = write_segment(storage, batches, aborted=[wrong], attempt=1)
         (fault,) = verify_segment(storage, "orders", entry)
@@ -281,9 +280,28 @@ def test_an_aborted_transaction_whose_marker_lies_in_a_later_segment_ends_with_i
     batches = [_transaction(0, 7), _transaction(5, 8), _marker(10, 8, 1)]
     good = write_segment(storage, batches, aborted=[AbortedTxn(7, 0, 4, 0)])
     assert verify_segment(storage, "orders", good) == []
-    committed = write_segment(storage, batches, aborted=[AbortedTxn(8, 5, 9, 5)], attempt=1)
-    (fault,) = verify_segment(storage, "orders", committed)
+    other = write_segment(storage, batches, aborted=[AbortedTxn(8, 5, 8, 5)], attempt=1)
+    (fault,) = verify_segment(storage, "orders", other)
     assert fault.what == "no transaction of producer 8 ends there"
+
+
+def test_where_markers_and_indexes_differ_it_is_told_and_nothing_is_lost(storage: Storage) -> None:
+    """One transaction spans two segments, and no index names it; another is named, and was committed."""
+    entries = [
+        write_segment(storage, [_transaction(0, 7), _transaction(5, 8)], aborted=[AbortedTxn(8, 5, 9, 5)]),
+        write_segment(storage, [_marker(10, 7, 0), _marker(11, 8, 1)]),
+    ]
+    archive = archive_of(storage, Receipt((Coverage(ORDERS.topic_id, 0, 0, 12),), tuple(entries)))
+    report = verify(archive)
+    assert report.whole
+    what = "topic orders partition 0: the transaction of producer"
+    assert report.disagreements == [
+        f"{what} 7 with offsets 0 to 10 ends with an ABORT marker, and the transaction index has it as committed: "
+        "the marker holds",
+        f"{what} 8 with offsets 5 to 11 ends with a COMMIT marker, and the transaction index has it as aborted: "
+        "the marker holds",
+    ]
+    assert report.to_json()["disagreements"] == report.disagreements
 
 
 def test_an_altered_transaction_index_is_never_used(storage: Storage) -> None:
@@ -293,7 +311,7 @@ def test_an_altered_transaction_index_is_never_used(storage: Storage) -> None:
     data[17] = 3  # the first offset, which the log alone does not tell
     storage.put(path, bytes(data))
     with pytest.raises(ArchiveDamaged, match=r"\.txnindex .*: its SHA-256 is not the catalog's"):
-        aborted_transactions(storage, "orders", [entry])
+        read_transactions(storage, "orders", entry)
     (fault,) = verify_segment(storage, "orders", entry)
     assert fault.what == "its SHA-256 is not the catalog's"
     storage.delete([path])

@@ -458,6 +458,28 @@ def test_aborted_records_are_known_in_every_segment_that_has_some(storage: Stora
     assert transactions(storage, done(chunk)) == [[(1, 0, 9)], [(1, 0, 19)], []]
 
 
+def test_what_the_lists_leave_out_is_indexed_by_the_markers(storage: Storage) -> None:
+    size = len(batch(10, producer=1))
+    chunk = writer(storage, 0, 50, limit=size)
+    absorb(chunk, batch(0, producer=1), batch(10, producer=2))
+    absorb(chunk, marker(20, 1, ABORT), marker(21, 2, COMMIT), batch(22, producer=1), marker(32, 1, ABORT))
+    found = transactions(storage, done(chunk))
+    assert list(itertools.chain.from_iterable(found)) == [(1, 0, 20), (1, 22, 32)]
+    assert [str(item) for item in chunk.disagreements] == [
+        f"the broker did not name the transaction of producer 1 with offsets {span} as aborted, its ABORT marker does"
+        for span in ("0 to 20", "22 to 32")
+    ]
+
+
+def test_what_the_lists_name_and_a_marker_commits_is_not_indexed(storage: Storage) -> None:
+    chunk = writer(storage, 0, 50)
+    absorb(chunk, batch(0, producer=1), marker(10, 1, COMMIT), batch(11), aborted=[(1, 0)])
+    assert transactions(storage, done(chunk)) == [[]]
+    assert [str(item) for item in chunk.disagreements] == [
+        "the broker named the transaction of producer 1 with offsets 0 to 10 as aborted, its COMMIT marker does not"
+    ]
+
+
 def test_empty_aborted_transaction_is_not_indexed(storage: Storage) -> None:
     chunk = writer(storage, 0, 1)
     absorb(chunk, marker(0, 1, ABORT))

@@ -259,6 +259,16 @@ def test_transaction_that_was_aborted_behind_the_chunk_is_left_out(storage: Stor
     assert offsets(storage, done(chunk)) == list(range(60, 70))
 
 
+def test_a_marker_behind_a_gap_says_nothing_of_what_lies_before_it(storage: Storage) -> None:
+    """The marker of its transaction, and the beginning of another one, may have been in the gap."""
+    chunk = writer(storage, 0, 100)
+    absorb(chunk, batch(0, producer=1), batch(10, producer=2), aborted=[(1, 0)])
+    chunk.skip_to(50, REASON_RETENTION)
+    absorb(chunk, marker(50, 1, COMMIT), marker(51, 2, ABORT), batch(52))
+    assert (chunk.must_restart, chunk.undecided, chunk.disagreements) == (False, frozenset(), ())
+    assert offsets(storage, done(chunk)) == [*range(10, 20), *range(52, 62)]
+
+
 def test_damaged_batch_keeps_what_lies_before_it(storage: Storage) -> None:
     damaged = bytearray(batch(20))
     damaged[-1] ^= 1

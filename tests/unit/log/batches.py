@@ -19,10 +19,18 @@ def batch(
     value: bytes = b"v",
     producer_id: int = -1,
     transactional: bool = False,
+    base_sequence: int = -1,
 ) -> bytes:
     """`count` records from `base_offset` on, a millisecond apart."""
     records = [Record(base_offset + i, timestamp + i, b"k%d" % i, value) for i in range(count)]
-    return encode(records, codec=codec, base_offset=base_offset, producer_id=producer_id, transactional=transactional)
+    return encode(
+        records,
+        codec=codec,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        transactional=transactional,
+        base_sequence=base_sequence,
+    )
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:

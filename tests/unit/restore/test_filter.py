@@ -6,9 +6,9 @@ from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.filter import (
     SEQUENCE_SPACE,
-    AbortedRanges,
     Action,
     Outgoing,
     decide,
@@ -18,7 +18,7 @@ from logkeep_engine.restore.filter import (
 )
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
-NONE = AbortedRanges(())
+NONE = Spans()
 
 
 def sent(data: bytes, *, index: int = 0, done: int = 0, max_bytes: int = 1 << 20) -> list[Outgoing]:
@@ -45,7 +45,7 @@ class TestDecide:
         assert decide(parse_header(marker(9, 1, commit=True)), NONE) is Action.CONTROL
 
     def test_only_the_aborted_part_of_a_producers_batches_is_left_out(self) -> None:
-        aborted = AbortedRanges([AbortedTxn(1, 20, 29, 30), AbortedTxn(1, 5, 9, 10), AbortedTxn(2, 0, 100, 101)])
+        aborted = Spans.of([AbortedTxn(1, 20, 29, 30), AbortedTxn(1, 5, 9, 10), AbortedTxn(2, 0, 100, 101)])
         kept = {
             at
             for at in range(0, 40, 1)
@@ -54,7 +54,7 @@ class TestDecide:
         assert kept == {*range(5), *range(10, 20), *range(30, 40)}
 
     def test_a_batch_outside_transactions_is_kept_whatever_its_producer(self) -> None:
-        aborted = AbortedRanges([AbortedTxn(1, 0, 9, 10)])
+        aborted = Spans.of([AbortedTxn(1, 0, 9, 10)])
         assert decide(parse_header(batch(5, producer_id=1)), aborted) is Action.RAW
 
     def test_what_a_broker_would_refuse_or_change_is_built_anew(self) -> None:

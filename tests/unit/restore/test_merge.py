@@ -14,12 +14,13 @@ from logkeep_engine.log.compression import Codec, compress, surely_fit
 from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.seekable import frame_bound, store_frame
-from logkeep_engine.restore.filter import AbortedRanges, Action, Outgoing, decide
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.filter import Action, Outgoing, decide
 from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream, Rule
 from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, with_header
 
-NONE = AbortedRanges(())
+NONE = Spans()
 
 
 def stream(

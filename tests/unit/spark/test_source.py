@@ -180,9 +180,17 @@ def test_aborted_transactions_are_left_out(storage: Storage) -> None:
     assert offsets(reader(storage)) == [3, 4, 5, 7, 8, 9]
 
 
-def test_undecided_transactions_of_an_archive_without_a_successful_backup_are_left_out(storage: Storage) -> None:
+def test_what_no_index_calls_aborted_is_committed_also_without_a_successful_backup(storage: Storage) -> None:
+    """It lay below the last stable offset when it was fetched."""
     transactional(storage, LOG, [AbortedTxn(1, 0, 6, 3)], Outcome.FAILED)
-    assert offsets(reader(storage)) == [7, 8, 9]
+    assert offsets(reader(storage)) == [3, 4, 5, 7, 8, 9]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
+def test_a_marker_is_believed_more_than_the_index(storage: Storage, outcome: Outcome) -> None:
+    log = [*LOG, marker(10, 2, commit=True)]
+    transactional(storage, log, [AbortedTxn(2, 3, 5, 3)], outcome)
+    assert offsets(reader(storage)) == [3, 4, 5, 7, 8, 9]
 
 
 Batch = list[tuple[int, bool]]

@@ -3,7 +3,7 @@
 import pytest
 
 from logkeep_engine.log.batch import parse_header
-from logkeep_engine.toolbox.transactions import Spans
+from logkeep_engine.log.transactions import Spans
 from tests.unit.log.batches import batch, marker
 
 INSIDE_ONE_ANOTHER = [(4, 5, 13), (4, 6, 7), (4, 20, 21), (9, 30, 40)]

@@ -1,0 +1,88 @@
+"""Where the transactions end that are open at the end of a piece: a look at what follows in the log.
+
+What was read was below the last stable offset, so each of its transactions was decided, and its marker lies somewhere
+behind its records, below the high watermark. A format of records has to know it before it writes: see
+`records.RecordReader`. In Kafka's format it comes by with the next piece, or the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from logkeep_engine.backup.chunk import PieceWriter
+from logkeep_engine.backup.plan import Piece
+from logkeep_engine.errors import BrokerUnavailable, OffsetOutOfRange, TopicGone
+from logkeep_engine.kafka.client import Fetched, RawClient
+from logkeep_engine.limits import Throttle
+from logkeep_engine.log.batch import walk_checked
+from logkeep_engine.log.records import ControlType, control_type
+
+log = logging.getLogger(__name__)
+
+_LOOK_BYTES = 1 << 20
+_NO_END = 2**63
+
+
+async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) -> dict[int, tuple[bool, int]]:
+    """Of each producer in `writer.undecided` whether its transaction was aborted, and where its marker lies.
+
+    Those of which the log has lost the marker meanwhile (retention, a topic that is gone) are absent: for them the list
+    of the fetch holds. Raises BrokerUnavailable if no marker comes for `Limits.outage`, and what a fetch raises.
+    """
+    piece, limits = writer.piece, writer.limits
+    search = _Search(set(writer.undecided), writer.looked_until)
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    while search.wanted:
+        try:
+            fetched = await client.fetch(
+                piece.topic,
+                piece.partition,
+                search.at,
+                max_bytes=_LOOK_BYTES,
+                topic_id=piece.topic_id,
+                committed=False,
+            )
+        except (OffsetOutOfRange, TopicGone) as error:
+            log.warning("%s: the ends of %d transactions are not known: %s", piece.where, len(search.wanted), error)
+            break
+        await throttle.pace(len(fetched.data))
+        if search.look(fetched):
+            since = loop.time()
+        elif loop.time() - since >= limits.outage:
+            raise _without_end(piece, search)
+        else:
+            await asyncio.sleep(limits.pause)
+    return search.found
+
+
+class _Search:
+    """From offset `at` on, for the markers of the producers that are `wanted`."""
+
+    def __init__(self, wanted: set[int], at: int) -> None:
+        self.wanted = wanted
+        self.at = at
+        self.found: dict[int, tuple[bool, int]] = {}
+
+    def look(self, fetched: Fetched) -> bool:
+        """Whether the answer had anything new."""
+        before = self.at
+        for position, header in walk_checked(fetched.data, _NO_END):
+            if header.base_offset >= self.at and header.is_control and header.producer_id in self.wanted:
+                kind = control_type(fetched.data, position)
+                if kind in (ControlType.ABORT, ControlType.COMMIT):
+                    self.found[header.producer_id] = kind is ControlType.ABORT, header.last_offset
+                if kind in (ControlType.ABORT, ControlType.COMMIT, ControlType.OTHER):  # the last: it was emptied
+                    self.wanted.discard(header.producer_id)
+        self.at = max(self.at, fetched.next_offset)
+        fetched.release()
+        return self.at > before
+
+
+def _without_end(piece: Piece, search: _Search) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"T{piece.where[1:]}: the transaction of producer {min(search.wanted)} has no end up to offset {search.at}, "
+        "although its records were handed out as decided.",
+        hint="A replica that has just become the leader may lag behind: nothing of this piece was archived. Run again.",
+    )

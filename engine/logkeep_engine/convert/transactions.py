@@ -1,0 +1,82 @@
+"""The aborted transactions of a source: a format of records leaves them out, as a restore does.
+
+source = look_through(source, runner_factory)      # finds them, in tasks
+check_still(source, earlier_plans, run_id, state)  # what an earlier version left out must be left out now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Partition, Range
+from logkeep_engine.archive.outcomes import aborted_in
+from logkeep_engine.archive.transactions import Outcomes
+from logkeep_engine.convert.plan import ConvertPlan
+from logkeep_engine.convert.source import Source
+from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesTask:
+    """A partition, see `archive.outcomes`. Pickles without secrets."""
+
+    storage: Storage
+    topic: str
+    segments: tuple[SegmentEntry, ...]
+    kept: tuple[Range, ...]
+
+
+def find_outcomes(task: OutcomesTask, context: TaskContext) -> tuple[list[AbortedTxn], Outcomes]:
+    """Runs on an executor. Raises ArchiveDamaged if something of the partition cannot be read: nobody knows then."""
+    return aborted_in(task.storage, task.topic, task.segments, task.kept)
+
+
+def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> Source:
+    """The source with the `aborted` transactions of its partitions. A note says where an index was not believed. Raises
+    ArchiveDamaged."""
+    keys, work = [], []
+    for key in sorted(source.segments):
+        entries = tuple(entry for entry in source.segments[key] if isinstance(entry, SegmentEntry))
+        if any(entry.transactional for entry in entries):
+            keys.append(key)
+            kept = tuple(source.coverage.get(key, ()))
+            work.append(OutcomesTask(source.storage, source.topic_names[key[0]], entries, kept))
+    if not work:
+        return source
+    aborted: dict[Partition, tuple[AbortedTxn, ...]] = {}
+    notes: dict[Partition, str] = {}
+
+    def on_result(index: int, found: tuple[list[AbortedTxn], Outcomes]) -> None:
+        key, disagreements = keys[index], found[1].disagreements
+        aborted[key] = tuple(found[0])
+        if disagreements:
+            more = f"; and {len(disagreements) - 1} more transactions" if len(disagreements) > 1 else ""
+            notes[key] = f"topic {source.topic_names[key[0]]!r} partition {key[1]}: {disagreements[0]}{more}"
+
+    runner_factory().run(work, find_outcomes, on_result, no_update)
+    return replace(source, aborted=aborted, notes=(*source.notes, *(notes[key] for key in sorted(notes))))
+
+
+def check_still(source: Source, earlier: Iterable[ConvertPlan], run_id: str, state: ArchiveState) -> None:
+    """Raises ArchiveMismatch if what an earlier version has left out as undecided would be converted now: the target,
+    in this `state`, has settled these offsets without it, or this run had planned so. `earlier` are the plans of the
+    target's runs, the last one first: those before it are asked for only about topics that it does not have.
+    """
+    names, left = source.topic_names, set(source.topic_names)
+    for plan in earlier:
+        for topic_id, partition, offset in plan.undecided:
+            settled = any(end > offset for _, end in state.settled(topic_id, partition))
+            if topic_id in left and (settled or plan.run_id == run_id):
+                raise ArchiveMismatch(
+                    f"Run {plan.run_id} has left out a transaction of topic {names[topic_id]!r} partition {partition} "
+                    f"from offset {offset}, as nobody knew how it ended, and would not leave it out now.",
+                    hint="Convert into a new folder: nothing can be added between what was converted.",
+                )
+        left -= {topic.topic_id for topic in plan.topics}
+        if not left:
+            return
