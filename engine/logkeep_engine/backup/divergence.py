@@ -42,6 +42,11 @@ class Standings:
     silent: dict[TopicPartition, str] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
 
+    @property
+    def unanswered(self) -> dict[TopicPartition, str]:
+        """Of which nobody has said how they stand, and why: nothing may be archived of them."""
+        return {**self.silent, **self.unknown}
+
     def update(self, newer: Standings) -> None:
         """Take over what is known now of partitions that were compared again."""
         for where in (*newer.found, *newer.silent, *newer.unknown):

@@ -209,7 +209,7 @@ class _Run(ArchivingRun):
         ]
         self._forks = tuple(found)
         self._not_archived = {(fork.topic_id, fork.partition) for fork in found}
-        for where, why in standings.silent.items():
+        for where, why in standings.unanswered.items():
             self._not_archived.add(partitions[where])
             self._failures.append(no_answer(where, why))
 
@@ -264,7 +264,7 @@ class _Run(ArchivingRun):
             sizes=sizes,
             state=state,
             standings=standings.found,
-            silent=standings.silent,
+            silent=standings.unanswered,
             branch=spec.on_divergence is OnDivergence.BRANCH,
             beginnings=beginnings,
             groups=groups,

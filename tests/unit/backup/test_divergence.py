@@ -71,6 +71,7 @@ def test_all_partitions_are_asked_in_the_same_rounds() -> None:
     leaders = Leaders({("same", 0): log((1, 50)), ("new", 0): log((9, 5)), ("parted", 0): log((1, 20), (2, 50))})
     found = compare_logs(lineages, leaders)
     assert found.found == {("same", 0): Standing(9), ("new", 0): Standing(9), ("parted", 0): Standing(9, 20)}
+    assert set(found.unanswered) == {("silent", 0), ("gone", 0)}
     assert (found.silent, set(found.unknown)) == ({("silent", 0): "it has no leader"}, {("gone", 0)})
     assert [len(asked) for asked in leaders.rounds] == [5, 1]
     assert leaders.rounds[0]["new", 0] is None
