@@ -8,16 +8,19 @@ A kill before the commit leaves the archive as it was, and objects that nothing 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
 
 from logkeep_engine.archive.branches import Branching
 from logkeep_engine.archive.catalog import Writer
-from logkeep_engine.archive.lineage import Fork
+from logkeep_engine.archive.lineage import UNKNOWN, Fork
 from logkeep_engine.archive.log_writer import LogSegment
 from logkeep_engine.archive.model import SegmentEntry
 from logkeep_engine.archive.segments import Run, read_segment, read_transactions
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -43,21 +46,36 @@ def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
 
 
 def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, epoch: int) -> SegmentEntry:
-    """A segment of the batches of `entry` below `offset`, written at `epoch`."""
+    """A segment of the batches of `entry` below `offset`, written at `epoch`.
+
+    A transaction that was aborted behind `offset` stays aborted as far as its records go here, as in a segment that
+    never had its marker: only a marker in the log as it is now can say anything else.
+    """
     compression = Compression.ZSTD if entry.stored_bytes else Compression.PASSTHROUGH
     segment = LogSegment(
         storage, compression, topic, entry.topic_id, entry.partition, entry.base_offset, epoch, attempt=0
     )
     try:
+        last: dict[int, int] = {}
         for run, headers in _below(storage, topic, entry, offset):
             segment.builder.append(run, headers)
-        for transaction in read_transactions(storage, topic, entry):
-            if transaction.last_offset < offset:
-                segment.builder.add_aborted(transaction)
+            last |= {header.producer_id: header.last_offset for _, header in headers if not header.is_control}
+        aborted = (_ended(item, offset, last) for item in read_transactions(storage, topic, entry))
+        for transaction in sorted(filter(None, aborted), key=attrgetter("last_offset")):
+            segment.builder.add_aborted(transaction)
         return segment.finish()
     except BaseException:
         segment.abort()
         raise
+
+
+def _ended(transaction: AbortedTxn, offset: int, last: Mapping[int, int]) -> AbortedTxn | None:
+    """The transaction as an index of what lies below `offset` says it; `last` are the last offsets of producers'
+    records there. None: it has no records there."""
+    if transaction.last_offset < offset:
+        return transaction
+    end = last.get(transaction.producer_id, UNKNOWN)
+    return replace(transaction, last_offset=end) if end >= transaction.first_offset else None
 
 
 def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Run]:

@@ -1,5 +1,6 @@
 """Branches in an archive of files: crashes around the one commit, checks, retention, descriptions and restores."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from logkeep_engine.archive.model import ArchiveState, Gap, Outcome, Receipt, Re
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.archive.segments import read_segment, read_transactions
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.verify import verify, verify_segment
 from logkeep_engine.contract.spec import Compression, RestoreTopics
 from logkeep_engine.errors import ArchiveDamaged, SpecError
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.selection import select_topics, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, write_segment
+from tests.unit.log.batches import batch, marker
 
 ID = ORDERS.topic_id
 KEY = (ID, 0)
@@ -129,17 +131,26 @@ def test_second_fork_below_the_first_keeps_both_old_ends(storage: Storage) -> No
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_copy_has_the_batches_and_the_ended_transactions_below_the_fork(
+def test_copy_has_the_batches_and_the_aborted_transactions_below_the_fork(
     storage: Storage, compression: Compression
 ) -> None:
-    batches = [Batch(offset).encode() for offset in (0, 10, 20, 30)]
-    ended, later = AbortedTxn(7, 0, 19, 0), AbortedTxn(8, 10, 35, 10)
-    entry = write_segment(storage, batches, aborted=[ended, later], compression=compression)
+    """Producer 7 has aborted below the fork; 8 and 9 behind it, of whom 9 has no records below."""
+    batches = [
+        batch(0, 5, producer_id=7, transactional=True),
+        batch(5, 5, producer_id=8, transactional=True),
+        marker(10, 7, commit=False),
+        batch(11, 9),
+        batch(20, 5, producer_id=9, transactional=True),
+        marker(25, 8, commit=False),
+        marker(26, 9, commit=False),
+    ]
+    ended, across, behind = AbortedTxn(7, 0, 10, 0), AbortedTxn(8, 5, 25, 5), AbortedTxn(9, 20, 26, 20)
+    entry = write_segment(storage, batches, aborted=[ended, across, behind], compression=compression)
     copy = copy_below(storage, "orders", entry, 20, epoch=2)
-    assert (copy.base_offset, copy.next_offset, copy.records, copy.epoch) == (0, 20, 20, 2)
-    assert b"".join(bytes(run) for run, _ in read_segment(storage, "orders", copy)) == b"".join(batches[:2])
-    assert read_transactions(storage, "orders", copy) == [ended]
-    assert (copy.stored_bytes > 0) == (entry.stored_bytes > 0)
+    assert (copy.base_offset, copy.next_offset, copy.records, copy.epoch) == (0, 20, 19, 2)
+    assert b"".join(bytes(run) for run, _ in read_segment(storage, "orders", copy)) == b"".join(batches[:4])
+    assert read_transactions(storage, "orders", copy) == [replace(across, last_offset=9), ended]
+    assert verify_segment(storage, "orders", copy) == []
 
 
 def test_batch_across_the_fork_is_refused_and_nothing_is_left(storage: Storage) -> None:
