@@ -25,39 +25,31 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive import names
-from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
-from logkeep_engine.archive.segments import Fault, read_transactions
-from logkeep_engine.archive.transactions import Outcomes, SegmentTransactions, fold
-from logkeep_engine.archive.verify import check_segment
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RecordBatches
+from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
+from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import (
-    ArchiveDamaged,
     BrokerUnavailable,
     LogkeepError,
     ObjectExists,
     ObjectMissing,
-    Refused,
     SpecError,
     TargetUnsuitable,
-    TopicExists,
     TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
-from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.restore import count, groups, snapshot
+from logkeep_engine.restore.check import ArchiveCheck, check_segments
 from logkeep_engine.restore.keys import first_without_key
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
@@ -71,30 +63,23 @@ from logkeep_engine.restore.plan import (
     NO_TASK,
     ExistingTopic,
     PartitionPlan,
-    PartitionSurvey,
     RestorePlan,
     TopicPlan,
     batching_of,
     check_append,
-    final_configs,
     pack,
     plan_topic,
     refuse_existing,
     replicas_of,
-    retention_warnings,
     topic_facts,
-    working_configs,
 )
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.salvage import (
-    Lost,
     Survey,
-    SurveyTask,
     survey_partition,
-    survey_records,
-    with_transactions,
 )
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
+from logkeep_engine.restore.targets import CreatedTopics, topic_segments
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
@@ -105,17 +90,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PLAN = "restore-plan.json"
-DAMAGE = "damage.json"
 COUNTED = "counted.json"
 GROUPS = "consumer-groups.json"
 RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
 
-_CHECK_BYTES = 256 << 20  # archived bytes one task of the check reads
-_CHECK_SEGMENTS = 500
-_CHECKS_PER_SLOT = 4  # tasks of the check for an executor core, so that none waits long for the last one
 _AT_ONCE = 32
-_FAULTS_SHOWN = 3
 _ROUNDS = 5  # a partition may lose what was written once more while the rest is sent again
 
 
@@ -205,50 +185,7 @@ def _note_failure(storage: Storage, path: str, result: RunResult) -> None:
         log.warning("%s could not be written: %s", path, error)
 
 
-_Key = tuple[str, int, int]  # topic id, partition, base offset of a segment
-
-# ---- tasks of the check
-
-
-@dataclass(frozen=True, slots=True)
-class CheckTask:
-    """Segments to verify: (topic name, entry). Pickles without secrets."""
-
-    storage: Storage
-    segments: tuple[tuple[str, SegmentEntry], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Every fault of a task's segments, and what each that has transactions says of them."""
-
-    faults: tuple[Fault, ...]
-    transactions: tuple[tuple[int, SegmentTransactions], ...]
-    """With the segment's place in the task."""
-
-
-def check_segments(task: CheckTask, context: TaskContext) -> Checked:
-    """Runs on an executor."""
-    faults: list[Fault] = []
-    transactions: list[tuple[int, SegmentTransactions]] = []
-    for at, (topic, entry) in enumerate(task.segments):
-        checked = check_segment(task.storage, topic, entry)
-        faults += checked.faults
-        if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
-            transactions.append((at, checked.transactions))
-    return Checked(tuple(faults), tuple(transactions))
-
-
 # ---- the run
-
-
-@dataclass(frozen=True, slots=True)
-class _Findings:
-    """What the check of the archive found, when it may go on."""
-
-    surveys: tuple[PartitionSurvey, ...] = ()
-    loss: tuple[LossFact, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 class _Restore:
@@ -281,9 +218,10 @@ class _Restore:
             self._refuse_other(known, cluster_id)
             archived = snapshot.load_at(self._archive, known.commit)
             plan, state, fresh = known, with_branches(archived, self._spec.source.topic_ids), False
+        topics = CreatedTopics(self._control, state, self._spec.topics.replication_factor)
         counted = self._is_counted()
         if not counted:
-            self._create_topics(plan, state, fresh)
+            topics.create(plan, fresh=fresh)
         summaries = self._restore_partitions(plan, state, fresh)
         self._reporter.phase("Finishing")
         if not counted:
@@ -293,7 +231,7 @@ class _Restore:
         warnings += groups.warnings(moved, f"{self._storage.uri}/{self._file(GROUPS)}")
         if self._moves_groups and not moved:
             warnings.append(groups.nothing_to_move(state.groups, self._spec.consumer_groups))
-        warnings += self._finish_topics(plan, state)
+        warnings += topics.finish(plan)
         return replace(
             result,
             cluster_id=cluster_id,
@@ -348,14 +286,16 @@ class _Restore:
         now_ms = int(time.time() * 1000)
         for choice in selection.choices:
             if choice.target in existing:
-                facts = topic_facts(_topic_segments(state, choice.source))
+                facts = topic_facts(topic_segments(state, choice.source))
                 warnings += check_append(choice, existing[choice.target], facts, now_ms)
         if self._moves_groups:
             # Groups that may not even be looked at stop the restore now, not when all records are there.
             chosen = groups.select(state.groups, self._spec.consumer_groups)
             self._control.group_offsets(entry.group_id for entry in chosen)
         self._check_replicas([choice for choice in selection.choices if choice.target not in existing])
-        findings = self._check_archive(state, selection.choices)
+        self._reporter.phase("Checking")
+        check = ArchiveCheck(self._run_id, self._spec, self._archive, self._run_tasks)
+        findings = check.check(state, selection.choices)
         plan = RestorePlan(
             run_id=self._run_id,
             spec_digest=self._digest,
@@ -467,219 +407,6 @@ class _Restore:
                     hint="Wait for the other one, or give this restore a run id of its own.",
                 ) from None
         return plan
-
-    # ---- the archive's state of health
-
-    def _check_archive(self, state: ArchiveState, choices: Sequence[Choice]) -> _Findings:
-        self._reporter.phase("Checking")
-        partitions = [(choice.source, partition) for choice in choices for partition in range(choice.source.partitions)]
-        used = [
-            (topic.name, entry)
-            for topic, partition in partitions
-            for entry in state.segments.get((topic.topic_id, partition), ())
-        ]
-        refuse = self._spec.on_damaged_archive is OnDamagedArchive.REFUSE
-        faults = self._missing_or_short(used)
-        if faults and refuse:
-            self._refuse_damaged(faults)
-        bad = {fault.object for fault in faults}
-        found, transactions = self._verify(used)
-        faults += [fault for fault in found if fault.object not in bad]
-        if faults and refuse:
-            self._refuse_damaged(faults)
-        if faults:
-            self._note_damage(faults)
-        outcomes = {
-            (topic.topic_id, partition): self._outcomes(state, topic, partition, transactions)
-            for topic, partition in partitions
-        }
-        surveys = self._survey(state, partitions, faults, outcomes)
-        loss = self._loss(state, partitions, surveys)
-        warnings = [*_archive_warnings(state, choices, faults), *_transaction_warnings(state, outcomes)]
-        return _Findings(surveys, tuple(loss), tuple(warnings))
-
-    def _outcomes(
-        self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
-    ) -> Outcomes:
-        """What the transaction indexes of a partition do not say."""
-        entries = state.segments.get((topic.topic_id, partition), ())
-        if not any(entry.transactional for entry in entries):
-            return Outcomes()
-        said = (transactions.get(_key(entry)) or SegmentTransactions.without(entry) for entry in entries)
-        return fold(said, state.kept(topic.topic_id, partition))
-
-    def _loss(
-        self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]
-    ) -> list[LossFact]:
-        surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
-        beginnings = missing_beginnings(self._archive, state)
-        loss = []
-        for topic, partition in partitions:
-            key = (topic.topic_id, partition)
-            never = (Lost(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
-            for lost in (*surveyed.get(key, ()), *never):
-                loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
-        return loss
-
-    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
-        """One listing a topic tells what is not there or has another size."""
-        sizes: dict[str, int] = {}
-        for folder in sorted({_folder(topic, entry) for topic, entry in used}):
-            sizes.update((info.path, info.size) for info in self._storage.list(folder))
-        faults = []
-        for topic, entry in used:
-            for path, size in entry.objects(topic).items():
-                found = sizes.get(path)
-                if found != size:
-                    what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
-                    faults.append(Fault(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what))
-        return faults
-
-    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Fault], dict[_Key, SegmentTransactions]]:
-        most = _CHECK_BYTES
-        if used:
-            most = min(
-                most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._spec.spark.executor.slots)
-            )
-        work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
-        found: dict[int, Checked] = {}
-        self._run_tasks(work, check_segments, found.__setitem__)
-        transactions = {
-            _key(work[index].segments[at][1]): said
-            for index, checked in found.items()
-            for at, said in checked.transactions
-        }
-        return [fault for index in sorted(found) for fault in found[index].faults], transactions
-
-    def _survey(
-        self,
-        state: ArchiveState,
-        partitions: Sequence[tuple[TopicEntry, int]],
-        faults: Sequence[Fault],
-        outcomes: Mapping[Partition, Outcomes],
-    ) -> tuple[PartitionSurvey, ...]:
-        """What is to be said of partitions of which not everything is as their indexes say."""
-        faulty: dict[tuple[str, int], list[Fault]] = {}
-        for fault in faults:
-            path = fault.object.removeprefix(f"{self._storage.uri}/")
-            faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
-        work, keys = [], []
-        surveys: dict[Partition, Survey] = {}
-        for topic, partition in partitions:
-            key = (topic.topic_id, partition)
-            segments: Sequence[SegmentEntry] = state.segments.get(key, ())
-            found = faulty.get((topic.name, partition), [])
-            if found and segments[0].layout is not Layout.KAFKA:
-                surveys[key] = survey_records(topic.name, segments, found)
-                continue
-            objects = {fault.object for fault in found}
-            if found or not outcomes[key].indexes_suffice:
-                surveys[key] = Survey((), ())
-            damaged = [entry for entry in segments if entry.stem(topic.name) + entry.log_suffix in objects]
-            if damaged:
-                work.append(SurveyTask(self._storage, topic.name, tuple(damaged)))
-                keys.append(key)
-        done: dict[int, Survey] = {}
-        self._run_tasks(work, survey_partition, done.__setitem__)
-        surveys.update((keys[index], done[index]) for index in done)
-        topics = {topic.topic_id: topic.name for topic, _ in partitions}
-        return tuple(
-            PartitionSurvey(*key, self._with_transactions(state, topics[key[0]], key, surveys[key], faulty, outcomes))
-            for key in sorted(surveys)
-        )
-
-    def _with_transactions(
-        self,
-        state: ArchiveState,
-        topic: str,
-        key: Partition,
-        survey: Survey,
-        faulty: Mapping[tuple[str, int], Sequence[Fault]],
-        outcomes: Mapping[Partition, Outcomes],
-    ) -> Survey:
-        objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
-        indexed = [entry for entry in state.segments.get(key, ()) if entry.txnindex_bytes]
-        readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
-        if outcomes[key].indexes_suffice and len(readable) == len(indexed):
-            return survey
-        index = [txn for entry in readable for txn in read_transactions(self._storage, topic, entry)]
-        return with_transactions(survey, outcomes[key], index)
-
-    def _note_damage(self, faults: Sequence[Fault]) -> None:
-        body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
-        self._storage.put(self._file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
-
-    def _refuse_damaged(self, faults: Sequence[Fault]) -> None:
-        self._note_damage(faults)
-        shown = "; ".join(str(fault) for fault in faults[:_FAULTS_SHOWN])
-        more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
-        raise ArchiveDamaged(
-            f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
-            f"Kafka: {shown}{more}",
-            hint=f"All are in {self._storage.uri}/{self._file(DAMAGE)}. Repair the objects from a copy of the "
-            "archive, or restore what is "
-            "whole with spec.onDamagedArchive: Skip.",
-            faults=tuple(str(fault) for fault in faults),
-        )
-
-    # ---- topics
-
-    def _create_topics(self, plan: RestorePlan, state: ArchiveState, fresh: bool) -> None:
-        wanted = [
-            NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, _working(topic, state))
-            for topic in plan.topics
-            if topic.created
-        ]
-        if not fresh:
-            there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
-            configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])
-            for topic in wanted:
-                if topic.name not in there:
-                    continue
-                as_created = topic.configs.items() <= configs.get(topic.name, {}).items()
-                if there[topic.name] != topic.partitions or not as_created:
-                    raise TopicExists(
-                        f"topic {topic.name!r} exists, and this restore has not created it: its partitions or its "
-                        "configuration are others",
-                        hint="Delete it and start the run again, or begin a new restore under another name.",
-                    )
-            wanted = [topic for topic in wanted if topic.name not in there]
-        if wanted:
-            self._control.create_topics(wanted)
-
-    def _finish_topics(self, plan: RestorePlan, state: ArchiveState) -> list[str]:
-        """Give created topics the source's own configuration; returns what the user should know of it."""
-        warnings: list[str] = []
-        created = [topic for topic in plan.topics if topic.created]
-        for topic in created:
-            own, gone = final_configs(state.topics[topic.topic_id].configs, _working(topic, state))
-            try:
-                self._control.alter_topic_configs(topic.target, own, gone)
-            except Refused:
-                warnings += self._set_one_by_one(topic.target, own, gone)
-        configs = effective_topic_configs(self._control, [topic.target for topic in created])
-        now_ms = int(time.time() * 1000)
-        for topic in created:
-            facts = topic_facts(_topic_segments(state, state.topics[topic.topic_id]))
-            warnings += retention_warnings(topic.target, configs.get(topic.target, {}), facts, now_ms)
-            wanted = state.topics[topic.topic_id].replication_factor
-            if topic.replication_factor < wanted and self._spec.topics.replication_factor is None:
-                warnings.append(
-                    f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}: an earlier "
-                    "version planned this run, and took the brokers that were alive then for all"
-                )
-        return warnings
-
-    def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> list[str]:
-        """The cluster does not know or allow something of the source's configuration: set the rest."""
-        self._control.alter_topic_configs(name, {}, gone)
-        warnings = []
-        for key, value in sorted(own.items()):
-            try:
-                self._control.alter_topic_configs(name, {key: value})
-            except Refused as error:
-                warnings.append(f"topic {name}: {key}={value} could not be set: {error.message}")
-        return warnings
 
     # ---- the records
 
@@ -849,46 +576,8 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return list(await asyncio.gather(*(one(call) for call in calls)))
 
 
-def _groups(used: Iterable[tuple[str, SegmentEntry]], most: int) -> Iterable[list[tuple[str, SegmentEntry]]]:
-    group: list[tuple[str, SegmentEntry]] = []
-    size = 0
-    for topic, entry in used:
-        if group and (size + entry.bytes > most or len(group) >= _CHECK_SEGMENTS):
-            yield group
-            group, size = [], 0
-        group.append((topic, entry))
-        size += entry.bytes
-    if group:
-        yield group
-
-
 def _segments(state: ArchiveState, topic: TopicPlan, partition: int) -> Sequence[SegmentEntry]:
     return state.segments.get((topic.topic_id, partition), ())
-
-
-def _topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
-    return [
-        entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
-    ]
-
-
-def _working(topic: TopicPlan, state: ArchiveState) -> dict[str, str]:
-    return working_configs(topic_facts(_topic_segments(state, state.topics[topic.topic_id])))
-
-
-def _key(entry: SegmentEntry) -> _Key:
-    return entry.topic_id, entry.partition, entry.base_offset
-
-
-def _folder(topic: str, entry: SegmentEntry) -> str:
-    """Where the objects of the topic lie."""
-    match entry.layout:
-        case Layout.KAFKA:
-            return f"{names.TOPICS}{topic}/{entry.topic_id}/"
-        case Layout.RECORDS_AT_ROOT:
-            return f"{topic}/"
-        case Layout.RECORDS | Layout.AVRO:
-            return f"{names.TOPICS}{topic}/"
 
 
 def _batching(plan: RestorePlan, topic: TopicPlan, state: ArchiveState) -> Batching | None:
@@ -897,48 +586,6 @@ def _batching(plan: RestorePlan, topic: TopicPlan, state: ArchiveState) -> Batch
         return None
     own = int(state.topics[topic.topic_id].configs.get("max.message.bytes", plan.batching.max_bytes))
     return replace(plan.batching, max_bytes=min(own, plan.batching.max_bytes))
-
-
-def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:
-    warnings = []
-    for choice in choices:
-        topic = choice.source
-        gaps = [gap for partition in range(topic.partitions) for gap in state.gaps.get((topic.topic_id, partition), ())]
-        if gaps:
-            first = gaps[0]
-            warnings.append(
-                f"topic {topic.name}: {sum(gap.end - gap.start for gap in gaps)} offsets are not in the "
-                "archive, first "
-                f"partition {first.partition} offsets {first.start} to {first.end - 1}: {first.reason}"
-            )
-        removed = [
-            (partition, *offsets)
-            for partition in range(topic.partitions)
-            for offsets in state.removed_between(topic.topic_id, partition)
-        ]
-        if removed:
-            partition, start, end = removed[0]
-            warnings.append(
-                f"topic {topic.name}: {sum(end - start for _, start, end in removed)} offsets between others were "
-                f"removed by retention, first partition {partition} offsets {start} to {end - 1}"
-            )
-    if faults:
-        word = "fault" if len(faults) == 1 else "faults"
-        warnings.append(f"the archive has {len(faults)} {word}, first: {faults[0]}")
-    return warnings
-
-
-def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, Outcomes]) -> list[str]:
-    """Where a transaction index was not believed."""
-    warnings = []
-    for (topic_id, partition), found in outcomes.items():
-        if found.disagreements:
-            more = len(found.disagreements) - 1
-            warnings.append(
-                f"topic {state.topics[topic_id].name} partition {partition}: {found.disagreements[0]}"
-                + (f"; and {more} more transactions" if more else "")
-            )
-    return warnings
 
 
 def _append_time_warnings(summaries: Iterable[PartitionSummary]) -> list[str]:

@@ -1,0 +1,321 @@
+"""What of an archive can be restored: every object is looked at before the first record is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
+from logkeep_engine.archive.segments import Fault, read_transactions
+from logkeep_engine.archive.transactions import Outcomes, SegmentTransactions, fold
+from logkeep_engine.archive.verify import check_segment
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.restore.plan import PartitionSurvey
+from logkeep_engine.restore.salvage import (
+    Lost,
+    Survey,
+    SurveyTask,
+    survey_partition,
+    survey_records,
+    with_transactions,
+)
+from logkeep_engine.restore.selection import Choice
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskContext
+
+DAMAGE = "damage.json"
+
+_CHECK_BYTES = 256 << 20  # archived bytes one task of the check reads
+_CHECK_SEGMENTS = 500
+_CHECKS_PER_SLOT = 4  # tasks of the check for an executor core, so that none waits long for the last one
+_FAULTS_SHOWN = 3
+
+_Key = tuple[str, int, int]  # topic id, partition, base offset of a segment
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """Segments to verify: (topic name, entry). Pickles without secrets."""
+
+    storage: Storage
+    segments: tuple[tuple[str, SegmentEntry], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Every fault of a task's segments, and what each that has transactions says of them."""
+
+    faults: tuple[Fault, ...]
+    transactions: tuple[tuple[int, SegmentTransactions], ...]
+    """With the segment's place in the task."""
+
+
+def check_segments(task: CheckTask, context: TaskContext) -> Checked:
+    """Runs on an executor."""
+    faults: list[Fault] = []
+    transactions: list[tuple[int, SegmentTransactions]] = []
+    for at, (topic, entry) in enumerate(task.segments):
+        checked = check_segment(task.storage, topic, entry)
+        faults += checked.faults
+        if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
+            transactions.append((at, checked.transactions))
+    return Checked(tuple(faults), tuple(transactions))
+
+
+class RunTasks(Protocol):
+    """Runs a function over work items on executors, see `tasks.TaskRunner`."""
+
+    def __call__(
+        self, work: Sequence[Any], function: Callable[[Any, TaskContext], Any], on_result: Callable[[int, Any], None]
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the check of the archive found, when it may go on."""
+
+    surveys: tuple[PartitionSurvey, ...] = ()
+    loss: tuple[LossFact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ArchiveCheck:
+    """The check of one run, whose faults are noted in the run's folder."""
+
+    def __init__(self, run_id: str, spec: KafkaRestoreSpec, archive: Archive, run_tasks: RunTasks) -> None:
+        self._run_id = run_id
+        self._spec = spec
+        self._archive = archive
+        self._storage = archive.storage
+        self._path = archive.run_file(run_id, DAMAGE)
+        self._run_tasks = run_tasks
+
+    def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
+        """All that will be restored. Raises ArchiveDamaged if something is, and the spec does not say to skip it."""
+        partitions = [(choice.source, partition) for choice in choices for partition in range(choice.source.partitions)]
+        used = [
+            (topic.name, entry)
+            for topic, partition in partitions
+            for entry in state.segments.get((topic.topic_id, partition), ())
+        ]
+        refuse = self._spec.on_damaged_archive is OnDamagedArchive.REFUSE
+        faults = self._missing_or_short(used)
+        if faults and refuse:
+            self._refuse(faults)
+        bad = {fault.object for fault in faults}
+        found, transactions = self._verify(used)
+        faults += [fault for fault in found if fault.object not in bad]
+        if faults and refuse:
+            self._refuse(faults)
+        if faults:
+            self._note(faults)
+        outcomes = {
+            (topic.topic_id, partition): self._outcomes(state, topic, partition, transactions)
+            for topic, partition in partitions
+        }
+        surveys = self._survey(state, partitions, faults, outcomes)
+        loss = self._loss(state, partitions, surveys)
+        warnings = [*_archive_warnings(state, choices, faults), *_transaction_warnings(state, outcomes)]
+        return Findings(surveys, tuple(loss), tuple(warnings))
+
+    def _outcomes(
+        self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
+    ) -> Outcomes:
+        """What the transaction indexes of a partition do not say."""
+        entries = state.segments.get((topic.topic_id, partition), ())
+        if not any(entry.transactional for entry in entries):
+            return Outcomes()
+        said = (transactions.get(_key(entry)) or SegmentTransactions.without(entry) for entry in entries)
+        return fold(said, state.kept(topic.topic_id, partition))
+
+    def _loss(
+        self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]
+    ) -> list[LossFact]:
+        surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
+        beginnings = missing_beginnings(self._archive, state)
+        loss = []
+        for topic, partition in partitions:
+            key = (topic.topic_id, partition)
+            never = (Lost(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
+            for lost in (*surveyed.get(key, ()), *never):
+                loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
+        return loss
+
+    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
+        """One listing a topic tells what is not there or has another size."""
+        sizes: dict[str, int] = {}
+        for folder in sorted({_folder(topic, entry) for topic, entry in used}):
+            sizes.update((info.path, info.size) for info in self._storage.list(folder))
+        faults = []
+        for topic, entry in used:
+            for path, size in entry.objects(topic).items():
+                found = sizes.get(path)
+                if found != size:
+                    what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
+                    faults.append(Fault(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what))
+        return faults
+
+    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Fault], dict[_Key, SegmentTransactions]]:
+        most = _CHECK_BYTES
+        if used:
+            most = min(
+                most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._spec.spark.executor.slots)
+            )
+        work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
+        found: dict[int, Checked] = {}
+        self._run_tasks(work, check_segments, found.__setitem__)
+        transactions = {
+            _key(work[index].segments[at][1]): said
+            for index, checked in found.items()
+            for at, said in checked.transactions
+        }
+        return [fault for index in sorted(found) for fault in found[index].faults], transactions
+
+    def _survey(
+        self,
+        state: ArchiveState,
+        partitions: Sequence[tuple[TopicEntry, int]],
+        faults: Sequence[Fault],
+        outcomes: Mapping[Partition, Outcomes],
+    ) -> tuple[PartitionSurvey, ...]:
+        """What is to be said of partitions of which not everything is as their indexes say."""
+        faulty: dict[tuple[str, int], list[Fault]] = {}
+        for fault in faults:
+            path = fault.object.removeprefix(f"{self._storage.uri}/")
+            faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
+        work, keys = [], []
+        surveys: dict[Partition, Survey] = {}
+        for topic, partition in partitions:
+            key = (topic.topic_id, partition)
+            segments: Sequence[SegmentEntry] = state.segments.get(key, ())
+            found = faulty.get((topic.name, partition), [])
+            if found and segments[0].layout is not Layout.KAFKA:
+                surveys[key] = survey_records(topic.name, segments, found)
+                continue
+            objects = {fault.object for fault in found}
+            if found or not outcomes[key].indexes_suffice:
+                surveys[key] = Survey((), ())
+            damaged = [entry for entry in segments if entry.stem(topic.name) + entry.log_suffix in objects]
+            if damaged:
+                work.append(SurveyTask(self._storage, topic.name, tuple(damaged)))
+                keys.append(key)
+        done: dict[int, Survey] = {}
+        self._run_tasks(work, survey_partition, done.__setitem__)
+        surveys.update((keys[index], done[index]) for index in done)
+        topics = {topic.topic_id: topic.name for topic, _ in partitions}
+        return tuple(
+            PartitionSurvey(*key, self._with_transactions(state, topics[key[0]], key, surveys[key], faulty, outcomes))
+            for key in sorted(surveys)
+        )
+
+    def _with_transactions(
+        self,
+        state: ArchiveState,
+        topic: str,
+        key: Partition,
+        survey: Survey,
+        faulty: Mapping[tuple[str, int], Sequence[Fault]],
+        outcomes: Mapping[Partition, Outcomes],
+    ) -> Survey:
+        objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
+        indexed = [entry for entry in state.segments.get(key, ()) if entry.txnindex_bytes]
+        readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
+        if outcomes[key].indexes_suffice and len(readable) == len(indexed):
+            return survey
+        index = [txn for entry in readable for txn in read_transactions(self._storage, topic, entry)]
+        return with_transactions(survey, outcomes[key], index)
+
+    def _note(self, faults: Sequence[Fault]) -> None:
+        body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
+        self._storage.put(self._path, json.dumps(body, ensure_ascii=False, indent=1).encode())
+
+    def _refuse(self, faults: Sequence[Fault]) -> None:
+        self._note(faults)
+        shown = "; ".join(str(fault) for fault in faults[:_FAULTS_SHOWN])
+        more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
+        raise ArchiveDamaged(
+            f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
+            f"Kafka: {shown}{more}",
+            hint=f"All are in {self._storage.uri}/{self._path}. Repair the objects from a copy of the "
+            "archive, or restore what is "
+            "whole with spec.onDamagedArchive: Skip.",
+            faults=tuple(str(fault) for fault in faults),
+        )
+
+
+def _groups(used: Iterable[tuple[str, SegmentEntry]], most: int) -> Iterable[list[tuple[str, SegmentEntry]]]:
+    group: list[tuple[str, SegmentEntry]] = []
+    size = 0
+    for topic, entry in used:
+        if group and (size + entry.bytes > most or len(group) >= _CHECK_SEGMENTS):
+            yield group
+            group, size = [], 0
+        group.append((topic, entry))
+        size += entry.bytes
+    if group:
+        yield group
+
+
+def _key(entry: SegmentEntry) -> _Key:
+    return entry.topic_id, entry.partition, entry.base_offset
+
+
+def _folder(topic: str, entry: SegmentEntry) -> str:
+    """Where the objects of the topic lie."""
+    match entry.layout:
+        case Layout.KAFKA:
+            return f"{names.TOPICS}{topic}/{entry.topic_id}/"
+        case Layout.RECORDS_AT_ROOT:
+            return f"{topic}/"
+        case Layout.RECORDS | Layout.AVRO:
+            return f"{names.TOPICS}{topic}/"
+
+
+def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:
+    warnings = []
+    for choice in choices:
+        topic = choice.source
+        gaps = [gap for partition in range(topic.partitions) for gap in state.gaps.get((topic.topic_id, partition), ())]
+        if gaps:
+            first = gaps[0]
+            warnings.append(
+                f"topic {topic.name}: {sum(gap.end - gap.start for gap in gaps)} offsets are not in the "
+                "archive, first "
+                f"partition {first.partition} offsets {first.start} to {first.end - 1}: {first.reason}"
+            )
+        removed = [
+            (partition, *offsets)
+            for partition in range(topic.partitions)
+            for offsets in state.removed_between(topic.topic_id, partition)
+        ]
+        if removed:
+            partition, start, end = removed[0]
+            warnings.append(
+                f"topic {topic.name}: {sum(end - start for _, start, end in removed)} offsets between others were "
+                f"removed by retention, first partition {partition} offsets {start} to {end - 1}"
+            )
+    if faults:
+        word = "fault" if len(faults) == 1 else "faults"
+        warnings.append(f"the archive has {len(faults)} {word}, first: {faults[0]}")
+    return warnings
+
+
+def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, Outcomes]) -> list[str]:
+    """Where a transaction index was not believed."""
+    warnings = []
+    for (topic_id, partition), found in outcomes.items():
+        if found.disagreements:
+            more = len(found.disagreements) - 1
+            warnings.append(
+                f"topic {state.topics[topic_id].name} partition {partition}: {found.disagreements[0]}"
+                + (f"; and {more} more transactions" if more else "")
+            )
+    return warnings

@@ -1,0 +1,98 @@
+"""The topics that a restore creates: how they are while they are filled, and how they are left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.errors import Refused, TopicExists
+from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.restore.plan import (
+    RestorePlan,
+    TopicPlan,
+    final_configs,
+    retention_warnings,
+    topic_facts,
+    working_configs,
+)
+
+
+class CreatedTopics:
+    """Those of one run. `replicas`: so many were wanted, None: as many as the archived topics had."""
+
+    def __init__(self, control: ControlPlane, state: ArchiveState, replicas: int | None) -> None:
+        self._control = control
+        self._state = state
+        self._replicas = replicas
+
+    def create(self, plan: RestorePlan, *, fresh: bool) -> None:
+        """With a configuration that takes every batch as it is and deletes nothing. Not `fresh`: an earlier start of
+        the run may have created some. Raises TopicExists for one that somebody else has created.
+        """
+        wanted = [
+            NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, self._working(topic))
+            for topic in plan.topics
+            if topic.created
+        ]
+        if not fresh:
+            there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
+            configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])
+            for topic in wanted:
+                if topic.name not in there:
+                    continue
+                as_created = topic.configs.items() <= configs.get(topic.name, {}).items()
+                if there[topic.name] != topic.partitions or not as_created:
+                    raise TopicExists(
+                        f"topic {topic.name!r} exists, and this restore has not created it: its partitions or its "
+                        "configuration are others",
+                        hint="Delete it and start the run again, or begin a new restore under another name.",
+                    )
+            wanted = [topic for topic in wanted if topic.name not in there]
+        if wanted:
+            self._control.create_topics(wanted)
+
+    def finish(self, plan: RestorePlan) -> list[str]:
+        """Give created topics the source's own configuration; returns what the user should know of it."""
+        warnings: list[str] = []
+        created = [topic for topic in plan.topics if topic.created]
+        for topic in created:
+            own, gone = final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))
+            try:
+                self._control.alter_topic_configs(topic.target, own, gone)
+            except Refused:
+                warnings += self._set_one_by_one(topic.target, own, gone)
+        configs = effective_topic_configs(self._control, [topic.target for topic in created])
+        now_ms = int(time.time() * 1000)
+        for topic in created:
+            facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
+            warnings += retention_warnings(topic.target, configs.get(topic.target, {}), facts, now_ms)
+            wanted = self._state.topics[topic.topic_id].replication_factor
+            if topic.replication_factor < wanted and self._replicas is None:
+                warnings.append(
+                    f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}: an earlier "
+                    "version planned this run, and took the brokers that were alive then for all"
+                )
+        return warnings
+
+    def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> list[str]:
+        """The cluster does not know or allow something of the source's configuration: set the rest."""
+        self._control.alter_topic_configs(name, {}, gone)
+        warnings = []
+        for key, value in sorted(own.items()):
+            try:
+                self._control.alter_topic_configs(name, {key: value})
+            except Refused as error:
+                warnings.append(f"topic {name}: {key}={value} could not be set: {error.message}")
+        return warnings
+
+    def _working(self, topic: TopicPlan) -> dict[str, str]:
+        return working_configs(topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id])))
+
+
+def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
+    """All that are archived of a topic, by partition."""
+    return [
+        entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
+    ]
