@@ -37,13 +37,16 @@ class Killed(BaseException):
 
 @dataclass
 class Process:
-    """`steps` calls to the store and to brokers may be made, then it dies: before the last of them if `before`."""
+    """`steps` calls to the store and to brokers may be made, then it dies: before the last of them if `before`. With
+    `lives_on` it is only thought to be dead: it is done again elsewhere, and goes on."""
 
     name: str
     steps: int | None = None
     before: bool = False
     parent: Process | None = None
+    lives_on: bool = False
     dead: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)  # or given up for lost
     on_death: Callable[[], None] = lambda: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -70,6 +73,10 @@ class Process:
         self.alive()
 
     def kill(self) -> None:
+        if self.lives_on:
+            self.steps = None
+            self.ended.set()
+            return
         self.dead = True
         self.on_death()
         raise Killed(self.name)
@@ -89,10 +96,12 @@ def current() -> Process:
 
 
 class TaskThreads(Runner):
-    """A `tasks.TaskRunner`. `deaths`: after how many calls the next attempts of tasks die; None lives."""
+    """A `tasks.TaskRunner`. `deaths`: after how many calls the next attempts of tasks die, or are thought to be dead if
+    the number is negative; None lives."""
 
     def __init__(self, driver: Process, deaths: list[int | None], threads: int = 1) -> None:
         self._driver = driver
+        self._lost: list[threading.Thread] = []
         self._deaths = deaths
         self._threads = threads
 
@@ -124,26 +133,45 @@ class TaskThreads(Runner):
             if failure is not None:
                 raise failure
 
+    def join(self) -> None:
+        """Wait for tasks that were thought to be dead."""
+        for thread in self._lost:
+            thread.join()
+
     def _attempts(self, job: bytes) -> Any:
         for attempt in range(TASK_TRIES):
             death = self._deaths.pop() if self._deaths else None
-            process = Process("task", death, parent=self._driver)
-            _current.process = process
-            try:
-                function, work = pickle.loads(job)
-                return function(work, Context(attempt))
-            except BaseException as error:
-                self._driver.alive()
-                last = attempt == TASK_TRIES - 1
-                if process.dead:  # whatever came of it on its way out
-                    if last:
-                        raise LogkeepError("A task was lost too often.") from None
-                elif last or not isinstance(error, LogkeepError) or error.exit_code is not ExitCode.FAILED:
-                    raise
-            finally:
-                process.dead = True
-                _current.process = None
-        raise AssertionError("unreachable")
+            lives_on = death is not None and death < 0
+            process = Process("task", None if death is None else abs(death), parent=self._driver, lives_on=lives_on)
+            done: Future[Any] = Future()
+            thread = threading.Thread(target=_run_task, args=(process, job, attempt, done), daemon=True)
+            thread.start()
+            process.ended.wait()
+            if not done.done():  # another one is started beside it
+                self._lost.append(thread)
+                continue
+            error = done.exception()
+            if error is None:
+                return done.result()
+            self._driver.alive()
+            if attempt < TASK_TRIES - 1:
+                if process.dead or (isinstance(error, LogkeepError) and error.exit_code is ExitCode.FAILED):
+                    continue
+            elif process.dead:
+                break
+            raise error
+        raise LogkeepError("A task was lost too often.")
+
+
+def _run_task(process: Process, job: bytes, attempt: int, done: Future[Any]) -> None:
+    _current.process = process
+    try:
+        function, work = pickle.loads(job)
+        done.set_result(function(work, Context(attempt)))
+    except BaseException as error:
+        done.set_exception(error)
+    finally:
+        process.ended.set()
 
 
 @contextmanager

@@ -308,8 +308,11 @@ class Simulation:
         cluster.on_request = on_request
         deaths = list(attempt.task_deaths)
 
+        runners: list[TaskThreads] = []
+
         def runner() -> TaskThreads:
-            return TaskThreads(driver, deaths, self._schedule.threads)
+            runners.append(TaskThreads(driver, deaths, self._schedule.threads))
+            return runners[-1]
 
         result: RunResult | None = None
         try:
@@ -321,6 +324,8 @@ class Simulation:
         finally:
             cluster.on_request = lambda api: None
             cluster.refusing = False
+            for one in runners:
+                one.join()
             driver.dead = True
         cluster.do(cluster.drop_connections)
         if result is None:

@@ -78,7 +78,9 @@ class Attempt:
         if self.death is not None:
             lines.append(f"  the driver dies {'before' if self.dies_before else 'after'} call {self.death}")
         if any(death is not None for death in self.task_deaths):
-            lines.append(f"  tasks die after calls {self.task_deaths[::-1]}")
+            lines.append(
+                f"  tasks die after calls {self.task_deaths[::-1]} (negative: they are only thought to be dead)"
+            )
         return lines or ["  nothing goes wrong"]
 
 
@@ -208,7 +210,7 @@ def _restore(rng: random.Random, *, s3: bool, append: bool) -> Attempt:
 
 
 def _task_deaths(rng: random.Random) -> list[int | None]:
-    return [rng.choice([None, rng.randint(1, 25)]) for _ in range(rng.choice([0, 0, 1, 3]))]
+    return [rng.choice([None, rng.randint(1, 25), -rng.randint(1, 25)]) for _ in range(rng.choice([0, 0, 1, 3]))]
 
 
 def _store_faults(rng: random.Random) -> list[StoreFault]:
