@@ -172,7 +172,6 @@ class History:
         below = rng.randint(partition.log.start, max(partition.log.start, partition.log.last_stable))
         for replica in partition.replicas.values():
             replica.delete_below(min(below, replica.end))
-        self._owner()
         return f"{topic.name}/{number} starts at {below}"
 
     def _tier(self, rng: random.Random) -> str | None:
@@ -197,7 +196,6 @@ class History:
         name = rng.choice(sorted(self.cluster.topics))
         topic = self.cluster.topics[name]
         self.cluster.delete(name)
-        self._owner()
         if not again:
             return f"{name} deleted"
         replicas = len(topic.partitions[0].brokers)
@@ -231,6 +229,14 @@ class History:
         partition.leave_isr(node)
         return f"{topic.name}/{number} replica {node} falls behind at {partition.replicas[node].end}"
 
+    def _diverge(self, rng: random.Random) -> str | None:
+        """A replica falls behind, leads, and others write on: one history in one go."""
+        for act in (self._lag, self._write, self._write, self._unclean, self._write):
+            done = act(rng)
+            if done:
+                self.log.append(done)
+        return None
+
     def _unclean(self, rng: random.Random) -> str | None:
         found = self._some(rng, lambda _, one: bool(one.behind - self._down()))
         if found is None:
@@ -245,7 +251,6 @@ class History:
         partition.replicate()
         if old.end > at:
             self.ledger.cut((topic.printed_id, number), at, lost)
-        self._owner()
         return f"{topic.name}/{number} led by {node}, which was behind: cut off from {old.end} to {at}"
 
     def _down(self) -> set[int]:
@@ -287,6 +292,3 @@ class History:
             if partition.leader >= 0 and fits(topic, partition)
         ]
         return rng.choice(found) if found else None
-
-    def _owner(self) -> None:
-        self.ledger.removed_by_owner = True

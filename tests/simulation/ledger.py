@@ -56,7 +56,6 @@ class Ledger:
     cuts: dict[Place, list[Cut]] = field(default_factory=dict)
     required: Seen = field(default_factory=dict)
     told: list[LossFact] = field(default_factory=list)
-    removed_by_owner: bool = False  # records were deleted, or a topic was: a run may tell of a loss
 
     def seen(self, cluster: SimulatedCluster) -> Seen:
         """The committed records that are in the logs now."""

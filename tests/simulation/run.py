@@ -28,7 +28,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.verify import verify
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup, parse_restore
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run import run_restore
@@ -137,12 +137,13 @@ class Simulation:
         for number in range(LAST_TRIES):
             if number or ended or not self._schedule.backups[-1].same_run:
                 run += 1
-            succeeded = self._attempt_backup(cluster, history, f"backup-{run}", HONEST, PATIENT)
+            # What the messages say: if something is lost for good, or the log was cut off, let a run record it.
+            accepts = number == LAST_TRIES - 1
+            succeeded = self._attempt_backup(cluster, history, f"backup-{run}", HONEST, PATIENT, accepts=accepts)
             ended = True
             if succeeded:
                 break
-        told_no = self._ledger.removed_by_owner or self._schedule.release in WITHOUT_TOPIC_IDS
-        if not succeeded and not told_no:
+        if not succeeded and self._schedule.release not in WITHOUT_TOPIC_IDS:
             self._violated("a healthy cluster cannot be backed up", "backup", self._outcome.runs[-1])
 
     def _create_topics(self, cluster: SimulatedCluster) -> None:
@@ -153,13 +154,21 @@ class Simulation:
             cluster.create(shape.name, shape.partitions, replicas=shape.replicas, configs=configs)
 
     def _attempt_backup(
-        self, cluster: SimulatedCluster, history: History, run_id: str, attempt: Attempt, limits: Limits
+        self,
+        cluster: SimulatedCluster,
+        history: History,
+        run_id: str,
+        attempt: Attempt,
+        limits: Limits,
+        *,
+        accepts: bool = False,
     ) -> bool:
         spec = {
             "cluster": {"bootstrapServers": cluster.bootstrap},
             "topics": {"include": [".*"]},
             "storage": {"uri": "file:///simulated"},
-            "onDataLoss": self._schedule.on_data_loss.value,
+            "onDataLoss": (OnDataLoss.RECORD if accepts else self._schedule.on_data_loss).value,
+            "onDivergence": (OnDivergence.BRANCH if accepts else self._schedule.on_divergence).value,
             "spark": {"executor": {"instances": 1}},
         }
 

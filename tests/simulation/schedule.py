@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from logkeep_engine.contract.spec import OnDataLoss
+from logkeep_engine.contract.spec import OnDataLoss, OnDivergence
 from tests.simulation.cluster import RELEASES
 from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.history import Action
@@ -19,7 +19,7 @@ from tests.simulation.store import StoreFault, StoreKind
 
 _WRITES = ("write", "write", "write", "begin_transaction", "end_transaction", "compact")
 _OWNERS = ("delete_records", "delete_topic", "recreate_topic", "add_partition")
-_BROKERS = ("move_leader", "move_leader", "lag", "unclean", "stop_broker", "start_brokers", "tier")
+_BROKERS = ("move_leader", "move_leader", "lag", "unclean", "diverge", "stop_broker", "start_brokers", "tier")
 _OTHERS = ("write", "write", "write", "begin_transaction", "end_transaction")
 _OF_TARGET = ("move_leader", "lag", "unclean", "stop_broker", "start_brokers", "forget_producers")
 
@@ -106,6 +106,7 @@ class Schedule:
     brokers: int
     topics: tuple[TopicShape, ...]
     on_data_loss: OnDataLoss
+    on_divergence: OnDivergence
     threads: int
     batches_an_answer: int
     s3: bool
@@ -119,6 +120,7 @@ class Schedule:
         lines = [
             f"seed {self.seed}: {self.brokers} brokers of Kafka {self.release}, restored to "
             f"{self.target_brokers} of {self.target_release}, onDataLoss {self.on_data_loss.value}, "
+            f"onDivergence {self.on_divergence.value}, "
             f"{self.threads} tasks at once, the archive in {kind}"
             + (", restored beside records of others" if self.append else "")
         ]
@@ -147,6 +149,7 @@ def make_schedule(seed: int) -> Schedule:
         brokers=brokers,
         topics=topics,
         on_data_loss=rng.choice(list(OnDataLoss)),
+        on_divergence=rng.choice([OnDivergence.FAIL, OnDivergence.BRANCH, OnDivergence.BRANCH]),
         threads=rng.choice([1, 1, 2]),
         batches_an_answer=rng.choice([1, 2, 2, FOREVER]),
         s3=s3,
@@ -183,10 +186,10 @@ def _backup(rng: random.Random, number: int, *, s3: bool) -> Attempt:
     events += _actions(rng, _OWNERS, rng.choice([0, 0, 0, 1]))
     return Attempt(
         before=before,
-        lies=[_lie(rng, rng.choice(_BACKUP_APIS)) for _ in range(rng.choice([0, 1, 1, 2, 3]))],
+        lies=[_lie(rng, rng.choice(_BACKUP_APIS)) for _ in range(rng.choice([0, 1, 2, 3, 4]))],
         store_faults=[] if s3 else _store_faults(rng),
         http_faults=_http_faults(rng) if s3 else [],
-        events=sorted((Event(rng.randint(1, 60), action) for action in events), key=lambda event: event.at),
+        events=sorted((Event(rng.randint(1, 45), action) for action in events), key=lambda event: event.at),
         death=rng.randint(1, 60) if rng.random() < 0.4 else None,
         dies_before=rng.random() < 0.5,
         task_deaths=_task_deaths(rng),
@@ -195,13 +198,20 @@ def _backup(rng: random.Random, number: int, *, s3: bool) -> Attempt:
 
 
 def _restore(rng: random.Random, *, s3: bool, append: bool) -> Attempt:
-    events = _actions(rng, (*_OF_TARGET, *_OTHERS) if append else _OF_TARGET, rng.choice([0, 1, 2, 3]))
+    events = [
+        Event(rng.randint(1, 45), action)
+        for action in _actions(rng, (*_OF_TARGET, *_OTHERS) if append else _OF_TARGET, rng.choice([0, 1, 2, 3]))
+    ]
+    if rng.random() < 0.4:  # a replica falls behind, and leads some requests later
+        at = rng.randint(12, 45)
+        lag, unclean = (Action(name, rng.getrandbits(32)) for name in ("lag", "unclean"))
+        events += [Event(at, lag), Event(at + rng.randint(1, 8), unclean)]
     return Attempt(
         before=_actions(rng, _OTHERS, rng.randint(0, 4)) if append else [],
-        lies=[_lie(rng, rng.choice(_RESTORE_APIS)) for _ in range(rng.choice([0, 1, 1, 2, 3]))],
+        lies=[_lie(rng, rng.choice(_RESTORE_APIS)) for _ in range(rng.choice([0, 1, 2, 3, 4]))],
         store_faults=[] if s3 else _store_faults(rng),
         http_faults=_http_faults(rng) if s3 else [],
-        events=sorted((Event(rng.randint(1, 50), action) for action in events), key=lambda event: event.at),
+        events=sorted(events, key=lambda event: event.at),
         death=rng.randint(1, 60) if rng.random() < 0.5 else None,
         dies_before=rng.random() < 0.5,
         task_deaths=_task_deaths(rng),
