@@ -408,6 +408,9 @@ class Tally:
         for kind in {violation.kind for violation in outcome.violations}:
             self.seeds.setdefault(kind, []).append(outcome.seed)
 
+    def to_json(self, seconds: float) -> str:
+        return json.dumps(vars(self) | {"seconds": round(seconds)}, indent=1)
+
 
 def run_seeds(seeds: Sequence[int], processes: int = 1) -> Iterator[Outcome]:
     """Their outcomes, as they come. A seed that takes longer than SEED_SECONDS ends its process with a traceback."""
@@ -444,7 +447,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="this one only, with its history")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--times", action="store_true", help="say how long each took")
-    parser.add_argument("--counts", type=Path, help="write the counts to this file as JSON")
+    parser.add_argument("--counts", type=Path, help="write the counts to this file as JSON, also on the way")
     asked = parser.parse_args(argv)
     seeds = range(asked.first, asked.first + asked.seeds) if asked.seed is None else [asked.seed]
     tally = Tally()
@@ -457,10 +460,12 @@ def main(argv: list[str] | None = None) -> int:
             print(outcome, flush=True)
         if tally.schedules % 100 == 0:
             print(f"{tally.schedules} schedules in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    report = vars(tally) | {"seconds": round(time.monotonic() - began)}
+            if asked.counts is not None:
+                asked.counts.write_text(tally.to_json(time.monotonic() - began))
+    report = tally.to_json(time.monotonic() - began)
     if asked.counts is not None:
-        asked.counts.write_text(json.dumps(report, indent=1))
-    print(json.dumps(report, indent=1))
+        asked.counts.write_text(report)
+    print(report)
     return 1 if tally.seeds else 0
 
 

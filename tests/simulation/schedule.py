@@ -21,7 +21,9 @@ _WRITES = ("write", "write", "write", "begin_transaction", "end_transaction", "c
 _OWNERS = ("delete_records", "delete_topic", "recreate_topic", "add_partition")
 _BROKERS = ("move_leader", "move_leader", "lag", "unclean", "diverge", "stop_broker", "start_brokers", "tier")
 _OTHERS = ("write", "write", "write", "begin_transaction", "end_transaction")
-_OF_TARGET = ("move_leader", "lag", "unclean", "stop_broker", "start_brokers", "forget_producers")
+_OF_TARGET = ("move_leader", "lag", "unclean", "stop_broker", "start_brokers")
+# Not beside others: there nothing but the broker's memory of a producer tells a batch that is sent again.
+_FORGET = ("forget_producers",)
 
 # Error codes that a broker answers a request with while it passes.
 _FETCH_CODES = (6, 74, 75, 3, 100, 56, 9, -1, 78)
@@ -200,7 +202,9 @@ def _backup(rng: random.Random, number: int, *, s3: bool) -> Attempt:
 def _restore(rng: random.Random, *, s3: bool, append: bool) -> Attempt:
     events = [
         Event(rng.randint(1, 45), action)
-        for action in _actions(rng, (*_OF_TARGET, *_OTHERS) if append else _OF_TARGET, rng.choice([0, 1, 2, 3]))
+        for action in _actions(
+            rng, (*_OF_TARGET, *_OTHERS) if append else (*_OF_TARGET, *_FORGET), rng.choice([0, 1, 2, 3])
+        )
     ]
     if rng.random() < 0.4:  # a replica falls behind, and leads some requests later
         at = rng.randint(12, 45)
@@ -208,7 +212,7 @@ def _restore(rng: random.Random, *, s3: bool, append: bool) -> Attempt:
         events += [Event(at, lag), Event(at + rng.randint(1, 8), unclean)]
     return Attempt(
         before=_actions(rng, _OTHERS, rng.randint(0, 4)) if append else [],
-        lies=[_lie(rng, rng.choice(_RESTORE_APIS)) for _ in range(rng.choice([0, 1, 2, 3, 4]))],
+        lies=[_lie(rng, rng.choice(_RESTORE_APIS), forgets=not append) for _ in range(rng.choice([0, 1, 2, 3, 4]))],
         store_faults=[] if s3 else _store_faults(rng),
         http_faults=_http_faults(rng) if s3 else [],
         events=sorted(events, key=lambda event: event.at),
@@ -247,7 +251,7 @@ def _http_faults(rng: random.Random) -> list[HttpFault]:
     return faults
 
 
-def _lie(rng: random.Random, api: Api) -> Lie:
+def _lie(rng: random.Random, api: Api, *, forgets: bool = True) -> Lie:
     times = rng.choice([1, 1, 2, 3, 4, 8, FOREVER])
     after = rng.choice([0, 0, 1, 2, 3, 5, 8])
     topic = rng.choice([None, None, "orders"])
@@ -267,6 +271,8 @@ def _lie(rng: random.Random, api: Api) -> Lie:
             return Lie(kind, api, after, times, node=node, topic=None if kind is Kind.MISSING_BROKER else topic)
         case Api.PRODUCE:
             kind = rng.choice([Kind.CODE, Kind.CODE, Kind.APPENDED_WITH_ERROR, Kind.FORGOTTEN_PRODUCER])
+            if kind is Kind.FORGOTTEN_PRODUCER and not forgets:
+                kind = Kind.APPENDED_WITH_ERROR
             return Lie(kind, api, after, times, rng.choice(_PRODUCE_CODES), node, topic)
         case Api.CREATE_TOPICS:
             kind = rng.choice([Kind.CODE, Kind.MADE_WITH_ERROR])
