@@ -2,6 +2,7 @@
 #   make test            set up, lint, every test                 make demo [KEEP=1]   a backup and a restore to watch
 #   make test-unit       seconds                                  make test-kafka      with a real broker and S3 server
 #   make test-apiserver  with a real Kubernetes API               make test-e2e        on a real node (root)
+#   make ledger           producers, killed runs and moved leaders on three brokers: ROUNDS=20 rounds from SEED=0 on
 #   make simulate        clusters that lie, runs that die: N=10000 schedules from SEED=0 on, PROCESSES=2 at once; SEED=7 N=1 shows one
 #   make bench           speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
 # ARGS goes to pytest: make test-kafka ARGS='-k fence -x'; of bench to its program: make bench ARGS='--quick --only backup'
@@ -15,7 +16,7 @@ venv = $(shell tests/cluster/bootstrap.sh)
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
 ARGS ?=
 
-.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e simulate bench demo demo-stop clean
+.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e simulate ledger bench demo demo-stop clean
 
 setup:
 	$(python) -m tests.cluster.prepare
@@ -51,6 +52,11 @@ SEED ?= 0
 PROCESSES ?= 2
 simulate:
 	$(python) -m tests.simulation.run --processes $(PROCESSES) $(if $(filter 1,$(N)),--seed $(SEED),--seeds $(N) --first $(SEED)) $(ARGS)
+
+# Real brokers; each round is told by its seed, and a failing one prints its history.
+ROUNDS ?= 20
+ledger:
+	$(python) -m tests.ledger --rounds $(ROUNDS) --seed $(SEED)
 
 # Alone on the machine: everything else that runs is in the figures.
 bench:

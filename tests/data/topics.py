@@ -97,10 +97,12 @@ def wait_until_decided(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
 
     def decided() -> bool:
-        ends = end_offsets(bootstrap, topic)  # before the watermarks: these may grow meanwhile
-        return high_watermarks(admin, [(topic, number) for number in ends]) == {
-            (topic, number): end for number, end in ends.items()
-        }
+        try:
+            ends = end_offsets(bootstrap, topic)  # before the watermarks: these may grow meanwhile
+            found = high_watermarks(admin, [(topic, number) for number in ends])
+        except KafkaException:  # of a leader that is new
+            return False
+        return found == {(topic, number): end for number, end in ends.items()}
 
     wait_until(decided, 60, f"the markers of the transactions in {topic}")
 

@@ -1,0 +1,108 @@
+"""What producers were told, and whether a topic holds it: each acknowledged committed record once, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import zip_longest
+
+Header = tuple[str, bytes | None]
+
+
+class Fate(Enum):
+    """What is known of a record. UNKNOWN may be there or not: nobody was told. ABORTED must not be there."""
+
+    UNKNOWN = "unknown"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class Sent:
+    """A record as it was handed to a producer; `number` counts the records of the producer. `offset` is what the broker
+    told, -1 before. The key names producer and number, so no two records are equal."""
+
+    producer: str
+    number: int
+    partition: int
+    value: bytes
+    timestamp: int
+    fate: Fate = Fate.UNKNOWN
+    offset: int = -1
+
+    @property
+    def key(self) -> bytes:
+        return f"{self.producer}:{self.number}".encode()
+
+    @property
+    def headers(self) -> list[Header]:
+        return [("number", b"%d" % self.number), ("nothing", None)]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record as a committed consumer of the restored topic gets it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[Header, ...]
+
+
+def differences(source: Mapping[int, Sequence[Found]], found: Mapping[int, Sequence[Found]]) -> Iterator[str]:
+    """Where `found`, records by partition, is another than what a committed consumer gets of the source."""
+    for partition, records in source.items():
+        for place, (here, there) in enumerate(zip_longest(records, found.get(partition, ()))):
+            if here != there:
+                keys = [None if side is None else side.key for side in (here, there)]
+                yield f"partition {partition} record {place} was {keys[0]!r} and is {keys[1]!r}, or its content differs"
+                break
+
+
+def doubled(source: Mapping[int, Sequence[Found]]) -> frozenset[bytes]:
+    """Records of plain producers that the source itself has more than once: a leader that loses its place answers
+    NOT_LEADER_OR_FOLLOWER for what it has written and others have taken, and the producer sends it again."""
+    keys = Counter(record.key or b"" for records in source.values() for record in records)
+    return frozenset(key for key, count in keys.items() if count > 1 and key.startswith(b"plain-"))
+
+
+def problems(
+    ledger: Iterable[Sent], found: Mapping[int, Sequence[Found]], again: frozenset[bytes] = frozenset()
+) -> Iterator[str]:
+    """What is wrong with `found`, records by partition, if the ledger is right. `again`: keys that may be there more
+    than once, and so in no order."""
+    sent = {item.key: item for item in ledger}
+    there: set[bytes] = set()
+    for partition, records in found.items():
+        last_offset = -1
+        last_number: dict[str, int] = {}
+        for place, record in enumerate(records):
+            name = f"partition {partition} record {place} ({record.key!r})"
+            known = sent.get(record.key or b"")
+            if known is None:
+                yield f"{name} was never sent"
+                continue
+            if known.key in there and known.key not in again:
+                yield f"{name} is there twice"
+                continue
+            there.add(known.key)
+            if known.fate is Fate.ABORTED:
+                yield f"{name} is of an aborted transaction"
+            if known.partition != partition:
+                yield f"{name} was sent to partition {known.partition}"
+            if (known.value, known.timestamp, tuple(known.headers)) != (record.value, record.timestamp, record.headers):
+                yield f"{name} has another value, time or headers than were sent"
+            if known.key in again:
+                continue
+            if known.number <= last_number.get(known.producer, -1):
+                yield f"{name} comes behind record {last_number[known.producer]} of its producer"
+            last_number[known.producer] = known.number
+            if known.offset >= 0:
+                if known.offset <= last_offset:
+                    yield f"{name} had offset {known.offset}, and comes behind offset {last_offset}"
+                last_offset = known.offset
+    for item in sent.values():
+        if item.fate is Fate.COMMITTED and item.key not in there:
+            yield f"partition {item.partition} offset {item.offset} ({item.key!r}) was acknowledged and is not there"

@@ -1,0 +1,64 @@
+"""The books find what they are there for."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ledger.ledger import Fate, Found, Sent, differences, doubled, problems
+
+LEDGER = [
+    Sent("a", 0, 0, b"v0", 1, Fate.COMMITTED, 5),
+    Sent("b", 0, 0, b"w0", 2, Fate.COMMITTED, 6),
+    Sent("a", 1, 0, b"v1", 3, Fate.COMMITTED, 7),
+    Sent("a", 2, 0, b"v2", 4, Fate.UNKNOWN),
+    Sent("c", 0, 0, b"x0", 5, Fate.ABORTED, 8),
+]
+
+
+def found(*numbers: int) -> list[Found]:
+    return [Found(item.key, item.value, item.timestamp, tuple(item.headers)) for item in (LEDGER[n] for n in numbers)]
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 2), (0, 1, 2, 3)])
+def test_what_nobody_was_told_of_may_be_there_or_not(numbers: tuple[int, ...]) -> None:
+    assert list(problems(LEDGER, {0: found(*numbers)})) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ((0, 2), "offset 6 (b'b:0') was acknowledged and is not there"),
+        ((0, 1, 1, 2), "is there twice"),
+        ((1, 0, 2), "had offset 5, and comes behind offset 6"),
+        ((0, 1, 3, 2), "comes behind record 2 of its producer"),
+        ((0, 1, 2, 4), "is of an aborted transaction"),
+    ],
+)
+def test_lost_doubled_disordered_and_aborted_records_are_named(numbers: tuple[int, ...], says: str) -> None:
+    assert says in "\n".join(problems(LEDGER, {0: found(*numbers)}))
+
+
+def test_foreign_changed_and_misplaced_records_are_named() -> None:
+    first, *rest = found(0, 1, 2)
+    assert "was never sent" in "\n".join(problems(LEDGER, {0: [replace(first, key=b"z:0"), *rest]}))
+    assert "has another value" in "\n".join(problems(LEDGER, {0: [replace(first, value=b""), *rest]}))
+    assert "was sent to partition 0" in "\n".join(problems(LEDGER, {1: [first], 0: rest}))
+
+
+def test_what_the_source_itself_has_twice_may_come_back_twice() -> None:
+    """Of plain producers only."""
+    plain = Found(b"plain-1:0", b"v", 1, ())
+    idempotent = Found(b"idempotent-1:0", b"v", 1, ())
+    source = {0: [plain, idempotent, plain, idempotent]}
+    assert doubled(source) == {b"plain-1:0"}
+    sent = [Sent("plain-1", 0, 0, b"v", 1, Fate.COMMITTED, 2)]
+    twice = [Found(sent[0].key, b"v", 1, tuple(sent[0].headers))] * 2
+    assert list(problems(sent, {0: twice}, doubled(source))) == []
+    assert len(list(problems(sent, {0: twice}))) == 1
+
+
+def test_a_restored_topic_that_differs_from_its_source_is_named() -> None:
+    whole = found(0, 1, 2)
+    assert list(differences({0: whole}, {0: whole})) == []
+    for other in (whole[:2], [*whole, whole[0]], [whole[1], whole[0], whole[2]], []):
+        assert len(list(differences({0: whole}, {0: other}))) == 1
