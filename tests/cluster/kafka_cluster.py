@@ -115,7 +115,8 @@ class KafkaCluster:
     """Starts on entering the context; brokers have the ids 1, 2, 3 and so on.
 
     `overrides` are server properties of all nodes, on top of small test defaults. `racks` give brokers their
-    `broker.rack`. The controller answers as long as the context lives: only brokers are killed.
+    `broker.rack`. `class_path`: what brokers load besides Kafka's jars. The controller answers as long as the context
+    lives: only brokers are killed.
     """
 
     def __init__(
@@ -125,12 +126,14 @@ class KafkaCluster:
         overrides: Mapping[str, str] | None = None,
         racks: Mapping[int, str] | None = None,
         jvm: Sequence[str] = BROKER_JVM,
+        class_path: Sequence[str] = (),
     ) -> None:
         self.cluster_id = new_cluster_id()
         self._ids = range(1, brokers + 1)
         self._overrides = dict(overrides or {})
         self._racks = dict(racks or {})
         self._jvm = list(jvm)
+        self._class_path = list(class_path)
         self._brokers: dict[int, ClusterBroker] = {}
 
     def __enter__(self) -> Self:
@@ -356,7 +359,9 @@ class KafkaCluster:
         if number in self._racks:
             own["broker.rack"] = self._racks[number]
         properties = self._write(number, own, voters)
-        process = Process(self._state, f"broker-{number}", [*java(self._jvm), "kafka.Kafka", properties])
+        process = Process(
+            self._state, f"broker-{number}", [*java(self._jvm, class_path=self._class_path), "kafka.Kafka", properties]
+        )
         broker = ClusterBroker(self._state, number, port, process)
         self._format(broker)
         return broker

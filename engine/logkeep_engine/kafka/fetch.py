@@ -14,7 +14,7 @@ from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for, refused
 from logkeep_engine.kafka.buffers import Frame
 from logkeep_engine.kafka.emptiness import EmptyAnswers
-from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
+from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Call, Code, FetchAnswer
 from logkeep_engine.kafka.survey import Survey
 
 DEFAULT_MAX_BYTES = 16 << 20
@@ -100,8 +100,10 @@ class Fetcher:
         With `committed` the answer ends at the last stable offset and names aborted transactions (their batches are in
         `data` all the same), else it ends at the high watermark. Waits up to `max_wait_ms` for `min_bytes`; `data` may
         be empty. With `topic_id` another incarnation of the topic is never read, unless `by_id` says that it was asked
-        for by name: brokers before 3.1 know no other way, nor do those that send readers to followers. A broker serves
-        the requests of one `lane` one after another.
+        for by name: brokers before 3.1 know no other way. A broker serves the requests of one `lane` one after another.
+
+        Where the leader's replica selector (KIP-392) sends readers to a follower, records come from there, and what it
+        does not have from the leader, by name.
 
         Leader changes, restarts and lost connections are waited out (`Limits.outage`). Raises OffsetOutOfRange,
         TopicGone, BrokerUnavailable, BrokerRefused, CorruptBatch.
@@ -127,8 +129,15 @@ class Fetcher:
                 if topic_id is not None and not await self._pool.speaks(leader.node, call):
                     topic_id = None  # before Kafka 3.1
                     call = ask(topic_id=None)
-                answer = await self._pool.send(leader.node, 1 + (partition if lane is None else lane) % LANES, call)
+                on = 1 + (partition if lane is None else lane) % LANES
+                answer = await self._pool.send(leader.node, on, call)
                 await self._check(answer.code, topic, partition, offset, leader)
+                if answer.preferred_read_replica >= 0 and not answer.records:
+                    followed = await self._follow(answer.preferred_read_replica, on, call)
+                    if followed is None:
+                        topic_id = None  # by name (version 10) the leader does not ask its replica selector
+                        continue
+                    answer = followed
             except Trouble as trouble:
                 if trouble.timed_out:
                     size = max(size // 2, _LEAST_BYTES)  # the link may be too slow for this much in one answer
@@ -136,9 +145,6 @@ class Fetcher:
                 continue
             if not answer.answered:
                 continue  # over its quota the broker answers without the partition; `send` waits out the throttle time
-            if answer.preferred_read_replica >= 0 and not answer.records:
-                topic_id = None  # a replica selector wants a follower to be read; by name (version 10) it is not asked
-                continue
             return Fetched(
                 answer.records,
                 _next_offset(answer.records, topic, partition, offset),
@@ -150,6 +156,20 @@ class Fetcher:
                 leader.epoch,
                 answer.frame,
             )
+
+    async def _follow(self, replica: int, lane: int, call: Call[FetchAnswer]) -> FetchAnswer | None:
+        """What a follower answers to a request that its leader has handed on; None unless it has records.
+
+        What a follower gives lies below its high watermark, so it is in the leader's log too. What it does not give
+        proves nothing: it may be late, or not know of the leader yet.
+        """
+        try:
+            if not await self._pool.speaks(replica, call):
+                return None
+            answer = await self._pool.send(replica, lane, call)
+        except Trouble:
+            return None
+        return answer if answer.code == Code.NONE and answer.records else None
 
     async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:
         broker = self._pool.name(leader.node)
