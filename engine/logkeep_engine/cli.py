@@ -31,19 +31,24 @@ from logkeep_engine.cli_common import (
     EXIT_CODES,
     Debug,
     Endpoint,
+    Mechanism,
     Output,
     OutputFormat,
     Region,
+    SecurityProtocol,
     Uri,
+    cluster_connection,
     errors,
     facts,
     human_bytes,
     open_archive,
     open_stdout,
     print_json,
+    refuse,
     say,
     stdout,
     table,
+    visible,
 )
 from logkeep_engine.cli_log import log_app
 from logkeep_engine.cli_run import Master, RunId, end, leave, on_spark, run_id_or_new
@@ -63,6 +68,8 @@ from logkeep_engine.report import failed
 if TYPE_CHECKING:
     from logkeep_engine.archive.inspect import Description
     from logkeep_engine.archive.verify import VerifyProgress, VerifyReport
+    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.toolbox.against import AgainstReport
 
 app = typer.Typer(
     name="logkeep",
@@ -143,6 +150,15 @@ def verify(
     endpoint: Endpoint = None,
     region: Region = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Objects read at once.")] = 4,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BOOTSTRAP",
+            help="Also look for what the archive lacks of the live topics of this cluster, host:port[,host:port].",
+        ),
+    ] = None,
+    security_protocol: SecurityProtocol = None,
+    sasl_mechanism: Mechanism = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -150,7 +166,15 @@ def verify(
     code 1 if faults were found.
     """
     with errors(debug):
-        _verify(uri, endpoint, region, workers, output)
+        connection = None
+        if against is not None:
+            connection = cluster_connection("--against", against, security_protocol, sasl_mechanism)
+        else:
+            refuse(
+                {"--security-protocol": security_protocol, "--sasl-mechanism": sasl_mechanism},
+                "has no effect: it is for --against",
+            )
+        _verify(uri, endpoint, region, workers, output, connection)
 
 
 # ---- running a resource
@@ -421,17 +445,32 @@ def _offsets(ranges: Iterable[tuple[int, int]]) -> str:
     return ", ".join(f"{start} to {end - 1}" for start, end in sorted(ranges)) or "-"
 
 
-def _verify(uri: str, endpoint: str | None, region: str | None, workers: int, output: Output) -> None:
+def _verify(
+    uri: str,
+    endpoint: str | None,
+    region: str | None,
+    workers: int,
+    output: Output,
+    connection: Connection | None,
+) -> None:
     from logkeep_engine.archive.verify import verify as verify_archive
 
     archive = open_archive(uri, endpoint, region)
     with _VerifyShown() as shown:
         report = verify_archive(archive, on_progress=shown.show, workers=workers)
+    live = None
+    if connection is not None:
+        from logkeep_engine.toolbox.against import compare
+
+        live = compare(archive, connection)
+    whole = report.whole and (live is None or live.whole)
     if output is Output.JSON:
-        print_json(report.to_json())
+        print_json({**report.to_json(), "whole": whole, **({} if live is None else {"against": live.to_json()})})
     else:
         _print_report(report)
-    if report.faults:
+        if live is not None:
+            _print_against(live)
+    if not whole:
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -476,6 +515,33 @@ def _print_report(report: VerifyReport) -> None:
         f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "
         f"{human_bytes(report.bytes)} without fault; {len(report.orphans)} objects that no commit names"
     )
+
+
+def _print_against(report: AgainstReport) -> None:
+    for item in report.partitions:
+        where = visible(f"{item.topic}-{item.partition}")
+        for found in item.missing:
+            print(
+                f"{where}: {_count(found.records)} of the live log at offsets {found.start} to {found.end - 1} "
+                f"{'is' if found.records == 1 else 'are'} missing in the archive, which says it covers them"
+            )
+        if item.missing_records > (shown := sum(found.records for found in item.missing)):
+            print(f"{where}: and {item.missing_records - shown} more")
+        if item.failed:
+            print(f"{where}: could not be compared: {item.failed}")
+        for reason in item.not_compared:
+            print(f"{where}: not compared: {reason}")
+    missing = sum(item.missing_records for item in report.partitions)
+    live = sum(item.live for item in report.partitions)
+    compared = sum(bool(item.ranges) and not item.failed for item in report.partitions)
+    print(
+        f"{'nothing missing' if report.whole else f'{_count(missing)} missing'}: {_count(live)} of the live log in "
+        f"{compared} of {len(report.partitions)} archived partitions compared"
+    )
+
+
+def _count(records: int) -> str:
+    return "1 record" if records == 1 else f"{records} records"
 
 
 cli_convert.register(app)

@@ -26,11 +26,12 @@ from rich.table import Table
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import SpecInvalid
+from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism, SpecInvalid
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog import Archive
+    from logkeep_engine.kafka.connection import Connection
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
@@ -54,6 +55,13 @@ Uri = Annotated[
 ]
 Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
 Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+
+
+SecurityProtocol = Annotated[
+    Protocol | None,
+    typer.Option(help="PLAINTEXT by default; with SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets."),
+]
+Mechanism = Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEXT and SASL_SSL.")]
 
 
 class OutputFailed(OSError):
@@ -258,3 +266,28 @@ def open_archive(uri: str, endpoint: str | None, region: str | None) -> Archive:
     storage = open_uri(uri, endpoint, region)
     storage.check()
     return Archive.open(storage)
+
+
+def cluster_connection(
+    option: str, servers: str, protocol: Protocol | None, mechanism: SaslMechanism | None
+) -> Connection:
+    """How to reach a cluster that is named by an option. Raises SpecError, CredentialsMissing."""
+    from pydantic import ValidationError
+
+    from logkeep_engine.kafka.connection import connection_from
+
+    protocol = protocol or Protocol.PLAINTEXT
+    document: dict[str, Any] = {
+        "bootstrapServers": [server.strip() for server in servers.split(",") if server.strip()],
+        "security": {"protocol": protocol.value},
+    }
+    if mechanism is not None:
+        document["security"]["sasl"] = {"mechanism": mechanism.value, "secretRef": {"name": "environment"}}
+    try:
+        return connection_from(Cluster.model_validate(document), os.environ)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise SpecError(
+            f"{option} {servers!r} with --security-protocol {protocol.value}: {problem['msg']}",
+            hint="Write host:port; --sasl-mechanism goes with SASL_PLAINTEXT and SASL_SSL.",
+        ) from error

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +24,12 @@ import typer
 from logkeep_engine.cli_common import (
     Debug,
     Endpoint,
+    Mechanism,
     Output,
     OutputFormat,
     Region,
+    SecurityProtocol,
+    cluster_connection,
     errors,
     human_bytes,
     json_text,
@@ -39,7 +41,6 @@ from logkeep_engine.cli_common import (
     visible,
 )
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -711,13 +712,8 @@ def diff(
     bootstrap_server: Annotated[
         str | None, typer.Option(help="Compare with the live topics of this cluster, host:port[,host:port] (not B).")
     ] = None,
-    security_protocol: Annotated[
-        Protocol | None,
-        typer.Option(
-            help="PLAINTEXT by default; with SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets."
-        ),
-    ] = None,
-    sasl_mechanism: Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEXT and SASL_SSL.")] = None,
+    security_protocol: SecurityProtocol = None,
+    sasl_mechanism: Mechanism = None,
     topic: Topics = None,
     partition: Partitions = None,
     rename: Annotated[
@@ -757,7 +753,9 @@ def diff(
             right = other = ArchiveSide(_in_place(_open(b, wanted, partition, endpoint, region)))
             names |= other.topics
         else:
-            connection = _connection(bootstrap_server or "", security_protocol or Protocol.PLAINTEXT, sasl_mechanism)
+            connection = cluster_connection(
+                "--bootstrap-server", bootstrap_server or "", security_protocol, sasl_mechanism
+            )
             right = stack.enter_context(LiveSide(connection, sorted(names), partition or ()))
         if not names:
             raise SpecError("there is no topic to compare", hint="Name an archive or a log folder that has one.")
@@ -798,27 +796,6 @@ def _renames(pairs: Sequence[str] | None) -> dict[str, str]:
     if len(set(renames.values())) < len(renames):
         raise SpecError("--rename: two topics of A have the same name on the other side")
     return renames
-
-
-def _connection(servers: str, protocol: Protocol, mechanism: SaslMechanism | None) -> Any:
-    from pydantic import ValidationError
-
-    from logkeep_engine.kafka.connection import connection_from
-
-    document: dict[str, Any] = {
-        "bootstrapServers": [server.strip() for server in servers.split(",") if server.strip()],
-        "security": {"protocol": protocol.value},
-    }
-    if mechanism is not None:
-        document["security"]["sasl"] = {"mechanism": mechanism.value, "secretRef": {"name": "environment"}}
-    try:
-        return connection_from(Cluster.model_validate(document), os.environ)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise SpecError(
-            f"--bootstrap-server {servers!r} with --security-protocol {protocol.value}: {problem['msg']}",
-            hint="Write host:port; --sasl-mechanism goes with SASL_PLAINTEXT and SASL_SSL.",
-        ) from error
 
 
 # ---- options

@@ -1,0 +1,264 @@
+"""Does an archive have what the live log has? For `logkeep verify --against`.
+
+What the archive says it covers is read from the cluster, batch by batch, and each record is looked for in the catalog:
+a record at an offset that is covered, but in no segment, or in a segment that holds fewer than the log has there, is
+missing in the archive. That is proved by the log itself. The other direction proves nothing: retention, compaction and
+DeleteRecords take records out of a log that the archive keeps.
+
+Only what both have now is compared; the rest is named with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.model import ArchiveState, Partition, Range, SegmentEntry
+from logkeep_engine.errors import (
+    ArchiveMismatch,
+    BrokerUnavailable,
+    CorruptBatch,
+    OffsetOutOfRange,
+    TopicGone,
+)
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.log.batch import BatchHeader, walk_checked
+from logkeep_engine.log.records import decode
+
+PARTITIONS_AT_ONCE = 4
+FETCH_BYTES = 4 << 20
+MAX_SHOWN = 20
+
+_MAY_HAPPEN_TO_ONE = (BrokerUnavailable, CorruptBatch, OffsetOutOfRange, TopicGone)
+
+
+@dataclass(slots=True)
+class Missing:
+    """`records` of the live log at the offsets [start, end), which the archive covers, are not in it."""
+
+    start: int
+    end: int
+    records: int
+
+
+@dataclass(slots=True)
+class Compared:
+    """A partition of the archive beside the live one.
+
+    `ranges`: the offsets that were compared. `live`: the records that the log has there, `archived`: those in segments
+    that lie wholly there. `missing`: what the archive lacks, at most MAX_SHOWN; `missing_records` counts all.
+    `not_compared`: why something was left out, in sentences. `failed`: the cluster did not let it be read to its end.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    ranges: list[Range] = field(default_factory=list)
+    live: int = 0
+    archived: int = 0
+    missing_records: int = 0
+    missing: list[Missing] = field(default_factory=list)
+    not_compared: list[str] = field(default_factory=list)
+    failed: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.missing_records and not self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstReport:
+    bootstrap: tuple[str, ...]
+    partitions: list[Compared]
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing as far as it could be compared, and all of that could be read."""
+        return all(item.whole for item in self.partitions)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "whole": self.whole,
+            "bootstrap_servers": list(self.bootstrap),
+            "partitions": [asdict(item) for item in self.partitions],
+        }
+
+
+def compare(archive: Archive, connection: Connection) -> AgainstReport:
+    """Raises ArchiveMismatch if the archive is of another cluster, and what the cluster's control plane raises."""
+    state = archive.load()
+    with ControlPlane(connection) as control:
+        cluster_id = control.cluster_id()
+        if cluster_id != archive.info.cluster_id:
+            raise ArchiveMismatch(
+                f"{archive.storage.uri} is an archive of cluster {archive.info.cluster_id}, "
+                f"{', '.join(connection.bootstrap)} is cluster {cluster_id}: offsets mean nothing there.",
+                hint="`logkeep log diff` compares records of restored topics.",
+            )
+        live = {topic.topic_id: topic for topic in control.topics()}
+        here = {topic_id: topic for topic_id, topic in state.topics.items() if topic_id in live}
+        configs = control.topic_configs([topic.name for topic in here.values()])
+    compacted = {topic_id for topic_id, topic in here.items() if _is_compacted(configs.get(topic.name, {}))}
+    led = {(topic_id, part.id): part.leader >= 0 for topic_id, topic in live.items() for part in topic.partitions}
+    partitions: list[Compared] = []
+    wanted: list[Compared] = []
+    for topic_id, number in state.partitions():
+        if topic_id not in state.topics or not state.kept(topic_id, number):
+            continue
+        item = Compared(state.topics[topic_id].name, topic_id, number)
+        partitions.append(item)
+        if (topic_id, number) not in led:
+            item.not_compared.append("the cluster has no topic with this id: it was deleted, or created again since")
+        elif not led[topic_id, number]:
+            item.failed = "the partition has no leader"
+        else:
+            wanted.append(item)
+    asyncio.run(_compare(connection, state, wanted, compacted))
+    return AgainstReport(connection.bootstrap, partitions)
+
+
+def _is_compacted(configs: Mapping[str, str]) -> bool:
+    return "compact" in configs.get("cleanup.policy", "")
+
+
+async def _compare(
+    connection: Connection, state: ArchiveState, wanted: Iterable[Compared], compacted: set[str]
+) -> None:
+    gate = asyncio.Semaphore(PARTITIONS_AT_ONCE)
+    async with RawClient(connection) as client:
+
+        async def one(item: Compared) -> None:
+            async with gate:
+                try:
+                    await _partition(client, state, item, item.topic_id in compacted)
+                except _MAY_HAPPEN_TO_ONE as error:
+                    item.failed = str(error)
+
+        await asyncio.gather(*(one(item) for item in wanted))
+
+
+async def _partition(client: RawClient, state: ArchiveState, item: Compared, compacted: bool) -> None:
+    key: Partition = (item.topic_id, item.partition)
+    start = await client.start_offset(item.topic, item.partition)
+    end = await client.end_offset(item.topic, item.partition, committed=True)
+    covered = state.kept(*key)
+    item.ranges = [(max(low, start), min(high, end)) for low, high in covered if low < end and start < high]
+    if covered[0][0] < start:
+        item.not_compared.append(f"offsets below {start} are gone from the live log (retention or DeleteRecords)")
+    if end < covered[-1][1]:
+        item.not_compared.append(
+            f"the live log ends at offset {end}, the archive goes on to {covered[-1][1]}: the cluster has lost records"
+        )
+    if compacted:
+        item.not_compared.append("what compaction has removed from the live log since")
+    search = Search(item, state.segments.get(key, ()), compacted)
+    for low, high in item.ranges:
+        async with aclosing(
+            client.stream(item.topic, item.partition, low, high, max_bytes=FETCH_BYTES, topic_id=item.topic_id)
+        ) as stream:
+            async for fetched in stream:
+                await asyncio.to_thread(search.take, fetched.data, low, high)
+                fetched.release()
+    search.finish()
+
+
+class Search:
+    """Looks for live records in the segments of a partition, in the order of the log."""
+
+    def __init__(self, item: Compared, segments: Sequence[SegmentEntry], compacted: bool) -> None:
+        self._item = item
+        self._segments = segments
+        self._compacted = compacted
+        self._at = 0  # the segment that was looked at last
+        self._live = [0] * len(self._segments)
+        self._undecided = False
+        self._open: Missing | None = None
+
+    def take(self, data: memoryview, low: int, high: int) -> None:
+        """The batches of a fetch; those that begin outside of [low, high) are another range's, or cut by the log's
+        start.
+        """
+        for position, header in walk_checked(data, high):
+            if header.base_offset >= low and not header.is_control:
+                self._batch(data, position, header)
+
+    def finish(self) -> None:
+        """Compare counts: all batches have come by."""
+        item = self._item
+        fewer = 0
+        for entry, live in zip(self._segments, self._live, strict=True):
+            inside = any(low <= entry.base_offset and entry.next_offset <= high for low, high in item.ranges)
+            if inside:
+                item.archived += entry.records
+                fewer += max(0, entry.records - live)
+            if live > entry.records:
+                self._add(Missing(entry.base_offset, entry.next_offset, live - entry.records))
+        if fewer and not self._compacted and not self._undecided:
+            item.not_compared.append(f"{fewer} archived records are not in the live log any more")
+        if self._undecided:
+            item.not_compared.append("records of transactions, of which this format keeps only the committed ones")
+        item.missing.sort(key=lambda found: found.start)
+
+    def _batch(self, data: memoryview, position: int, header: BatchHeader) -> None:
+        entry = self._segment_of(header.base_offset)
+        if entry is not None and header.next_offset <= entry.next_offset:
+            self._found(entry, header, header.record_count)
+            return
+        if entry is None and not self._begins_within(header):
+            self._lacking(header.base_offset, header.next_offset, header.record_count, header)
+            return
+        # In the record-shaped formats a batch may lie in several segments.
+        for record in decode(data[position : position + header.size]):
+            entry = self._segment_of(record.offset)
+            if entry is not None:
+                self._found(entry, header, 1)
+            else:
+                self._lacking(record.offset, record.offset + 1, 1, header)
+
+    def _found(self, entry: SegmentEntry, header: BatchHeader, records: int) -> None:
+        self._open = None
+        if entry.layout is not Layout.KAFKA and header.is_transactional:
+            self._undecided = True
+            return
+        self._item.live += records
+        self._live[self._at] += records
+
+    def _lacking(self, start: int, end: int, records: int, header: BatchHeader) -> None:
+        if header.is_transactional and self._segments and self._segments[0].layout is not Layout.KAFKA:
+            self._undecided = True
+            return
+        if not records:
+            return
+        self._item.live += records
+        if self._open is None:
+            self._open = Missing(start, end, 0)
+            self._add(self._open)
+        self._open.end = end
+        self._open.records += records
+        self._item.missing_records += records
+
+    def _add(self, missing: Missing) -> None:
+        self._item.missing_records += missing.records
+        if len(self._item.missing) < MAX_SHOWN:
+            self._item.missing.append(missing)
+
+    def _segment_of(self, offset: int) -> SegmentEntry | None:
+        """The segment that holds the offset; offsets come in rising order."""
+        while self._at + 1 < len(self._segments) and self._segments[self._at + 1].base_offset <= offset:
+            self._at += 1
+        if not self._segments:
+            return None
+        entry = self._segments[self._at]
+        return entry if entry.base_offset <= offset < entry.next_offset else None
+
+    def _begins_within(self, header: BatchHeader) -> bool:
+        """Whether a segment begins inside of the batch."""
+        following = self._segments[self._at : self._at + 2]
+        return any(header.base_offset < entry.base_offset <= header.last_offset for entry in following)

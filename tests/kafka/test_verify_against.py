@@ -1,0 +1,141 @@
+"""`logkeep verify --against`: what an archive lacks of the live log, as far as the log can prove it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.model import Coverage, Outcome, Receipt
+from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.toolbox.against import AgainstReport, Missing, compare
+from tests.cluster.kafka import KafkaBroker
+from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.kafka.raw import plain
+from tests.kafka.test_cli import assert_refused, logkeep
+
+
+def against(backups: Backups, broker: KafkaBroker) -> AgainstReport:
+    return compare(backups.archive, plain(broker.bootstrap))
+
+
+def claim(backups: Backups, topic: str, *ranges: tuple[int, int]) -> None:
+    """Commit that these offsets are archived, without any segment: as earlier versions did it when a remote store was
+    slow.
+    """
+    (topic_id,) = [found.topic_id for found in backups.state().topics.values() if found.name == topic]
+    writer = backups.archive.begin_run("slow-store")
+    writer.commit(receipts=[Receipt(coverage=(Coverage(topic_id, 0, start, end),)) for start, end in ranges])
+    writer.end(Outcome.SUCCEEDED)
+
+
+def test_records_that_were_told_as_archived_are_found_missing(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(500))
+    backups.run(unique)
+    topics.produce(unique, numbers(500))
+    assert against(backups, kafka).whole  # what is not archived yet is not claimed
+    claim(backups, unique, (500, 700), (700, 1000))
+    assert backups.faults() == []  # the archive alone cannot know
+    report = against(backups, kafka)
+    (found,) = report.partitions
+    assert (report.whole, found.missing_records, found.missing) == (False, 500, [Missing(500, 1000, 500)])
+    assert (found.live, found.archived, found.ranges) == (1000, 500, [(0, 1000)])
+
+
+def test_command_tells_what_is_missing_and_ends_with_code_1(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str, tmp_path: Path
+) -> None:
+    root = (tmp_path / "archive").as_uri()
+    topics.create(unique)
+    topics.produce(unique, numbers(300))
+    backups.run(unique)
+    done = logkeep("verify", root, "--against", kafka.bootstrap)
+    assert done.returncode == 0, done.stderr
+    assert "nothing missing: 300 records of the live log in 1 of 1 archived partitions compared" in done.stdout
+    topics.produce(unique, numbers(200))
+    claim(backups, unique, (300, 500))
+    done = logkeep("verify", root, "--against", kafka.bootstrap)
+    assert done.returncode == 1
+    assert f"{unique}-0: 200 records of the live log at offsets 300 to 499 are missing in the archive" in done.stdout
+    assert "200 records missing" in done.stdout
+    found = json.loads(logkeep("verify", root, "--against", kafka.bootstrap, "-o", "json").stdout)
+    assert (found["whole"], found["faults"], found["against"]["whole"]) == (False, [], False)
+    assert found["against"]["partitions"][0]["missing"] == [{"start": 300, "end": 500, "records": 200}]
+    assert "against" not in json.loads(logkeep("verify", root, "-o", "json").stdout)
+
+
+def test_what_the_cluster_has_removed_is_not_compared_and_no_fault(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    names = {kind: f"{unique}-{kind}" for kind in ("cut", "deleted", "again", "compacted")}
+    for kind, name in names.items():
+        if kind == "compacted":
+            topics.create_compacted(name)
+        else:
+            topics.create(name)
+            topics.produce(name, numbers(200), batch=10)
+    backups.run(f"{unique}-.*")
+    topics.delete_records(names["cut"], 95)
+    topics.delete(names["deleted"])
+    topics.delete(names["again"])
+    topics.create(names["again"])
+    topics.produce(names["again"], numbers(10))
+    report = against(backups, kafka)
+    assert report.whole
+    by_name = {item.topic: item for item in report.partitions}
+    assert by_name[names["cut"]].ranges == [(95, 200)]
+    assert "below 95 are gone" in by_name[names["cut"]].not_compared[0]
+    for kind in ("deleted", "again"):
+        assert by_name[names[kind]].ranges == []
+        assert "no topic with this id" in by_name[names[kind]].not_compared[0]
+    compacted = by_name[names["compacted"]]
+    assert compacted.not_compared == ["what compaction has removed from the live log since"]
+    assert compacted.live == compacted.archived > 0
+
+
+@pytest.mark.parametrize("archive_format", ["Kafka", "Records", "Avro"])
+def test_transactions_and_bounds_of_segments_are_no_difference(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str, archive_format: str
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(3000, 1000), batch=700)
+    topics.transaction(unique, numbers(50), commit=False)
+    topics.transaction(unique, numbers(50), commit=True)
+    topics.produce(unique, numbers(100))
+    result = backups.run(unique, format=archive_format, segment={"maxBytes": "1Mi"})
+    assert result.outcome == "Succeeded"
+    report = against(backups, kafka)
+    (found,) = report.partitions
+    assert (report.whole, found.missing) == (True, [])
+    if archive_format == "Kafka":
+        assert (found.live, found.archived, found.not_compared) == (3200, 3200, [])
+    else:
+        assert found.not_compared == ["records of transactions, of which this format keeps only the committed ones"]
+    claim(backups, unique, (3202, 3300))
+    topics.produce(unique, numbers(98))
+    assert [item.missing for item in against(backups, kafka).partitions] == [[Missing(3202, 3300, 98)]]
+
+
+def test_archive_of_another_cluster_is_refused(
+    kafka: KafkaBroker, secure_kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(1))
+    backups.run(unique)
+    with pytest.raises(ArchiveMismatch, match=f"cluster {kafka.cluster_id}.*cluster {secure_kafka.cluster_id}"):
+        against(backups, secure_kafka)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--security-protocol", "SSL"], "--security-protocol has no effect: it is for --against"),
+        (["--against", "nonsense"], "--against 'nonsense' with --security-protocol PLAINTEXT"),
+        (["--against", "localhost:1", "--security-protocol", "SASL_PLAINTEXT"], "--against 'localhost:1'"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, options: Sequence[str], said: str) -> None:
+    assert_refused(logkeep("verify", tmp_path.as_uri(), *options), said)
