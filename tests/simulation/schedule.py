@@ -268,6 +268,8 @@ def _lie(rng: random.Random, api: Api, *, forgets: bool = True) -> Lie:
             return Lie(kind, api, after, times, rng.choice(_OFFSET_CODES), node, topic)
         case Api.METADATA:
             kind = rng.choice([Kind.UNKNOWN_TOPIC, Kind.NO_LEADER, Kind.STALE_LEADER, Kind.MISSING_BROKER])
+            if kind is Kind.UNKNOWN_TOPIC:
+                node = 2  # the controller, which is the first broker, knows
             return Lie(kind, api, after, times, node=node, topic=None if kind is Kind.MISSING_BROKER else topic)
         case Api.PRODUCE:
             kind = rng.choice([Kind.CODE, Kind.CODE, Kind.APPENDED_WITH_ERROR, Kind.FORGOTTEN_PRODUCER])
