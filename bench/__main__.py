@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench import bed, contenders, load, memory, parts, plan, process, report, requests, results, topics
+from bench import bed, contenders, hostile, load, memory, parts, plan, process, report, requests, results, topics
 from bench.bed import Bed
 from bench.contenders import Sample, Stage
 from bench.load import Loaded
@@ -126,6 +126,9 @@ def _facts(found: Results, options: Options) -> None:
         sizes = (1, 2) if options.factor > 1 else memory.SIZES_GB
         with bed.started(s3=False) as here:
             found.facts["memory"] = memory.measure(here, sizes)
+    if "hostile" in options.sections:
+        with bed.started(s3=False) as here:
+            found.facts["hostile"] = hostile.measure(here)
 
 
 _BARE = "print([int(l.split()[1])<<10 for l in open('/proc/self/status') if l.startswith('VmHWM')][0])"

@@ -192,6 +192,9 @@ def figures(found: Results) -> Table | None:
     for row in found.facts.get("memory", ()):
         lines.append((f"4: {row['what']} of {row['gb']} GB, MB above the interpreter", "memory", "≤ 268",
                       f"{(row['peak'] - found.bare) / 1e6:.0f}"))  # fmt: skip
+    for row in found.facts.get("hostile", ()):
+        lines.append((f"4: {row['what']} in {row['format']}, MB above the interpreter", f"hostile: {row['topic']}",
+                      "≤ 268", f"{(row['peak'] - found.bare) / 1e6:.0f}"))  # fmt: skip
     for row in found.facts.get("scale", ()):
         if row["step"].endswith("planning"):
             where = f"{row.get('partitions', 0):,} partitions"
@@ -287,6 +290,16 @@ def memory_table(found: Results) -> Table | None:
     return Table("Memory of a task", head, tuple(lines)) if lines else None
 
 
+def hostile_table(found: Results) -> Table | None:
+    """Peak memory against data that unpack to far more than they take."""
+    lines = [
+        (row["what"], row["format"], row["topic"], f"{(row['peak'] - found.bare) / 1e6:.0f}", f"{row['work']:.1f}")
+        for row in found.facts.get("hostile", ())
+    ]
+    head = ("task", "format", "topic", "peak MB above the interpreter", "seconds")
+    return Table("Memory against hostile data", head, tuple(lines)) if lines else None
+
+
 def memory_plot(found: Results) -> str:
     """The same as a chart, SVG."""
     series: dict[str, list[tuple[float, float]]] = {}
@@ -307,6 +320,7 @@ _TABLES: dict[str, Callable[[Results], Table | None]] = {
     "formats": format_table,
     "parts": parts_table,
     "memory": memory_table,
+    "hostile": hostile_table,
     "scale": scale_table,
     "requests": request_table,
 }

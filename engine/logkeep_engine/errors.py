@@ -211,7 +211,7 @@ class BatchTooLarge(Refused):
 
 
 _TOO_LARGE_HINT = (
-    "Give tasks more memory with LOGKEEP_TASK_MEMORY (256Mi unless it is set; one batch may unpack to an eighth of it) "
+    "Give tasks more memory with LOGKEEP_TASK_MEMORY (256Mi unless it is set; one batch may unpack to a twelfth of it) "
     "or leave the topic out. Format Kafka archives and restores batches without unpacking them."
 )
 

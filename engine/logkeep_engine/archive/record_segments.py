@@ -55,6 +55,7 @@ from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import LogRecord, SegmentEncoder, SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import pack_entries, position_before, read_index
+from logkeep_engine.log.memory import give_back_what_is_large
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 BATCH_OVERHEAD = 200
@@ -375,6 +376,7 @@ class _Reading:
     """One pass over a segment."""
 
     def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None) -> None:
+        give_back_what_is_large()
         self._storage = storage
         self._topic = topic
         self._entry = entry

@@ -24,7 +24,7 @@ from logkeep_engine.errors import SpecError
 TASK_BYTES = 256 << 20
 """What a task takes at most above the interpreter, unless the environment allows more."""
 
-_SHARE = 8
+_SHARE = 12
 """A record is there several times on its way (unpacked, taken out, packed again, on its way to the store), beside all
 else that a task holds: this part of a task's memory is the most that one batch may unpack to."""
 
@@ -96,7 +96,7 @@ class Room:
     much as the unpacking."""
 
     def __init__(self, most: int) -> None:
-        _give_back_what_is_large()  # before a decompressor allocates what a batch claims
+        give_back_what_is_large()  # before a decompressor allocates what a batch claims
         self._most = most
         self._memory = mmap.mmap(-1, HEAD + most + TAIL, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.view = memoryview(self._memory)
@@ -157,7 +157,7 @@ def alone() -> Iterator[None]:
 
 
 @cache
-def _give_back_what_is_large() -> None:
+def give_back_what_is_large() -> None:
     """Have glibc return large blocks to the system when they are freed.
 
     By itself it learns from each one that is freed to keep the next, up to 32 MiB and for each thread: after a few

@@ -59,6 +59,8 @@ _MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * _AHEAD_BYTES
 _MEMORY_LEAST = 1 << 20
 # Records as objects: small ones take several times their bytes.
 _COPIES_OF_RECORDS = 8
+# A large one: in the block that was read, as an object, in a batch, compressed.
+_COPIES_OF_THE_LARGEST = 5
 _MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
 
 
@@ -106,7 +108,9 @@ class RestoreTask:
     @property
     def memory(self) -> int:
         if self.batching is not None:
-            return max(_MEMORY_LEAST, min(_COPIES_OF_RECORDS * self.bytes, _MEMORY_OF_RECORDS))
+            largest = max((segment.max_batch_bytes for segment in self.segments), default=0)
+            some = min(_COPIES_OF_RECORDS * self.bytes, _MEMORY_OF_RECORDS)
+            return max(_MEMORY_LEAST, some, _COPIES_OF_THE_LARGEST * largest)
         return max(_MEMORY_LEAST, min(2 * self.bytes, _MEMORY_EACH))
 
 

@@ -338,7 +338,7 @@ def test_block_that_unpacks_to_too_much_is_refused_before_it_is_made(codec: str)
     data = _unpacks_to(codec, block_most() + 1)
 
     def refused() -> None:
-        with pytest.raises(BatchTooLarge, match=r"^The Avro block at position \d+ is too large: .* more than 69206016"):
+        with pytest.raises(BatchTooLarge, match=r"^The Avro block at position \d+ is too large: .* more than 46836394"):
             list(read_object([data]))
 
     # The block as it is stored comes first; what it is unpacked to may be there twice.
