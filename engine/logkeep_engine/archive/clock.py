@@ -2,12 +2,14 @@
 
 Two witnesses: the clock of the store, from the time of an object that was written just now, and the times in the
 catalog. On a local disk the first is the same clock, so there only the second helps: a jump since the run before is
-believed by the next run, not by the first that sees it.
+believed by the next run, not by the first that sees it. Runs may be further apart by plan: a pause that is about as
+long as the one before it is no jump.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from logkeep_engine.archive.catalog import Writer
 from logkeep_engine.archive.moments import moment
@@ -31,9 +33,15 @@ def checked_now(writer: Writer) -> int:
         )
     own = writer.state.runs[writer.run_id]
     earlier = [run.end_time or run.begin_time for run in writer.state.runs.values() if run.run_id != own.run_id]
-    if earlier and now - max(earlier) > MAX_JUMP:
+    if earlier and now - max(earlier) > _longest_pause(earlier):
         raise ClockDoubtful(
             f"The driver's clock says {moment(now)}, the run before this one was at {moment(max(earlier))}.",
             hint="If the clock is right, the next run removes what is too old.",
         )
     return min(now, store)
+
+
+def _longest_pause(earlier: Sequence[int]) -> int:
+    """The most ms that may have passed since the last of these times without a doubt."""
+    *_, before, last = [0, 0, *sorted(earlier)]
+    return max(MAX_JUMP, (last - before) * 5 // 4 if before else 0)

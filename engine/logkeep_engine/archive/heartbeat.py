@@ -16,7 +16,7 @@ from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.errors import LogkeepError
+from logkeep_engine.errors import LogkeepError, StorageUnavailable
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -88,9 +88,15 @@ class Heartbeat:
             log.warning("last heartbeat not written: %s", error)
 
     def time_written(self) -> int:
-        """Beat once more; when that was by the store's clock, in ms since the epoch."""
+        """Beat once more; when that was by the store's clock, in ms since the epoch. Raises StorageUnavailable if the
+        store does not list it yet."""
         self._beat()
-        (info,) = (info for info in self._storage.list(self._path) if info.path == self._path)
+        info = next((info for info in self._storage.list(self._path) if info.path == self._path), None)
+        if info is None:
+            raise StorageUnavailable(
+                f"{self._storage.uri}/{self._path} was written, and is not listed: the store's time is not known.",
+                hint="Stores may list late; the next run asks again.",
+            )
         return int(info.modified * 1000)
 
     def _run(self) -> None:

@@ -357,7 +357,7 @@ class ArchiveState:
 
     def with_branch(self, topic_id: str, branch_id: str) -> ArchiveState:
         """The same archive, with the partitions of a branch as they were before the log was cut off. Partitions that
-        did not part then are the newest."""
+        did not part then are the newest. A group that has read on in a later log stands where the two part."""
         view = ArchiveState()
         view.__dict__.update(self.__dict__)
         view.segments = self.segments.copy()
@@ -367,6 +367,7 @@ class ArchiveState:
             at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
             if key[0] == topic_id and at is not None:
                 view._hold(key, rejoined(self._held(key), branches[at:]))
+                view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
         return view
 
     def _held(self, key: Partition) -> Held:
@@ -602,6 +603,15 @@ class ReceiptCheck:
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"
 _OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
+
+
+def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
+    """The position, as far as it is one in the log of before: behind the fork only the leader epoch tells."""
+    if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
+        return group
+    if 0 <= group.leader_epoch <= branch.lineage.newest:
+        return group
+    return replace(group, offset=branch.offset)
 
 
 def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> None:

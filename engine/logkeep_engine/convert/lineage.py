@@ -46,6 +46,17 @@ def leader_epochs(leaders: Mapping[Partition, Leaders]) -> Iterator[LeaderEpoch]
     return (LeaderEpoch(*key, *start) for key, item in sorted(leaders.items()) for start in item.epochs)
 
 
+def left_behind(source: Source) -> Iterator[str]:
+    """The warnings for old ends of logs, which no conversion takes along."""
+    for key, item in sorted(source.leaders.items()):
+        if item.old_ends:
+            offsets = " and ".join(str(offset) for _, offset in item.old_ends)
+            yield (
+                f"topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at offset "
+                f"{offsets}: only the newest log is converted, the source alone has the branches of before"
+            )
+
+
 def check_same_logs(source: Source, target: ArchiveState) -> None:
     """Raises ArchiveMismatch if the target holds the old end of a log that the source has as a branch by now."""
     for key, item in sorted(source.leaders.items()):

@@ -27,7 +27,7 @@ from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.backup.losses import LOSS_FILE
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
-from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen
+from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
     PIECE_BYTES,
@@ -357,7 +357,7 @@ class _Run(ArchivingRun):
                 partitions=sum(topic.partitions for topic in self._plan.topics),
                 groups=len({group.group_id for group in self._plan.groups}),
             )
-        notes = self._source.notes if self._source is not None else ()
+        notes = (*self._source.notes, *left_behind(self._source)) if self._source is not None else ()
         return replace(result, warnings=(*self._notes, *self.losses.warnings(), *notes)[:MAX_LIST])
 
 

@@ -73,7 +73,7 @@ class RawClient:
 
     async def epoch_end(self, topic: str, partition: int, epoch: int | None = None, *, at_least: int = -1) -> EpochEnd:
         """Where a leader epoch has ended in the leader's log, by default the leader's own (see `queries.EpochEnd`). No
-        leader of an epoch below `at_least` is asked.
+        leader of an epoch below `at_least` is asked, and one that does not say where its own epoch ends is asked again.
 
         Needs the ACL DESCRIBE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
         """
@@ -92,6 +92,9 @@ class RawClient:
                 if answer is None:
                     raise Trouble(f"{broker} left the partition out of its answer")
                 raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
+                told = answer.leader_epoch == leader.epoch and answer.end_offset >= 0
+                if epoch is None and answer.code == Code.NONE and not told:
+                    raise Trouble(f"{broker} does not say where its log ends")
             except Trouble as trouble:
                 newer_than = await patience.wait(trouble)
                 continue

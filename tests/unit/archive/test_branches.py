@@ -10,7 +10,16 @@ from logkeep_engine.archive import checkpoint, wire
 from logkeep_engine.archive.branches import Branching, branch_id, is_branch_id
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.model import ArchiveState, Commit, CommitKind, Coverage, Gap, Outcome, Receipt
+from logkeep_engine.archive.model import (
+    ArchiveState,
+    Commit,
+    CommitKind,
+    Coverage,
+    Gap,
+    GroupEntry,
+    Outcome,
+    Receipt,
+)
 from logkeep_engine.archive.names import check_topic_id
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
@@ -114,6 +123,23 @@ def test_every_branch_of_any_history_is_what_the_archive_was_then() -> None:
 def _offsets(state: ArchiveState) -> list[int]:
     """What is in segments. A copy may stand for the begin of a segment that went into a later branch."""
     return [at for item in state.segments.get(KEY, ()) for at in range(item.base_offset, item.next_offset)]
+
+
+def test_groups_that_have_read_the_later_log_stand_at_the_fork_of_a_branch() -> None:
+    """Their positions were taken for offsets of the old end: records of it were passed over."""
+    state = begun()
+    archive(state, 0, 50, 3)
+    one = branch_id(ID, 1)
+    commit(state, branchings=(Branching(*KEY, one, 25),), segments=(entry(20, 25),), leaders=(LeaderSeen(*KEY, 4),))
+    archive(state, 25, 90, 4)
+    positions = {"later": (60, 4), "before": (20, 3), "old": (40, 3), "unknown": (40, -1), "other": (60, 4)}
+    state.groups = tuple(
+        GroupEntry(group, "orders", ID, 1 if group == "other" else 0, offset, epoch)
+        for group, (offset, epoch) in positions.items()
+    )
+    found = {group.group_id: group.offset for group in state.with_branch(ID, one).groups}
+    assert found == {"later": 25, "before": 20, "old": 40, "unknown": 25, "other": 60}
+    assert [group.offset for group in state.groups] == [60, 20, 40, 40, 60]
 
 
 def test_checkpoint_holds_branches() -> None:

@@ -11,11 +11,12 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Writer
 from logkeep_engine.archive.clock import MAX_JUMP, MAX_SKEW, checked_now
 from logkeep_engine.archive.model import Outcome
-from logkeep_engine.errors import ClockDoubtful
+from logkeep_engine.errors import ClockDoubtful, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.unit.archive.build import begin
 
 HOUR = 3600
+DAY_MS = 24 * HOUR * 1000
 
 
 class Elsewhere(LocalStorage):
@@ -64,6 +65,35 @@ def test_a_jump_since_the_run_before_is_believed_by_the_next_run(storage: Elsewh
     with pytest.raises(ClockDoubtful, match="the run before this one was at 20"):
         checked_now(writer)
     checked_now(ended(storage, "three"))
+
+
+def moved(writer: Writer, run_id: str, back: int) -> None:
+    """The run was `back` days ago."""
+    run = writer.state.runs[run_id]
+    assert run.end_time is not None
+    writer.state.runs[run_id] = replace(run, end_time=run.end_time - back * DAY_MS)
+
+
+def test_backups_every_three_months_are_no_jumps(storage: Elsewhere) -> None:
+    """Nothing was ever removed for its age: each run was more than 35 days behind the one before."""
+    ended(storage, "one")
+    ended(storage, "two")
+    writer = ended(storage, "three")
+    moved(writer, "one", 182)
+    moved(writer, "two", 92)
+    checked_now(writer)
+    moved(writer, "two", 40)  # now 132 days ago, fifty days behind the one before
+    with pytest.raises(ClockDoubtful, match="the run before this one was at 20"):
+        checked_now(writer)
+
+
+def test_store_that_does_not_list_the_heartbeat_yet_is_told(
+    storage: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ended(storage, "one")
+    monkeypatch.setattr(storage, "list", lambda prefix="": [])
+    with pytest.raises(StorageUnavailable, match="is not listed: the store's time is not known"):
+        checked_now(writer)
 
 
 def test_one_more_heartbeat_is_all_that_is_written(storage: Elsewhere) -> None:
