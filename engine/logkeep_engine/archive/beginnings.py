@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from typing import Any
 
 from logkeep_engine.archive.catalog import Archive
@@ -34,6 +34,14 @@ NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish"
 
 _READERS = 16
 _CONVERSION = "Convert"  # `RunEntry.kind`
+
+
+def plan_files() -> Iterator[str]:
+    """The plan of a backup (see `backup.plan`) and, one after another, what its later attempts have added to it: the
+    first that is missing is the end."""
+    yield PLAN_FILE
+    for number in count(2):
+        yield f"plan-{number}.json"
 
 
 def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition, int]:
@@ -125,17 +133,28 @@ def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partiti
 def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:
     """The chunks of each partition in the plan of a run."""
     planned: dict[Partition, list[Range]] = {}
-    for name, chunks in ((PLAN_FILE, _backup_chunks), (CONVERT_PLAN_FILE, _convert_pieces)):
-        path = archive.run_file(run_id, name)
-        try:
-            for key, chunk in chunks(json.loads(archive.storage.read(path))):
-                planned.setdefault(key, []).append(chunk)
-        except ObjectMissing:
-            continue
-        except (ValueError, LookupError, TypeError) as error:
-            log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
-            return {}
+    try:
+        for key, chunk in chain(
+            _chunks(archive, run_id, plan_files(), _backup_chunks),
+            _chunks(archive, run_id, (CONVERT_PLAN_FILE,), _convert_pieces),
+        ):
+            planned.setdefault(key, []).append(chunk)
+    except (ValueError, LookupError, TypeError) as error:
+        log.warning("a plan of run %s in %s cannot be read: %s", run_id, archive.storage.uri, error)
+        return {}
     return planned
+
+
+def _chunks(
+    archive: Archive, run_id: str, files: Iterable[str], chunks: Callable[[Any], Iterator[tuple[Partition, Range]]]
+) -> Iterator[tuple[Partition, Range]]:
+    """The chunks in these files, up to the first that is missing."""
+    for name in files:
+        try:
+            plan = archive.storage.read(archive.run_file(run_id, name))
+        except ObjectMissing:
+            return
+        yield from chunks(json.loads(plan))
 
 
 def _backup_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:

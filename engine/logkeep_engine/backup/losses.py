@@ -35,9 +35,9 @@ def merge_losses(found: Iterable[Loss]) -> tuple[Loss, ...]:
     return tuple(merged[key] for key in sorted(merged))
 
 
-def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = ()) -> bytes:
+def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = (), chunks: int | None = None) -> bytes:
     """`runs/<run id>/format-loss.json`, for people and for a driver that starts again. `unchecked`: numbers of the
-    plan's chunks that could not be looked through; the losses are those of the others.
+    plan's first `chunks` that could not be looked through; the losses are those of the others.
     """
     rows = [
         {
@@ -50,6 +50,8 @@ def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = ()) -> bytes:
         for loss in losses
     ]
     document: dict[str, Any] = {"format": 1, "losses": rows}
+    if chunks is not None:
+        document["chunks"] = chunks
     if left := sorted(unchecked):
         document["unchecked"] = left
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
@@ -64,10 +66,12 @@ def load_losses(data: bytes) -> tuple[Loss, ...]:
     )
 
 
-def load_unchecked(data: bytes) -> frozenset[int]:
-    """The chunks that are left to look through in what `dump_losses` has made."""
+def load_unchecked(data: bytes, chunks: int) -> frozenset[int]:
+    """Of a plan of `chunks` those that are left to look through in what `dump_losses` has made: what was added to the
+    plan since is among them.
+    """
     document: dict[str, Any] = json.loads(data)
-    return frozenset(document.get("unchecked", ()))
+    return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", chunks), chunks))
 
 
 def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:

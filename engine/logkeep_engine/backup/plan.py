@@ -9,7 +9,6 @@ record-shaped formats it owns the records whose offset lies there, so any split 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -27,15 +26,9 @@ from logkeep_engine.archive.model import (
     Receipt,
     TopicEntry,
 )
-from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.archive.ranges import cut
-from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
-from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
-from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
+from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.kafka.control import TopicInfo
-from logkeep_engine.kafka.internal import INTERNAL_TOPICS
-from logkeep_engine.kafka.queries import NO_TOPIC_ID
-from logkeep_engine.storage import Storage
 
 PLAN_VERSION = 1
 CHUNK_BYTES = 120 << 20  # a little less than a segment (128Mi by default), so that a chunk is one
@@ -43,10 +36,6 @@ TASK_BYTES = 256 << 20
 MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
 MAX_CHUNKS_PER_TASK = 256
-MAX_NAMES_IN_MESSAGE = 10
-
-AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
-"""What an Avro archive holds besides the chosen topics: where groups stood, and the schemas that records refer to."""
 
 REASON_RETENTION = "removed from the cluster before it was archived (retention or DeleteRecords)"
 REASON_RECREATED = "the topic was deleted and created again while it was archived"
@@ -54,6 +43,9 @@ REASON_TRUNCATED = "the log was cut off below these offsets while it was archive
 REASON_DELETED = "the topic was deleted while it was archived"
 
 TopicPartition = tuple[str, int]
+ALL_PARTITIONS = -1
+"""The number of a topic of which not even the partitions are known."""
+
 _UNCOMPARED = Standing(UNKNOWN, known=False)
 
 
@@ -101,6 +93,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class GoneTopic:
+    """A topic that was deleted while the run was planned: every broker says so."""
+
+    name: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class BackupPlan:
     """A run's work. `chunks` are numbered by their place, which is also the number in progress reports.
 
@@ -108,7 +108,8 @@ class BackupPlan:
     chunks lie. `forks` are where logs do not go on as the archive does; where nothing becomes a branch there is no
     chunk of the partition.
     `uncompared` partitions are archived in part, and nothing says of which leaders. `idle` partitions have nothing new.
-    `unavailable` ones have no leader.
+    `unavailable` ones gave no answer, and neither did all of a topic with the number ALL_PARTITIONS; `gone` topics were
+    deleted. What was selected is in one of these: nothing is left out.
     """
 
     run_id: str
@@ -121,6 +122,24 @@ class BackupPlan:
     groups: tuple[GroupEntry, ...] = ()
     idle: int = 0
     unavailable: tuple[TopicPartition, ...] = ()
+    gone: tuple[GoneTopic, ...] = ()
+
+    def extended(self, more: BackupPlan) -> BackupPlan:
+        """With what was unavailable and is planned in `more`; the numbers of chunks stay as they are."""
+        known = {topic.topic_id for topic in self.topics}
+        return replace(
+            self,
+            topics=(*self.topics, *(topic for topic in more.topics if topic.topic_id not in known)),
+            chunks=self.chunks + more.chunks,
+            gaps=self.gaps + more.gaps,
+            forks=self.forks + more.forks,
+            leaders=self.leaders + more.leaders,
+            uncompared=self.uncompared + more.uncompared,
+            groups=self.groups + more.groups,
+            idle=self.idle + more.idle,
+            unavailable=more.unavailable,
+            gone=self.gone + more.gone,
+        )
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -142,6 +161,7 @@ class BackupPlan:
             "groups": [asdict(group) for group in self.groups],
             "idle": self.idle,
             "unavailable": [list(pair) for pair in self.unavailable],
+            "gone": [asdict(topic) for topic in self.gone],
         }
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -181,85 +201,8 @@ class BackupPlan:
             groups=tuple(GroupEntry(**group) for group in document["groups"]),
             idle=document["idle"],
             unavailable=tuple((name, number) for name, number in document["unavailable"]),
+            gone=tuple(GoneTopic(**topic) for topic in document.get("gone", ())),
         )
-
-
-class _Patterns:
-    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
-
-    def match(self, name: str) -> bool:
-        return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
-
-
-def select_topics(
-    existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
-) -> list[TopicInfo]:
-    """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
-    NoTopicMatches, which names the patterns and topics that do exist.
-    """
-    patterns = _Patterns(wanted.include, wanted.exclude)
-    candidates = [t for t in existing if wanted.internal or not (t.internal or t.name in INTERNAL_TOPICS)]
-    selected = [topic for topic in candidates if patterns.match(topic.name)]
-    if not selected:
-        names = sorted(topic.name for topic in candidates)
-        shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")
-        but = f" without {', '.join(map(repr, wanted.exclude))}" if wanted.exclude else ""
-        raise NoTopicMatches(
-            f"spec.topics matches no topic: include {', '.join(map(repr, wanted.include))}{but}. "
-            + (
-                f"The cluster has {len(names)}: {shown}."
-                if names
-                else "The cluster has no topics that may be archived."
-            ),
-            hint="A pattern must match the whole name.",
-        )
-    chosen = {topic.name for topic in selected}
-    unasked = _Patterns([".*"], wanted.exclude)
-    selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
-    return sorted(selected, key=lambda topic: topic.name)
-
-
-def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
-    """Raises BrokerRefused for a topic without a topic id: another one of the same name could not be told from it."""
-    for topic in topics:
-        if topic.topic_id == NO_TOPIC_ID:
-            raise BrokerRefused(
-                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, nobody could tell.",
-                hint="Backups need Kafka 2.8 or newer. Brokers with ZooKeeper give topics their ids once "
-                "inter.broker.protocol.version is 2.8 or newer.",
-            )
-
-
-def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None:
-    """Raises ArchiveMismatch for a topic of whose name the archive holds, or has held, an earlier incarnation: in the
-    record-shaped formats both would have one folder, and objects of the same names.
-    """
-    ids = {state.topics[topic_id].name: topic_id for topic_id, _ in (*state.removed, *state.segments)}
-    for topic in topics:
-        archived = ids.get(topic.name)
-        if archived is not None and archived != topic.topic_id:
-            raise ArchiveMismatch(
-                f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, the archive holds "
-                f"records of id {archived}. In this format both would lie in one folder, and nothing was written.",
-                hint="Use another storage.uri from now on, or exclude the topic with spec.topics.exclude. "
-                "An archive of format Kafka holds both.",
-            )
-
-
-def check_names(topics: Iterable[TopicEntry], format_name: FormatName, storage: Storage) -> None:
-    """Raises StorageRefused for a topic with objects whose names the storage cannot hold."""
-    for topic in topics:
-        storage.check_path(f"{TOPICS}{topic.name}")
-        if format_name is FormatName.AVRO:
-            storage.check_path(avro_stem(topic.name, topic.partitions - 1, 0, width=SEQUENCE_WIDTH) + DATA)
-
-
-def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
-    """The consumer groups whose positions a run archives, by id; there may be none."""
-    patterns = _Patterns(wanted.include, wanted.exclude)
-    return sorted(group for group in group_ids if patterns.match(group))
 
 
 def make_plan(
@@ -273,6 +216,7 @@ def make_plan(
     state: ArchiveState,
     standings: Mapping[TopicPartition, Standing] = MappingProxyType({}),
     silent: Collection[TopicPartition] = (),
+    among: Collection[TopicPartition] | None = None,
     branch: bool = False,
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
     groups: Iterable[GroupEntry] = (),
@@ -281,10 +225,10 @@ def make_plan(
     """The plan of a run over `topics`: everything from where the archive of a partition begins to the log's end that
     is not settled yet. What of it lies below the log's start is a gap.
 
-    `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there although
-    it has a leader is gone, and so is a topic without any. `sizes` are bytes on the leader's disk, 0 or missing if not
-    known. A partition that the archive does not know starts at its log start; since the archive knows topics by id, a
-    recreated topic does too. `standings` say where logs part from the archive, as a log does of which nothing is known
+    `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
+    unavailable. Only partitions `among` these are planned, if given. `sizes` are bytes on the leader's disk, 0 or
+    missing if not known. A partition that the archive does not know starts at its log start; since the archive knows
+    topics by id, a recreated topic does too. `standings` say where logs part from the archive, as a log does of which nothing is known
     and which ends below what is archived. With `branch` the old end becomes a branch and the log is planned from there,
     otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are partitions whose leader
     did not say it. `beginnings` are partitions whose first offsets an earlier run has left out, and where they begin
@@ -298,15 +242,13 @@ def make_plan(
     uncompared: list[TopicPartition] = []
     unavailable: list[TopicPartition] = []
     idle = 0
-    topics = [
-        topic for topic in topics if any(part.leader < 0 or (topic.name, part.id) in ends for part in topic.partitions)
-    ]
     for topic in topics:
         for partition in topic.partitions:
             where = (topic.name, partition.id)
+            if among is not None and where not in among:
+                continue
             if where not in earliest or where not in ends or where in silent:
-                if partition.leader < 0 or where in silent:
-                    unavailable.append(where)
+                unavailable.append(where)
                 continue
             key = (topic.topic_id, partition.id)
             log_start, end = earliest[where], ends[where]

@@ -36,11 +36,11 @@ class LossBook:
     tells it until somebody has decided.
     """
 
-    def __init__(self, control: ControlPlane, topics: Mapping[str, str], *, record: bool) -> None:
-        """`topics`: name by topic id."""
+    def __init__(self, control: ControlPlane, *, record: bool) -> None:
         self._lost: list[Gap] = []
         self._control = control
-        self._topics = topics
+        self.topics: Mapping[str, str] = {}
+        """Names of the run's topics, by topic id."""
         self._record = record
 
     def open(self, state: ArchiveState) -> list[Gap]:
@@ -53,7 +53,7 @@ class LossBook:
 
     def name(self, topic_id: str) -> str:
         """Of a topic of this run."""
-        return self._topics[topic_id]
+        return self.topics[topic_id]
 
     def prove(self, gaps: Sequence[Gap]) -> tuple[list[Receipt], list[tuple[Gap, LossNotProved]]]:
         """What of these suspected gaps is to be committed, and the parts that are not proved, with the reason. Raises
@@ -61,12 +61,12 @@ class LossBook:
         """
         if not gaps:
             return [], []
-        wanted = {(self._topics[gap.topic_id], gap.partition): gap.topic_id for gap in gaps}
+        wanted = {(self.topics[gap.topic_id], gap.partition): gap.topic_id for gap in gaps}
         findings = self._control.findings(wanted)
         lost: list[Gap] = []
         left: list[tuple[Gap, LossNotProved]] = []
         for gap in gaps:
-            name = self._topics[gap.topic_id]
+            name = self.topics[gap.topic_id]
             finding = findings[name, gap.partition]
             proof = judge(gap, finding)
             lost += proof.lost

@@ -15,16 +15,14 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from logkeep_engine.archive.beginnings import PLAN_FILE, missing_beginnings
 from logkeep_engine.archive.branching import branch_off
 from logkeep_engine.archive.catalog import Archive, Timing, Writer
 from logkeep_engine.archive.clock import checked_now
 from logkeep_engine.archive.lineage import Fork
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Outcome, Partition, TopicEntry
+from logkeep_engine.archive.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.archiving import ArchivingRun
-from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
@@ -38,42 +36,33 @@ from logkeep_engine.backup.losses import (
     refuse_losses,
 )
 from logkeep_engine.backup.plan import (
-    AVRO_INTERNAL_TOPICS,
     BackupPlan,
     Chunk,
     Piece,
-    check_incarnations,
-    check_names,
-    check_topic_ids,
-    make_plan,
     open_gaps,
     open_pieces,
     pack,
-    select_groups,
-    select_topics,
 )
+from logkeep_engine.backup.planner import Planner, gone_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.records import write_record_files
-from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive_pieces
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss, OnDivergence
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
     BatchTooLarge,
-    BrokerRefused,
     BrokerUnavailable,
     ClockDoubtful,
     CorruptBatch,
     DataLoss,
     LogDiverged,
     LogkeepError,
-    ObjectExists,
     ObjectMissing,
     RecordsWithheld,
 )
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import Connection, connection_from
-from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import Storage, open_storage
@@ -148,51 +137,47 @@ class _Run(ArchivingRun):
                 writer.epoch,
                 attempt,
             )
-            plan = self._plan = self._load_or_make_plan(self._archive, control, writer.state)
-            branch_off(writer, (fork for fork in plan.forks if fork.branch_id))
+            planner = Planner(self._run_id, self._spec, self._archive, control, connection)
+            plan = planner.load_or_make(writer.state)
+            losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
+            self._plan = plan
             if attempt > 1:
+                _branch_off(writer, plan)
                 self._compare_again(self._archive, control, plan, writer.state)
-            losses = self._losses_found = LossBook(
-                control, plan.topic_names, record=self._spec.on_data_loss is OnDataLoss.RECORD
-            )
-            suspected = [gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)]
-            found, left = losses.prove(suspected)
-            for _, error in left:
-                self._fail(error)
-            pieces = self._open_pieces(plan, writer)
-            unchecked: frozenset[int] = frozenset()
-            if loses_records(self._spec.format, self._spec.format_options):
-                self._losses, unchecked = self._check_losses(self._archive, connection, writer, pieces)
-                refuse_losses(self._losses, self._spec)
-            writer.commit(topics=plan.topics, receipts=found, leaders=plan.leaders)
-            self._announce(plan, pieces)
-            pieces = [piece for piece in pieces if piece.number not in unchecked]
-            while pieces:
-                self._archive_pieces(storage, connection, control, writer, losses, pieces)
-                # What neighbours have left to each other: the log has changed between their fetches. Each round settles
-                # all of the first piece of a partition.
-                over = self._failures or losses.open(writer.state)
-                pieces = [] if over else self._open_pieces(plan, writer)
+            self._archive_plan(plan, connection, control, writer, losses)
+            # What gave no answer when it was planned may do now.
+            while (
+                plan.unavailable and not self._failures and (more := planner.ask_again(plan, writer.state)) is not None
+            ):
+                plan = self._plan = more
+                self._archive_plan(plan, connection, control, writer, losses)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
 
-    def _load_or_make_plan(self, archive: Archive, control: ControlPlane, state: ArchiveState) -> BackupPlan:
-        storage, path = archive.storage, archive.run_file(self._run_id, PLAN_FILE)
-        try:
-            stored = storage.read(path)
-            log.info("going on with the plan of an earlier attempt")
-        except ObjectMissing:
-            plan = self._make_plan(archive, control, state, missing_beginnings(archive, state))
-            check_names(plan.topics, self._spec.format, storage)
-            try:
-                storage.create(path, plan.to_json())
-            except ObjectExists:
-                # The answer to this very request was lost; or another driver of this run was faster, and then its plan
-                # holds.
-                stored = storage.read(path)
-            else:
-                return plan
-        return BackupPlan.from_json(stored)
+    def _archive_plan(
+        self, plan: BackupPlan, connection: Connection, control: ControlPlane, writer: Writer, losses: LossBook
+    ) -> None:
+        """Archive what is open in the plan."""
+        archive = writer.archive
+        _branch_off(writer, plan)
+        losses.topics = plan.topic_names
+        found, left = losses.prove([gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)])
+        for _, error in left:
+            self._fail(error)
+        pieces = self._open_pieces(plan, writer)
+        unchecked: frozenset[int] = frozenset()
+        if loses_records(self._spec.format, self._spec.format_options):
+            self._losses, unchecked = self._check_losses(archive, connection, writer, pieces, len(plan.chunks))
+            refuse_losses(self._losses, self._spec)
+        writer.commit(topics=plan.topics, receipts=found, leaders=plan.leaders)
+        self._announce(plan, pieces)
+        pieces = [piece for piece in pieces if piece.number not in unchecked]
+        while pieces:
+            self._archive_pieces(archive.storage, connection, control, writer, losses, pieces)
+            # What neighbours have left to each other: the log has changed between their fetches. Each round settles
+            # all of the first piece of a partition.
+            over = self._failures or losses.open(writer.state)
+            pieces = [] if over else self._open_pieces(plan, writer)
 
     def _compare_again(self, archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> None:
         """Find out which logs were cut off since the plan was stored: nothing of it is archived of them."""
@@ -218,64 +203,6 @@ class _Run(ArchivingRun):
 
     def _open_pieces(self, plan: BackupPlan, writer: Writer) -> list[Piece]:
         return [piece for piece in open_pieces(plan, writer.state) if not self._left_out(piece)]
-
-    def _make_plan(
-        self, archive: Archive, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]
-    ) -> BackupPlan:
-        for _ in range(PLANNING_TRIES):
-            plan = self._try_plan(archive, control, state, beginnings)
-            now = control.topic_ids([topic.name for topic in plan.topics])
-            changed = [topic.name for topic in plan.topics if now.get(topic.name) != topic.topic_id]
-            if not changed:
-                return plan
-            log.info("planning again: topic %s was deleted or created again meanwhile", changed[0])
-        raise BrokerUnavailable(
-            f"Topic {changed[0]!r} is deleted and created again all the time: it could not be planned.",
-            hint="Exclude it with spec.topics.exclude.",
-        )
-
-    def _try_plan(
-        self, archive: Archive, control: ControlPlane, state: ArchiveState, beginnings: Mapping[Partition, int]
-    ) -> BackupPlan:
-        started = time.monotonic()
-        spec = self._spec
-        also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
-        topics = select_topics(control.topics(include_internal=True), spec.topics, also=also)
-        check_topic_ids(topics)
-        if spec.format is not FormatName.KAFKA:
-            check_incarnations(topics, state)
-        groups = _group_entries(control, topics, select_groups(control.groups(), spec.consumer_groups))
-        # A partition without a leader is not asked about: the answer would be a long wait and an error for all.
-        partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0]
-        earliest = control.earliest_offsets(partitions)
-        ends = control.last_stable_offsets(partitions)
-        sizes = _sizes(control, topics)
-        # After the ends: no batch below them can be of a later leader than the one that answers now.
-        ids = {topic.name: topic.topic_id for topic in topics}
-        standings = standings_of(
-            archive, state, {(name, number): (ids[name], number) for name, number in ends}, control.epoch_ends
-        )
-        plan = make_plan(
-            self._run_id,
-            topics,
-            configs=control.topic_configs([topic.name for topic in topics]),
-            earliest=earliest,
-            ends=ends,
-            sizes=sizes,
-            state=state,
-            standings=standings.found,
-            silent=standings.unanswered,
-            branch=spec.on_divergence is OnDivergence.BRANCH,
-            beginnings=beginnings,
-            groups=groups,
-        )
-        slots, connection = self._spec.spark.executor.slots, self._connection()
-        plan = cut_remote(balance(plan, slots, connection), sizes, ends, slots, connection)
-        log.info(
-            "planned %d chunks of %d topics in %.1f s: %d of %d partitions have nothing new",
-            len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
-        )  # fmt: skip
-        return plan
 
     def _announce(self, plan: BackupPlan, pieces: Sequence[Piece]) -> None:
         """Chunks done by an earlier attempt count as done, so progress goes on where it was."""
@@ -305,7 +232,7 @@ class _Run(ArchivingRun):
         )
 
     def _check_losses(
-        self, archive: Archive, connection: Connection, writer: Writer, pieces: Sequence[Piece]
+        self, archive: Archive, connection: Connection, writer: Writer, pieces: Sequence[Piece], chunks: int
     ) -> tuple[tuple[Loss, ...], frozenset[int]]:
         """What the format cannot hold of the records of this run, and the numbers of chunks that could not be looked
         through, which must not be archived: their failures are the run's. Each chunk is read once, before anything of
@@ -316,7 +243,8 @@ class _Run(ArchivingRun):
         left = frozenset(piece.number for piece in pieces)
         try:
             stored = storage.read(path)
-            known, left = load_losses(stored), load_unchecked(stored)
+            known = load_losses(stored)
+            left &= load_unchecked(stored, chunks)
         except ObjectMissing:
             pass
         pieces = [piece for piece in pieces if piece.number in left]
@@ -341,7 +269,7 @@ class _Run(ArchivingRun):
         )
         self._failures += failures.values()
         whole = merge_losses((*known, *(loss for number, loss in found if number not in failures)))
-        storage.put(path, dump_losses(whole, failures))
+        storage.put(path, dump_losses(whole, failures, chunks))
         return merge_losses((*known, *(loss for _, loss in found))), frozenset(failures)
 
     def _archive_pieces(
@@ -407,11 +335,7 @@ class _Run(ArchivingRun):
         if self._failures:
             raise self._failures[0]
         if plan.unavailable:
-            shown = ", ".join(f"{topic!r} partition {number}" for topic, number in plan.unavailable[:MAX_LIST])
-            raise BrokerUnavailable(
-                f"{len(plan.unavailable)} partitions have no leader and were not archived: {shown}.",
-                hint="Everything else was archived. Bring their brokers back and run again.",
-            )
+            raise unavailable(plan.unavailable, MAX_LIST)
         forks = [*self._forks, *(fork for fork in plan.forks if not fork.branch_id)]
         if forks:
             raise diverged(forks, plan.topic_names, self._spec.format)
@@ -468,6 +392,10 @@ class _Run(ArchivingRun):
         facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
         return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
 
+    def _warnings(self, plan: BackupPlan) -> list[str]:
+        of_format = format_warnings(self._spec, plan, self._losses)
+        return [*self._notes, *gone_warnings(plan), *of_format, *_warnings(plan), *self._disagreements]
+
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
         result = replace(super().result(), message=self._message)
@@ -482,48 +410,13 @@ class _Run(ArchivingRun):
                 loss_total=len(loss),
                 loss_offsets=sum(fact.end - fact.start for fact in loss),
                 loss=tuple(loss[:MAX_LIST]),
-                warnings=tuple(
-                    [
-                        *self._notes,
-                        *format_warnings(self._spec, plan, self._losses),
-                        *_warnings(plan),
-                        *self._disagreements,
-                    ][:MAX_LIST]
-                ),
+                warnings=tuple(self._warnings(plan)[:MAX_LIST]),
             )
         return result
 
 
-def _group_entries(control: ControlPlane, topics: Sequence[TopicInfo], group_ids: Sequence[str]) -> list[GroupEntry]:
-    """Positions of the groups in the topics of the run."""
-    if not group_ids:
-        return []
-    ids = {topic.name: topic.topic_id for topic in topics}
-    found = control.group_offsets(group_ids)
-    for note in found.notes:
-        log.info("%s", note)
-    return [
-        GroupEntry(
-            group_id=item.group_id,
-            topic=item.topic,
-            topic_id=ids[item.topic],
-            partition=item.partition,
-            offset=item.offset,
-            leader_epoch=item.leader_epoch,
-            metadata=item.metadata,
-        )
-        for item in found.offsets
-        if item.topic in ids
-    ]
-
-
-def _sizes(control: ControlPlane, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
-    """Bytes of the partitions; nothing if the broker does not tell: then chunks are less even, no more."""
-    try:
-        return control.partition_bytes(topics)
-    except BrokerRefused as error:
-        log.warning("partition sizes are not known, chunks are whole partitions: %s", error)
-        return {}
+def _branch_off(writer: Writer, plan: BackupPlan) -> None:
+    branch_off(writer, (fork for fork in plan.forks if fork.branch_id))
 
 
 def not_looked_through(failure: PieceFailure) -> PieceFailure:

@@ -66,7 +66,7 @@ def check(
     )
     request = RunRequest("KafkaBackup", "name", "space", "run-1", {})
     run = _Run(request, spec, lambda: answers, Reporter("run-1"), {})
-    return *run._check_losses(writer.archive, connection_from(spec.cluster, {}), writer, pieces), run
+    return *run._check_losses(writer.archive, connection_from(spec.cluster, {}), writer, pieces, len(PIECES)), run
 
 
 def test_chunk_with_a_damaged_batch_is_left_out_and_fails_the_run(storage: Storage) -> None:
@@ -87,12 +87,14 @@ def test_next_attempt_looks_through_what_the_first_could_not_and_nothing_else(st
     with begin(storage) as writer:
         check(storage, writer, Answers(DAMAGED))
         stored = storage.read(writer.archive.run_file("run-1", LOSS_FILE))
-        assert (load_losses(stored), load_unchecked(stored)) == ((OTHER,), frozenset({0}))
+        assert (load_losses(stored), load_unchecked(stored, len(PIECES))) == ((OTHER,), frozenset({0}))
         answers = Answers({0: PieceDone(0, None, losses=(behind,))})
         losses, unchecked, run = check(storage, writer, answers, PIECES[:1])
         assert (losses, unchecked, run._failures) == ((behind, OTHER), frozenset(), [])
         assert answers.asked == [0]
-        assert storage.read(writer.archive.run_file("run-1", LOSS_FILE)) == dump_losses((behind, OTHER))
+        assert storage.read(writer.archive.run_file("run-1", LOSS_FILE)) == dump_losses(
+            (behind, OTHER), chunks=len(PIECES)
+        )
 
 
 def test_damage_that_stays_is_found_by_every_attempt(storage: Storage) -> None:
@@ -113,4 +115,9 @@ def test_whole_check_is_done_once(storage: Storage) -> None:
 
 def test_file_of_a_whole_check_says_nothing_of_chunks() -> None:
     assert b"unchecked" not in dump_losses((OTHER,))
-    assert load_unchecked(dump_losses((OTHER,), [4, 2])) == {2, 4}
+    assert load_unchecked(dump_losses((OTHER,), [4, 2]), 5) == {2, 4}
+
+
+def test_chunks_that_a_later_attempt_has_added_to_the_plan_are_not_looked_through_yet() -> None:
+    assert load_unchecked(dump_losses((OTHER,), [1], chunks=3), 5) == {1, 3, 4}
+    assert load_unchecked(dump_losses((OTHER,)), 5) == frozenset(), "of an earlier version"

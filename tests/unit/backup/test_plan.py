@@ -15,21 +15,24 @@ from logkeep_engine.archive.lineage import Fork, LeaderSeen, Standing
 from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Receipt, TopicEntry
 from logkeep_engine.archive.names import records_stem, segment_stem
 from logkeep_engine.backup.plan import (
-    AVRO_INTERNAL_TOPICS,
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
     TASKS_PER_SLOT,
     BackupPlan,
+    GoneTopic,
     Piece,
-    check_incarnations,
-    check_names,
     make_plan,
     open_gaps,
     open_pieces,
     pack,
+    still_open,
+)
+from logkeep_engine.backup.selection import (
+    AVRO_INTERNAL_TOPICS,
+    check_incarnations,
+    check_names,
     select_groups,
     select_topics,
-    still_open,
 )
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
@@ -334,13 +337,37 @@ def test_partition_without_a_leader_is_named() -> None:
     assert [entry.name for entry in plan.topics] == ["orders", "broken"]
 
 
-def test_topic_that_vanished_while_planning_is_left_out() -> None:
-    topics = [topic("orders"), topic("gone", letter="b")]
+def test_partition_that_gave_no_answer_is_named_though_it_has_a_leader() -> None:
+    topics = [topic("orders"), topic("silent", letter="b")]
     plan = make_plan(
         "run", topics, configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}, state=ArchiveState()
     )
-    assert [entry.name for entry in plan.topics] == ["orders"]
-    assert plan.unavailable == ()
+    assert [entry.name for entry in plan.topics] == ["orders", "silent"]
+    assert plan.unavailable == (("silent", 0),)
+
+
+def test_plan_is_extended_by_what_answers_later() -> None:
+    topics = [topic("orders", 3), topic("other", letter="b")]
+    ends = {("orders", 0): 5}
+    first = make_plan(
+        "run", topics, configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}, state=ArchiveState()
+    )
+    assert first.unavailable == (("orders", 1), ("orders", 2), ("other", 0))
+    ends = {("orders", 0): 99, ("orders", 1): 7}
+    later = make_plan(
+        "run",
+        topics[:1],
+        configs={},
+        earliest=dict.fromkeys(ends, 0),
+        ends=ends,
+        sizes={},
+        state=ArchiveState(),
+        among=first.unavailable,
+    )
+    both = first.extended(replace(later, gone=(GoneTopic("other", "b" * 22),)))
+    assert [(chunk.topic, chunk.partition, chunk.end) for chunk in both.chunks] == [("orders", 0, 5), ("orders", 1, 7)]
+    assert (both.unavailable, both.gone) == ((("orders", 2),), (GoneTopic("other", "b" * 22),))
+    assert [entry.name for entry in both.topics] == ["orders", "other"]
 
 
 def test_positions_of_other_topics_are_dropped_and_none_lies_past_the_end() -> None:
@@ -358,6 +385,7 @@ def test_plan_survives_json() -> None:
         leaders=(LeaderSeen("a" * 22, 0, 3),),
         uncompared=(("orders", 0),),
         unavailable=(("broken", 3),),
+        gone=(GoneTopic("gone", "c" * 22),),
     )
     assert BackupPlan.from_json(plan.to_json()) == plan
 

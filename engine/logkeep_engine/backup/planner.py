@@ -1,0 +1,284 @@
+"""Asks the cluster what there is to archive, stores the plan, and asks again for what gave no answer.
+
+A run's plan is stored before its first task and never changes. What was unavailable then is asked for again by every
+attempt; what is found is another plan, stored beside the first (`plan-2.json` and so on) in the same way, so that the
+bounds of chunks stay what they were whenever a driver dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from logkeep_engine.archive.beginnings import missing_beginnings, plan_files
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition
+from logkeep_engine.backup.balance import balance
+from logkeep_engine.backup.divergence import standings_of
+from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan
+from logkeep_engine.backup.remote import cut_remote
+from logkeep_engine.backup.selection import (
+    AVRO_INTERNAL_TOPICS,
+    check_incarnations,
+    check_names,
+    check_topic_ids,
+    select_groups,
+    select_topics,
+)
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+from logkeep_engine.kafka.witnesses import Fate
+
+log = logging.getLogger(__name__)
+
+PLANNING_TRIES = 5
+
+_DELETED = (Fate.GONE, Fate.RECREATED)
+
+
+class Planner:
+    """The plan of one run, with all that attempts have added to it."""
+
+    def __init__(
+        self, run_id: str, spec: KafkaBackupSpec, archive: Archive, control: ControlPlane, connection: Connection
+    ) -> None:
+        self._run_id = run_id
+        self._spec = spec
+        self._archive = archive
+        self._control = control
+        self._connection = connection
+        self._files = plan_files()
+        self._next_file = next(self._files)
+
+    def load_or_make(self, state: ArchiveState) -> BackupPlan:
+        """The plan of an earlier attempt of this run, or a new one."""
+        plan = self._load()
+        if plan is not None:
+            log.info("going on with the plan of an earlier attempt")
+            while (more := self._load()) is not None:
+                plan = plan.extended(more)
+            return plan
+        return self._store(self._make(state))
+
+    def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
+        """The plan with what was unavailable in it and answers now; None if that is nothing."""
+        more = self._add(plan, state)
+        if set(more.unavailable) == set(plan.unavailable):
+            return None
+        return plan.extended(self._store(more))
+
+    # ---- storing
+
+    def _load(self) -> BackupPlan | None:
+        try:
+            stored = self._archive.storage.read(self._archive.run_file(self._run_id, self._next_file))
+        except ObjectMissing:
+            return None
+        self._next_file = next(self._files)
+        return BackupPlan.from_json(stored)
+
+    def _store(self, plan: BackupPlan) -> BackupPlan:
+        storage, path = self._archive.storage, self._archive.run_file(self._run_id, self._next_file)
+        check_names(plan.topics, self._spec.format, storage)
+        try:
+            storage.create(path, plan.to_json())
+        except ObjectExists:
+            # The answer to this very request was lost; or another driver of this run was faster, and then its plan
+            # holds.
+            plan = BackupPlan.from_json(storage.read(path))
+        self._next_file = next(self._files)
+        return plan
+
+    # ---- a new plan
+
+    def _make(self, state: ArchiveState) -> BackupPlan:
+        beginnings = missing_beginnings(self._archive, state)
+        seen: dict[str, TopicInfo] = {}
+        changed = ""
+        for _ in range(PLANNING_TRIES):
+            topics, silent = self._select()
+            seen |= {topic.topic_id: topic for topic in topics}
+            listed = {topic.topic_id for topic in topics}
+            fates = dict(self._fates([topic for topic_id, topic in seen.items() if topic_id not in listed]))
+            gone = [topic_id for topic_id, fate in fates.items() if fate in _DELETED]
+            hidden = [seen[topic_id] for topic_id in fates if topic_id not in gone]
+            if {topic.name for topic in hidden} & {topic.name for topic in topics}:
+                continue  # the broker that was asked knows an old state of the cluster
+            plan = self._plan([*topics, *hidden], topics, state, beginnings)
+            changed = self._deleted_meanwhile(topics)
+            if not changed:
+                return replace(
+                    plan,
+                    unavailable=(*plan.unavailable, *((name, ALL_PARTITIONS) for name in silent)),
+                    gone=tuple(GoneTopic(seen[topic_id].name, topic_id) for topic_id in gone),
+                )
+            log.info("planning again: topic %s was deleted or created again meanwhile", changed)
+        raise BrokerUnavailable(
+            f"Topic {changed!r} is deleted and created again all the time: it could not be planned.",
+            hint="Exclude it with spec.topics.exclude.",
+        )
+
+    def _select(self) -> tuple[list[TopicInfo], list[str]]:
+        """The topics of this run, and the names of those that cannot be described."""
+        spec = self._spec
+        found, silent = self._control.list_topics()
+        nameless = [TopicInfo(name, "", (), 0, False) for name in silent]
+        also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
+        selected = select_topics([*found, *nameless], spec.topics, also=also)
+        return [t for t in selected if t.name not in silent], [t.name for t in selected if t.name in silent]
+
+    def _fates(self, topics: Sequence[TopicInfo]) -> Iterator[tuple[str, Fate]]:
+        """What all brokers say of these topic ids."""
+        for topic in topics:
+            yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate
+
+    def _deleted_meanwhile(self, topics: Sequence[TopicInfo]) -> str:
+        """The name of a topic that is not what it was any more; empty if there is none."""
+        now = self._control.topic_ids([topic.name for topic in topics])
+        suspects = {topic.name: topic.topic_id for topic in topics if now.get(topic.name) != topic.topic_id}
+        standings = self._control.standings(suspects) if suspects else {}
+        return next((name for name, standing in standings.items() if standing.fate in _DELETED), "")
+
+    # ---- what was unavailable
+
+    def _add(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
+        """A plan of what is unavailable in `plan`, as far as it answers now."""
+        ids = {topic.name: topic.topic_id for topic in plan.topics}
+        names = sorted({name for name, _ in plan.unavailable})
+        found = {topic.name: topic for topic in self._control.list_topics(names)[0]}
+        suspects = {name: ids[name] for name in names if name in ids and not _same(found.get(name), ids[name])}
+        standings = self._control.standings(suspects) if suspects else {}
+        gone = [name for name, standing in standings.items() if standing.fate in _DELETED]
+        topics = [found[name] for name in names if name in found and name not in suspects]
+        wanted = {
+            (topic.name, part.id)
+            for topic in topics
+            for part in topic.partitions
+            if not {(topic.name, part.id), (topic.name, ALL_PARTITIONS)}.isdisjoint(plan.unavailable)
+        }
+        asked = {topic.name for topic in topics}
+        left = [where for where in plan.unavailable if where[0] not in asked and where[0] not in gone]
+        more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)
+        return replace(
+            more,
+            unavailable=(*left, *more.unavailable),
+            gone=tuple(GoneTopic(name, ids[name]) for name in gone),
+        )
+
+    # ---- asking
+
+    def _plan(
+        self,
+        topics: Sequence[TopicInfo],
+        known: Sequence[TopicInfo],
+        state: ArchiveState,
+        beginnings: Mapping[Partition, int],
+        among: Collection[TopicPartition] | None = None,
+    ) -> BackupPlan:
+        """The plan over `topics`, of which only the `known` ones are asked for."""
+        started = time.monotonic()
+        spec, control = self._spec, self._control
+        check_topic_ids(topics)
+        if spec.format is not FormatName.KAFKA:
+            check_incarnations(topics, state)
+        groups = self._group_entries(known)
+        # A partition without a leader is not waited for: it is asked again when all else is done.
+        partitions = [
+            (topic.name, part.id)
+            for topic in known
+            for part in topic.partitions
+            if part.leader >= 0 and (among is None or (topic.name, part.id) in among)
+        ]
+        bounds = control.bounds(partitions)
+        for (name, number), why in (bounds.silent | bounds.unknown).items():
+            log.warning("topic %r partition %d gives no answer: %s", name, number, why)
+        ends = {where: found.end for where, found in bounds.found.items()}
+        sizes = self._sizes(known)
+        # After the ends: no batch below them can be of a later leader than the one that answers now.
+        ids = {topic.name: topic.topic_id for topic in topics}
+        standings = standings_of(
+            self._archive, state, {where: (ids[where[0]], where[1]) for where in ends}, control.epoch_ends
+        )
+        plan = make_plan(
+            self._run_id,
+            topics,
+            configs=control.topic_configs([topic.name for topic in known]),
+            earliest={where: found.start for where, found in bounds.found.items()},
+            ends=ends,
+            sizes=sizes,
+            state=state,
+            standings=standings.found,
+            silent=standings.unanswered,
+            among=among,
+            branch=spec.on_divergence is OnDivergence.BRANCH,
+            beginnings=beginnings,
+            groups=groups,
+        )
+        slots = spec.spark.executor.slots
+        plan = cut_remote(balance(plan, slots, self._connection), sizes, ends, slots, self._connection)
+        log.info(
+            "planned %d chunks of %d topics in %.1f s: %d of %d partitions have nothing new",
+            len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
+        )  # fmt: skip
+        return plan
+
+    def _group_entries(self, topics: Sequence[TopicInfo]) -> list[GroupEntry]:
+        """Positions of the groups in these topics."""
+        group_ids = select_groups(self._control.groups(), self._spec.consumer_groups)
+        if not group_ids:
+            return []
+        ids = {topic.name: topic.topic_id for topic in topics}
+        found = self._control.group_offsets(group_ids)
+        for note in found.notes:
+            log.info("%s", note)
+        return [
+            GroupEntry(
+                group_id=item.group_id,
+                topic=item.topic,
+                topic_id=ids[item.topic],
+                partition=item.partition,
+                offset=item.offset,
+                leader_epoch=item.leader_epoch,
+                metadata=item.metadata,
+            )
+            for item in found.offsets
+            if item.topic in ids
+        ]
+
+    def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
+        """Bytes of the partitions; nothing if the broker does not tell: then chunks are less even, no more."""
+        try:
+            return self._control.partition_bytes(topics)
+        except BrokerRefused as error:
+            log.warning("partition sizes are not known, chunks are whole partitions: %s", error)
+            return {}
+
+
+def _same(topic: TopicInfo | None, topic_id: str) -> bool:
+    return topic is not None and topic.topic_id == topic_id
+
+
+def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavailable:
+    """The error of a run in which partitions gave no answer."""
+    shown = ", ".join(
+        f"{topic!r}" if number == ALL_PARTITIONS else f"{topic!r} partition {number}"
+        for topic, number in partitions[:most]
+    )
+    return BrokerUnavailable(
+        f"{len(partitions)} partitions have no leader, or gave no answer, and were not archived: {shown}.",
+        hint="Everything else was archived. Bring their brokers back and run again.",
+    )
+
+
+def gone_warnings(plan: BackupPlan) -> list[str]:
+    """What there is to say of topics that went while the run was planned."""
+    names = {topic.name: topic.topic_id for topic in plan.topics}
+    return [
+        f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned"
+        + (f"; another topic has its name (id {names[topic.name]})." if topic.name in names else ".")
+        for topic in plan.gone
+    ]

@@ -1,0 +1,99 @@
+"""Which topics and groups of a cluster a run archives, and which of them it must refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
+from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
+from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
+from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
+from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.internal import INTERNAL_TOPICS
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.storage import Storage
+
+MAX_NAMES_IN_MESSAGE = 10
+
+AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
+"""What an Avro archive holds besides the chosen topics: where groups stood, and the schemas that records refer to."""
+
+
+class _Patterns:
+    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+
+    def match(self, name: str) -> bool:
+        return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
+
+
+def select_topics(
+    existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
+) -> list[TopicInfo]:
+    """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
+    NoTopicMatches, which names the patterns and topics that do exist.
+    """
+    patterns = _Patterns(wanted.include, wanted.exclude)
+    candidates = [t for t in existing if wanted.internal or not (t.internal or t.name in INTERNAL_TOPICS)]
+    selected = [topic for topic in candidates if patterns.match(topic.name)]
+    if not selected:
+        names = sorted(topic.name for topic in candidates)
+        shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")
+        but = f" without {', '.join(map(repr, wanted.exclude))}" if wanted.exclude else ""
+        raise NoTopicMatches(
+            f"spec.topics matches no topic: include {', '.join(map(repr, wanted.include))}{but}. "
+            + (
+                f"The cluster has {len(names)}: {shown}."
+                if names
+                else "The cluster has no topics that may be archived."
+            ),
+            hint="A pattern must match the whole name.",
+        )
+    chosen = {topic.name for topic in selected}
+    unasked = _Patterns([".*"], wanted.exclude)
+    selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
+    return sorted(selected, key=lambda topic: topic.name)
+
+
+def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
+    """Raises BrokerRefused for a topic without a topic id: another one of the same name could not be told from it."""
+    for topic in topics:
+        if topic.topic_id == NO_TOPIC_ID:
+            raise BrokerRefused(
+                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, nobody could tell.",
+                hint="Backups need Kafka 2.8 or newer. Brokers with ZooKeeper give topics their ids once "
+                "inter.broker.protocol.version is 2.8 or newer.",
+            )
+
+
+def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None:
+    """Raises ArchiveMismatch for a topic of whose name the archive holds, or has held, an earlier incarnation: in the
+    record-shaped formats both would have one folder, and objects of the same names.
+    """
+    ids = {state.topics[topic_id].name: topic_id for topic_id, _ in (*state.removed, *state.segments)}
+    for topic in topics:
+        archived = ids.get(topic.name)
+        if archived is not None and archived != topic.topic_id:
+            raise ArchiveMismatch(
+                f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, the archive holds "
+                f"records of id {archived}. In this format both would lie in one folder, and nothing was written.",
+                hint="Use another storage.uri from now on, or exclude the topic with spec.topics.exclude. "
+                "An archive of format Kafka holds both.",
+            )
+
+
+def check_names(topics: Iterable[TopicEntry], format_name: FormatName, storage: Storage) -> None:
+    """Raises StorageRefused for a topic with objects whose names the storage cannot hold."""
+    for topic in topics:
+        storage.check_path(f"{TOPICS}{topic.name}")
+        if format_name is FormatName.AVRO:
+            storage.check_path(avro_stem(topic.name, topic.partitions - 1, 0, width=SEQUENCE_WIDTH) + DATA)
+
+
+def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
+    """The consumer groups whose positions a run archives, by id; there may be none."""
+    patterns = _Patterns(wanted.include, wanted.exclude)
+    return sorted(group for group in group_ids if patterns.match(group))
