@@ -3,6 +3,7 @@
 Each test is a history in which records seemed to be gone. Waiting is the subject, so the limits are short.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -202,3 +204,77 @@ def test_topic_that_is_deleted_while_it_is_read(
     else:
         assert (result.exit_code, backup.gaps()) == (int(ExitCode.DATA_LOSS), [])
         assert backup.settled() == [(0, result.records)]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[], None]) -> None:
+    """Lets something happen in the cluster while a run is planned, before it asks this."""
+    ask = getattr(ControlPlane, method)
+    before = once(act)
+
+    def ask_later(self: ControlPlane, *arguments: Any, **more: Any) -> Any:
+        before(None)
+        return ask(self, *arguments, **more)
+
+    monkeypatch.setattr(ControlPlane, method, ask_later)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_same_run_finishes_when_the_partitions_are_back_that_gave_no_answer(
+    backup: Backup, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    """Their broker was dead before the run was planned, or died while it was."""
+    cluster.create_topic(backup.topic, [[1], [2]])
+    topics = Topics(cluster)
+    for partition in (0, 1):
+        topics.produce(backup.topic, numbers(100), partition=partition)
+    if early:
+        cluster.broker(2).kill()
+        cluster.wait_until_registered(1, 3)
+    else:
+        meanwhile(monkeypatch, "groups", lambda: cluster.broker(2).kill())
+    result = backup.run("late")
+    assert (result.exit_code, result.error_code, result.records) == (int(ExitCode.FAILED), "BrokerUnavailable", 100)
+    told = f"1 partitions have no leader, or gave no answer, and were not archived: '{backup.topic}' partition 1"
+    assert told in result.message
+    cluster.restore()
+    topics.produce(backup.topic, numbers(11))
+    result = backup.run("late")
+    assert (result.outcome, result.records, result.partitions) == ("Succeeded", 200, 2), result.message
+    assert sorted(path.name for path in (backup.root / "runs" / "late").glob("plan*")) == ["plan-2.json", "plan.json"]
+    assert backup.run("next").records == 11
+
+
+def test_estimates_of_sizes_neither_fail_a_run_nor_hold_it_up(
+    backup: Backup, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic(backup.topic, [[1, 2, 3]])
+    Topics(cluster).produce(backup.topic, numbers(100))
+    meanwhile(monkeypatch, "partition_bytes", lambda: cluster.broker(1).kill())
+    begin = time.monotonic()
+    result = backup.run("one")
+    assert (result.outcome, result.records) == ("Succeeded", 100), result.message
+    assert time.monotonic() - begin < 90
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_topic_that_goes_while_a_run_is_planned_is_told(
+    backup: Backup, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    cluster.create_topic(backup.topic, [[1, 2, 3]])
+    topics = Topics(cluster)
+    topics.produce(backup.topic, numbers(100))
+
+    def recreate() -> None:
+        topics.delete(backup.topic)
+        if again:
+            cluster.create_topic(backup.topic, [[2, 1, 3]])
+            topics.produce(backup.topic, numbers(7))
+
+    meanwhile(monkeypatch, "groups", recreate)
+    result = backup.run("one")
+    if again:
+        assert (result.outcome, result.topics, result.records) == ("Succeeded", 1, 7), result.message
+        (warning,) = result.warnings
+        assert "was deleted while the run was planned; another topic has its name" in warning
+    else:
+        assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "NoTopicMatches")

@@ -228,12 +228,13 @@ def make_plan(
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
     unavailable. Only partitions `among` these are planned, if given. `sizes` are bytes on the leader's disk, 0 or
     missing if not known. A partition that the archive does not know starts at its log start; since the archive knows
-    topics by id, a recreated topic does too. `standings` say where logs part from the archive, as a log does of which nothing is known
-    and which ends below what is archived. With `branch` the old end becomes a branch and the log is planned from there,
-    otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are partitions whose leader
-    did not say it. `beginnings` are partitions whose first offsets an earlier run has left out, and where they begin
-    (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the archive's first
-    offset was gone when the archive began, and may be the start of a batch that it has the rest of.
+    topics by id, a recreated topic does too. `standings` say where logs part from the archive, as a log does of which
+    nothing is known and which ends below what is archived. With `branch` the old end becomes a branch and the log is
+    planned from there, otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are
+    partitions whose leader did not say it. `beginnings` are partitions whose first offsets an earlier run has left
+    out, and where they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes
+    before the archive's first offset was gone when the archive began, and may be the start of a batch that it has the
+    rest of.
     """
     chunks: list[Chunk] = []
     gaps: list[Gap] = []

@@ -349,9 +349,8 @@ def test_partition_that_gave_no_answer_is_named_though_it_has_a_leader() -> None
 def test_plan_is_extended_by_what_answers_later() -> None:
     topics = [topic("orders", 3), topic("other", letter="b")]
     ends = {("orders", 0): 5}
-    first = make_plan(
-        "run", topics, configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}, state=ArchiveState()
-    )
+    state = ArchiveState()
+    first = make_plan("run", topics, configs={}, earliest={WHERE: 0}, ends=ends, sizes={}, state=state)
     assert first.unavailable == (("orders", 1), ("orders", 2), ("other", 0))
     ends = {("orders", 0): 99, ("orders", 1): 7}
     later = make_plan(
