@@ -231,7 +231,7 @@ def test_same_run_finishes_when_the_partitions_are_back_that_gave_no_answer(
         cluster.broker(2).kill()
         cluster.wait_until_registered(1, 3)
     else:
-        meanwhile(monkeypatch, "groups", lambda: cluster.broker(2).kill())
+        meanwhile(monkeypatch, "bounds", lambda: cluster.broker(2).kill())
     result = backup.run("late")
     assert (result.exit_code, result.error_code, result.records) == (int(ExitCode.FAILED), "BrokerUnavailable", 100)
     told = f"1 partitions have no leader, or gave no answer, and were not archived: '{backup.topic}' partition 1"
