@@ -66,7 +66,11 @@ class Planner:
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan with what was unavailable in it and answers now; None if that is nothing."""
-        more = self._add(plan, state)
+        try:
+            more = self._add(plan, state)
+        except BrokerUnavailable as error:
+            log.warning("what gave no answer cannot be asked again: %s", error)
+            return None
         if set(more.unavailable) == set(plan.unavailable):
             return None
         return plan.extended(self._store(more))
@@ -160,6 +164,10 @@ class Planner:
             for part in topic.partitions
             if not {(topic.name, part.id), (topic.name, ALL_PARTITIONS)}.isdisjoint(plan.unavailable)
         }
+        if not gone and not any(
+            (t.name, part.id) in wanted and part.leader >= 0 for t in topics for part in t.partitions
+        ):
+            return plan
         asked = {topic.name for topic in topics}
         left = [where for where in plan.unavailable if where[0] not in asked and where[0] not in gone]
         more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)

@@ -317,7 +317,7 @@ class ControlPlane:
         for part in _parts(sorted(set(names)), _TOPICS_A_REQUEST):
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in part]
             answers = self._each(
-                lambda wanted: self._admin.describe_configs(wanted, request_timeout=self._timeout),
+                lambda wanted: self._admin.describe_configs(wanted, request_timeout=self._attempt_timeout()),
                 resources,
                 lambda resource: f"read the configuration of topic {resource.name!r} (ACL DESCRIBE_CONFIGS)",
             )
@@ -582,7 +582,7 @@ class ControlPlane:
         deadline = time.monotonic() + self._timeout
         while True:
             answer = self._retry(
-                lambda: self._admin.list_consumer_groups(request_timeout=self._request_timeout()), what
+                lambda: self._admin.list_consumer_groups(request_timeout=self._attempt_timeout()), what
             )
             if not answer.errors:
                 break
@@ -686,6 +686,10 @@ class ControlPlane:
 
     def _request_timeout(self) -> float:
         return self._timeout if self._connected else self._connect_timeout
+
+    def _attempt_timeout(self) -> float:
+        """Of a question that librdkafka may ask of a broker that has just died: the next attempt asks another."""
+        return self._request_timeout() / 3
 
     def _outcome(self, future: Future[Any]) -> tuple[Any, KafkaException | None]:
         """The result or the broker's error.
