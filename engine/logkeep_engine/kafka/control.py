@@ -213,6 +213,7 @@ class ControlPlane:
             raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
 
     def _new_admin(self) -> AdminClient:
+        """A client that knows nothing yet: one that was used keeps asking a controller that died."""
         return AdminClient(self._config)
 
     def __enter__(self) -> Self:
@@ -719,6 +720,7 @@ class ControlPlane:
             if problem.args[0].code() not in _UNREACHABLE or time.monotonic() > deadline:
                 raise self._error(problem, what) from problem
             time.sleep(self._connection.limits.control_pause)
+            self._admin = self._new_admin()
 
     def _each(self, ask: Any, wanted: Sequence[T], what: Any, *, absent: frozenset[int] = _GONE) -> dict[T, Any]:
         """One question with an answer for each of `wanted`; those that may pass are asked again, those that are gone
@@ -744,6 +746,7 @@ class ControlPlane:
             left = again
             if left:
                 time.sleep(self._connection.limits.control_pause)
+                self._admin = self._new_admin()
         return answers
 
     # ---- errors
