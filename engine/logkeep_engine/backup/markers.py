@@ -12,7 +12,7 @@ import logging
 
 from logkeep_engine.backup.chunk import PieceWriter
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.errors import BrokerUnavailable, OffsetOutOfRange, TopicGone
+from logkeep_engine.errors import OffsetOutOfRange, RecordsWithheld, TopicGone
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import walk_checked
@@ -28,7 +28,7 @@ async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) 
     """Of each producer in `writer.undecided` whether its transaction was aborted, and where its marker lies.
 
     Those of which the log has lost the marker meanwhile (retention, a topic that is gone) are absent: for them the list
-    of the fetch holds. Raises BrokerUnavailable if no marker comes for `Limits.outage`, and what a fetch raises.
+    of the fetch holds. Raises RecordsWithheld if no marker comes for `Limits.outage`, and what a fetch raises.
     """
     piece, limits = writer.piece, writer.limits
     search = _Search(set(writer.undecided), writer.looked_until)
@@ -80,9 +80,10 @@ class _Search:
         return self.at > before
 
 
-def _without_end(piece: Piece, search: _Search) -> BrokerUnavailable:
-    return BrokerUnavailable(
+def _without_end(piece: Piece, search: _Search) -> RecordsWithheld:
+    return RecordsWithheld(
         f"T{piece.where[1:]}: the transaction of producer {min(search.wanted)} has no end up to offset {search.at}, "
         "although its records were handed out as decided.",
-        hint="A replica that has just become the leader may lag behind: nothing of this piece was archived. Run again.",
+        hint="A replica that has just become the leader may lag behind. What lies before the transaction was archived. "
+        "Run again.",
     )

@@ -33,7 +33,6 @@ from logkeep_engine.backup.transactions import Disagreement
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     BatchTooLarge,
-    BrokerUnavailable,
     CorruptBatch,
     LogDiverged,
     OffsetOutOfRange,
@@ -164,7 +163,7 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
         if done.until <= piece.start:
             return PieceDone(piece.number, None, failure, losses=writer.losses)
         await asyncio.to_thread(writer.restart, done.until)
-    raise _unsteady(writer)
+    return PieceDone(piece.number, None, _unsteady(writer), repeated=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +220,8 @@ async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, port
     if writer.undecided:
         try:
             ends = await find_ends(client, writer, throttle)
+        except RecordsWithheld as error:
+            return await _stop(writer, error, by_name=by_name)
         except CorruptBatch as error:
             return await _stop(writer, _located(error, piece, writer.at), by_name=by_name)
         for producer_id, (aborted, marker) in ends.items():
@@ -240,8 +241,8 @@ async def _stop(writer: PieceWriter, failure: PieceFailure, *, by_name: bool) ->
     return PieceDone(writer.piece.number, receipt, failure, by_name, writer.losses, writer.disagreements)
 
 
-def _unsteady(writer: PieceWriter) -> BrokerUnavailable:
-    return BrokerUnavailable(
+def _unsteady(writer: PieceWriter) -> RecordsWithheld:
+    return RecordsWithheld(
         f"T{writer.piece.where[1:]}: {_PASSES} times, each time in other places, the broker's lists of aborted "
         "transactions have contradicted the markers in its log.",
         hint="Nothing of this piece was archived. It may pass; run again.",

@@ -21,7 +21,7 @@ from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.task import PieceDone, _archive
 from logkeep_engine.contract.spec import Cluster, FormatName
-from logkeep_engine.errors import BrokerUnavailable, CorruptBatch, OffsetOutOfRange, RecordsWithheld
+from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.kafka.connection import Limits, connection_from
 from logkeep_engine.limits import UNLIMITED
@@ -160,12 +160,32 @@ def test_the_end_of_a_transaction_is_looked_up_behind_the_piece(storage: Storage
 
 
 def test_a_transaction_without_an_end_is_not_archived(storage: Storage) -> None:
+    """The piece fails by itself; it took all others of its task with it."""
     broker = Broker(two(batch(3, 5)), Random(1), honest=1.0)
-    with pytest.raises(
-        BrokerUnavailable, match=r"Topic 'orders' partition 0: the transaction of producer 7 has no end"
-    ):
-        archived(storage, broker, 0, 8)
-    assert storage.list("topics/") == []
+    done = archived(storage, broker, 0, 8)
+    assert isinstance(done.failure, RecordsWithheld)
+    assert "Topic 'orders' partition 0: the transaction of producer 7 has no end" in done.failure.message
+    assert (done.receipt, storage.list("topics/")) == (None, [])
+
+
+def test_what_lies_before_a_transaction_without_an_end_is_archived(storage: Storage) -> None:
+    log = Log([], {0: True}, {0: 4}, {0: 9}, {0: 7})
+    for data, number in ((batch(0, 4), -1), (batch(4, producer_id=7, transactional=True), 0), (batch(5, 5), -1)):
+        log.items.append(Item(parse_header(data).base_offset, data, 7, number))
+    done = archived(storage, Broker(log, Random(1), honest=1.0), 0, 10)
+    assert isinstance(done.failure, RecordsWithheld)
+    assert offsets(storage, done) == [0, 1, 2, 3]
+    assert [(item.start, item.end) for item in (done.receipt.coverage if done.receipt else ())] == [(0, 4)]
+
+
+def test_piece_whose_lists_and_markers_never_agree_fails_by_itself(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logkeep_engine.backup.task._PASSES", 1)
+    done = archived(storage, Broker(two(marker(3, 7, commit=False)), Random(1), honest=0.0), 0, 4)
+    assert isinstance(done.failure, RecordsWithheld)
+    assert "lists of aborted transactions have contradicted the markers" in done.failure.message
+    assert (done.receipt, storage.list("topics/")) == (None, [])
 
 
 def test_where_the_log_has_lost_the_end_the_list_holds(storage: Storage) -> None:
