@@ -409,7 +409,7 @@ def _print_archive(archive: Description) -> None:
 
 
 def _incarnations(archive: Description) -> Table:
-    """Of topics that were deleted and created again."""
+    """The topics that were deleted and created again."""
     found = table("deleted and created again", "topic id", "records", "first", "last", "restored by default")
     for topic in archive.topics:
         if topic.incarnations > 1:

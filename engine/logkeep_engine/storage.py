@@ -927,7 +927,7 @@ class _UploadGone(StorageRefused):
 
 
 class _Connected:
-    """What one process holds to speak to a store: s3fs, clients for bodies and for small ones, threads that send
+    """The means of one process to speak to a store: s3fs, clients for bodies and for small ones, threads that send
     parts, and blocks of memory for them.
 
     Blocks are used again: in fresh memory every part would cost two thousand page faults.

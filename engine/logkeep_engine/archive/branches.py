@@ -31,7 +31,7 @@ _MAX_BRANCHES = 9999
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """What is archived of a partition from `offset` on becomes the branch `branch_id`."""
+    """The archived rest of a partition, from `offset` on, becomes the branch `branch_id`."""
 
     topic_id: str
     partition: int
@@ -61,7 +61,7 @@ def is_branch_id(text: str) -> bool:
 
 @dataclass(slots=True)
 class Held:
-    """What an archive holds of a partition, or of a part of it."""
+    """The part of an archive that is of one partition, or of some of its offsets."""
 
     rows: bytes | bytearray = b""
     coverage: list[Range] = field(default_factory=list)
@@ -71,8 +71,8 @@ class Held:
     leader: int = UNKNOWN
 
     def cut(self, offset: int) -> tuple[Held, Held]:
-        """What stays when the rest from `offset` on becomes a branch, and that rest. A segment across `offset` is the
-        rest's; so are all epochs, which are a history of both."""
+        """The part that stays when the rest from `offset` on becomes a branch, and that rest. A segment across `offset`
+        is the rest's; so are all epochs, which are a history of both."""
         kept, gone = split_rows(self.rows, offset)
         below, above = cut(self.coverage, offset)
         before, behind = cut(self.removed, offset)

@@ -299,7 +299,7 @@ class Archive:
         )
 
     def lost_tails(self, state: ArchiveState, *, thorough: bool = False) -> tuple[LostTail, ...]:
-        """What is known of commits that are gone from the catalog's end, by `state` that was loaded before.
+        """All that is known of commits that are gone from the catalog's end, by `state` that was loaded before.
         `thorough`: every heartbeat is read."""
         since = _SinceCheckpoint(checkpoints=self.listing().checkpoints)
         return self._find_lost_tails(state, since, thorough=thorough).lost
@@ -430,7 +430,7 @@ class Writer:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the run has found lost when it began, and told nobody has yet."""
+        """Commits that the run has found lost when it began, and that nobody has told of yet."""
         return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
 
     def __enter__(self) -> Self:
@@ -588,7 +588,7 @@ class Writer:
             self._since = _SinceCheckpoint(checkpoint_bytes=len(data))
 
     def store_time(self) -> int:
-        """What the store's clock says now, in ms since the epoch: the time of an object that is written for that."""
+        """The time by the store's clock, in ms since the epoch: the time of an object that is written for that."""
         return self._heartbeat.time_written()
 
     def close(self) -> None:
@@ -678,7 +678,7 @@ def _partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
 def _new_epochs(
     state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
 ) -> Iterator[LeaderEpoch]:
-    """What the receipts and `epochs` say of leader epochs that the archive does not know yet."""
+    """The leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
     found: dict[Partition, list[LeaderEpoch]] = {}
     for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
         found.setdefault(_partition_of(item), []).append(item)

@@ -27,7 +27,7 @@ NO_COMMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a heartbeat says. `commit` is the last commit of the run, NO_COMMIT before its first; None in those of
+    """The content of a heartbeat. `commit` is the last commit of the run, NO_COMMIT before its first; None in those of
     earlier versions, which did not say it. `archive_id` "": likewise."""
 
     run_id: str

@@ -38,7 +38,7 @@ def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
 
 
 def taken(state: ArchiveState, found: Sequence[TopicEntry]) -> TopicEntry:
-    """Of the incarnations of a name, the one that is taken if nobody chooses."""
+    """The incarnation of a name that is taken if nobody chooses."""
     if len(found) == 1:
         return found[0]
     with_records = (topic for topic in reversed(found) if any(entry.records for entry in _entries(state, topic)))

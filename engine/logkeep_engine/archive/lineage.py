@@ -93,16 +93,16 @@ def add_epoch(history: list[EpochStart], epoch: int, start: int) -> bool:
 
 
 def news(history: Sequence[EpochStart], found: Iterable[LeaderEpoch]) -> list[LeaderEpoch]:
-    """What of `found`, all of one partition, its history does not say yet."""
+    """The items of `found`, all of one partition, that its history does not say yet."""
     known = list(history)
     return [item for item in found if add_epoch(known, item.epoch, item.start)]
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What an archive knows of a partition's past. `epochs` are sorted. The last archived batch ends before `last`, and
-    everything below `end` is settled; in between compaction has left nothing, or retention was faster. `leader` is the
-    epoch on whose leader all of it was seen, or UNKNOWN.
+    """A partition's past, as far as an archive knows it. `epochs` are sorted. The last archived batch ends before
+    `last`, and everything below `end` is settled; in between compaction has left nothing, or retention was faster.
+    `leader` is the epoch on whose leader all of it was seen, or UNKNOWN.
     """
 
     epochs: tuple[EpochStart, ...]

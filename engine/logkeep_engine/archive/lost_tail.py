@@ -39,7 +39,7 @@ _LAST_WRITTEN = 16
 
 @dataclass(frozen=True, slots=True)
 class LostTail:
-    """What a witness knows of commits that are gone. `commit` is the last that it knows of, NO_COMMIT if it does not
+    """Commits that are gone, as a witness knows them. `commit` is the last that it knows of, NO_COMMIT if it does not
     say; `epoch` 0: likewise. `end` is where the catalog ended when it was found, by run `found_by` ("": now)."""
 
     witness: str

@@ -123,7 +123,7 @@ class RemovedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one task has done. Committed whole or not at all. `epochs`: of the batches that it has seen."""
+    """The work that one task has done. Committed whole or not at all. `epochs`: of the batches that it has seen."""
 
     coverage: tuple[Coverage, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
@@ -332,7 +332,7 @@ class ArchiveState:
         return max(before.next_offset if before is not None else 0, removed[at - 1][1] if at else 0)
 
     def lineage(self, topic_id: str, partition: int) -> Lineage:
-        """What is known of the leaders that have written what is settled of a partition."""
+        """The leaders that have written what is settled of a partition, as far as they are known."""
         key = (topic_id, partition)
         settled = self.settled(*key)
         end = settled[-1][1] if settled else 0
@@ -347,11 +347,11 @@ class ArchiveState:
         raise ValueError(f"topic id {key[0]} partition {key[1]} has no branch {branch_id}")
 
     def old_ends(self, key: Partition) -> list[EpochStart]:
-        """Of each branch of a partition the last leader epoch, and the offset at which it begins."""
+        """The last leader epoch of each branch of a partition, and the offset at which the branch begins."""
         return [(branch.lineage.newest, branch.offset) for branch in self.branches.get(key, ())]
 
     def branch_ids(self, topic_id: str) -> list[str]:
-        """Of all partitions of a topic, in the order in which they were made."""
+        """The branches of all partitions of a topic, in the order in which they were made."""
         found = (branch.id for (owner, _), some in self.branches.items() if owner == topic_id for branch in some)
         return sorted(set(found))
 

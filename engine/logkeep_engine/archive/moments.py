@@ -11,7 +11,7 @@ def iso(ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """As `iso`; empty for -1 (no time), and for times that no calendar has: producers may write any number."""
+    """Like `iso`; empty for -1 (no time), and for times that no calendar has: producers may write any number."""
     if ms < 0:
         return ""
     try:

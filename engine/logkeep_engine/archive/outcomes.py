@@ -39,7 +39,7 @@ def aborted_in(
 def partition_outcomes(
     storage: Storage, topic: str, entries: Sequence[SegmentEntry], kept: Sequence[Range]
 ) -> Outcomes:
-    """What the indexes of a partition do not say. Raises ArchiveDamaged if something cannot be read."""
+    """Facts that the indexes of a partition do not say. Raises ArchiveDamaged if something cannot be read."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
         return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry), entries), kept)
 
@@ -53,7 +53,8 @@ def partition_index(storage: Storage, topic: str, entries: Iterable[SegmentEntry
 
 
 def segment_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
-    """What one segment says. Raises ArchiveDamaged if its log has to be read and is damaged, or its index is."""
+    """One segment's word on transactions. Raises ArchiveDamaged if its log has to be read and is damaged, or its index
+    is."""
     if entry.layout is not Layout.KAFKA or not entry.transactional:
         return SegmentTransactions.without(entry)
     found = known_parts(storage, topic, entry)
@@ -66,7 +67,7 @@ def segment_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> S
 
 
 def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions | None:
-    """What the `.txnparts` object of a segment says, None if it has none, or an altered one."""
+    """The content of a segment's `.txnparts` object, None if it has none, or an altered one."""
     data = read_parts(storage, topic, entry)
     return None if data is None else SegmentTransactions.from_json(data, entry)
 

@@ -338,7 +338,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         self._rows[key] = packed
 
     def replace_rows(self, key: Partition, rows: bytes | bytearray) -> None:
-        """As `set_rows`, also with none."""
+        """Do as `set_rows`, also with none."""
         if rows:
             self.set_rows(key, rows)
         else:

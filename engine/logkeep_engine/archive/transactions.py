@@ -48,7 +48,7 @@ class KnownPart:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransactions:
-    """What one segment says of transactions. Of those that begin and end in it and are indexed as their marker says
+    """One segment's word on transactions. Of those that begin and end in it and are indexed as their marker says
     nothing is kept: there are as many as the producers like.
 
     `epoch` tells segments that were fetched in one run from others; a copy keeps it. `dense`: no offset is missing
@@ -74,7 +74,7 @@ class SegmentTransactions:
 
     @classmethod
     def from_json(cls, data: bytes, entry: SegmentEntry) -> SegmentTransactions | None:
-        """What the object of a segment says; None if it was altered, or is not that of this log and its index."""
+        """The content of a segment's object; None if it was altered, or is not that of this log and its index."""
         try:
             body = json.loads(data)
             bound = {key: body[key] for key in _bound_to(entry)}
@@ -93,7 +93,7 @@ class SegmentTransactions:
 
     @classmethod
     def without(cls, entry: SegmentEntry) -> SegmentTransactions:
-        """Of a segment without transactional batches."""
+        """A segment without transactional batches says nothing."""
         return cls(entry.base_offset, entry.next_offset, entry.epoch, (), not entry.gaps)
 
 
@@ -157,7 +157,7 @@ class SegmentFollower:
 
 
 class _Named:
-    """What a segment's own index says of a part."""
+    """Tells what a segment's own index says of a part."""
 
     def __init__(self, index: Sequence[AbortedTxn] | None) -> None:
         self._spans = None if index is None else Spans.of(index)
@@ -203,8 +203,8 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What the indexes of a partition do not say. `added`: transactions that were aborted, `dropped`: that were not,
-    although an index names them, `undecided`: of which nobody knows it.
+    """Facts that the indexes of a partition do not say. `added`: transactions that were aborted, `dropped`: that were
+    not, although an index names them, `undecided`: of which nobody knows it.
     """
 
     added: tuple[AbortedTxn, ...] = ()
@@ -350,7 +350,7 @@ class _Fold:
 
 
 def _named(parts: Sequence[KnownPart]) -> Iterator[bool]:
-    """Of each part with data: whether an index calls all of it aborted, its own or that of a later part."""
+    """Whether an index calls all of a part aborted, its own or that of a later part; for each part with data."""
     since = [known.since for known in parts]
     for at, known in enumerate(parts):
         if known.part.has_data:

@@ -171,7 +171,7 @@ def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fa
 
 
 def _check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
-    """As `check_segment`, with what no reader depends on."""
+    """Check as `check_segment` does, and what no reader depends on."""
     found = check_segment(storage, topic, entry)
     if found.transactions is not None and not found.faults:
         found.faults.extend(_verify_parts(storage, topic, entry, found.transactions))
@@ -179,7 +179,7 @@ def _check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentChec
 
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
-    """As `verify_segment`, with what the same pass tells of transactions."""
+    """Like `verify_segment`, with what the same pass tells of transactions."""
     if entry.layout is not Layout.KAFKA:
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     faults: list[Fault] = []
@@ -355,7 +355,7 @@ def _verify_catalog(archive: Archive, faults: list[Fault], epochs: set[int]) -> 
 
 
 def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Fault]:
-    """Of checkpoints that hold more than the commits which are there."""
+    """Faults of checkpoints that hold more than the commits which are there."""
     for number in paths:
         if number > last:
             name = f"{archive.storage.uri}/{names.CATALOG}"
@@ -369,7 +369,8 @@ def _lost_tails(archive: Archive, state: ArchiveState) -> Iterator[Fault]:
 
 
 def _verify_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[str]) -> Iterator[Fault]:
-    """Of segments whose epoch no commit of the catalog has. `last` is the last commit of which the epoch is known."""
+    """Faults of segments whose epoch no commit of the catalog has. `last` is the last commit of which the epoch is
+    known."""
     written: dict[int, list[str]] = {}
     for path in orphans:
         segment = names.parse_segment(path)

@@ -151,8 +151,8 @@ def even_ranges(whole: Chunk, count: int) -> Iterable[tuple[int, int]]:
 
 
 async def bytes_per_offset(client: RawClient, whole: Chunk, offset: int, lane: int) -> float | None:
-    """Of the batch at `offset`, or the next one if compaction removed it: then the hole counts too. None if the broker
-    gave none: it is at the end, or in a remote store that is slow.
+    """How many bytes an offset has in the batch at `offset`, or in the next one if compaction removed it: then the hole
+    counts too. None if the broker gave none: it is at the end, or in a remote store that is slow.
     """
     fetched = await client.fetch(
         whole.topic,

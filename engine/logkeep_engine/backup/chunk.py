@@ -75,7 +75,7 @@ class PieceWriter(ABC):
 
     @property
     def disagreements(self) -> tuple[Disagreement, ...]:
-        """What the markers say otherwise than the lists of the fetches did, in all passes over the piece."""
+        """Transactions of which markers and lists of fetches say different things, in all passes over the piece."""
         return self._transactions.disagreements
 
     @property

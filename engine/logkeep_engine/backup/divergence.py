@@ -44,7 +44,7 @@ class Standings:
 
     @property
     def unanswered(self) -> dict[TopicPartition, str]:
-        """Of which nobody has said how they stand, and why: nothing may be archived of them."""
+        """Those of which nobody has said how they stand, and why: nothing may be archived of them."""
         return {**self.silent, **self.unknown}
 
     def update(self, newer: Standings) -> None:
@@ -139,7 +139,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is read of an archive for its leader epochs: segments, the first from offset `start` on."""
+    """The part of an archive that is read for its leader epochs: segments, the first from offset `start` on."""
 
     segments: Sequence[SegmentEntry]
     start: int
@@ -224,7 +224,7 @@ _BRANCH = (
 
 
 def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
-    """What there is to say of an old end that became a branch."""
+    """The warning for an old end that became a branch."""
     return (
         f"The cluster has cut off topic {names[fork.topic_id]!r} partition {fork.partition} at offset {fork.offset} "
         f"(unclean leader election, or a lost disk). What is archived of it up to offset {fork.end} is kept as branch "
@@ -233,7 +233,7 @@ def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
 
 
 def uncompared_warning(partitions: Sequence[TopicPartition]) -> str:
-    """What there is to say of partitions that were archived before leader epochs were kept."""
+    """The warning for partitions that were archived before leader epochs were kept."""
     shown = ", ".join(f"{topic!r} partition {number}" for topic, number in partitions[:_SHOWN])
     more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
     return (

@@ -67,8 +67,8 @@ def load_losses(data: bytes) -> tuple[Loss, ...]:
 
 
 def load_unchecked(data: bytes, chunks: int) -> frozenset[int]:
-    """Of a plan of `chunks` those that are left to look through in what `dump_losses` has made: what was added to the
-    plan since is among them.
+    """The chunks, of a plan of `chunks`, that are left to look through in what `dump_losses` has made: what was added
+    to the plan since is among them.
     """
     document: dict[str, Any] = json.loads(data)
     return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", chunks), chunks))

@@ -25,7 +25,7 @@ _NO_END = 2**63
 
 
 async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) -> dict[int, tuple[bool, int]]:
-    """Of each producer in `writer.undecided` whether its transaction was aborted, and where its marker lies.
+    """Whether the transaction of each producer in `writer.undecided` was aborted, and where its marker lies.
 
     Those of which the log has lost the marker meanwhile (retention, a topic that is gone) are absent: for them the list
     of the fetch holds. Raises RecordsWithheld if no marker comes for `Limits.outage`, and what a fetch raises.

@@ -299,7 +299,7 @@ def make_plan(
 
 
 def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
-    """What of [start, end) is not settled; from `fork` on nothing is."""
+    """The parts of [start, end) that are not settled; from `fork` on nothing is."""
     if fork is None or fork >= end:
         return state.uncovered(*key, start, end) if start < end else []
     below = state.uncovered(*key, start, fork) if start < fork else []

@@ -136,7 +136,7 @@ class Planner:
         return [t for t in selected if t.name not in silent], [t.name for t in selected if t.name in silent]
 
     def _fates(self, topics: Sequence[TopicInfo]) -> Iterator[tuple[str, Fate]]:
-        """What all brokers say of these topic ids."""
+        """The fates of these topic ids, as all brokers tell them."""
         for topic in topics:
             yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate
 
@@ -283,7 +283,7 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
 
 
 def gone_warnings(plan: BackupPlan) -> list[str]:
-    """What there is to say of topics that went while the run was planned."""
+    """The warnings for topics that went while the run was planned."""
     names = {topic.name: topic.topic_id for topic in plan.topics}
     return [
         f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned"

@@ -32,7 +32,7 @@ class Proof:
 
 
 class LossBook:
-    """What a run has found lost, and what of it is recorded: with `onDataLoss: Fail` nothing is, so that every run
+    """All that a run has found lost, and what of it is recorded: with `onDataLoss: Fail` nothing is, so that every run
     tells it until somebody has decided.
     """
 
@@ -44,7 +44,7 @@ class LossBook:
         self._record = record
 
     def open(self, state: ArchiveState) -> list[Gap]:
-        """What is lost and not recorded. A neighbour may have archived a part of it before it was gone."""
+        """Gaps that are lost and not recorded. A neighbour may have archived a part of it before it was gone."""
         return [
             replace(gap, start=start, end=end)
             for gap in self._lost
@@ -52,12 +52,12 @@ class LossBook:
         ]
 
     def name(self, topic_id: str) -> str:
-        """Of a topic of this run."""
+        """The name of a topic of this run."""
         return self.topics[topic_id]
 
     def prove(self, gaps: Sequence[Gap]) -> tuple[list[Receipt], list[tuple[Gap, LossNotProved]]]:
-        """What of these suspected gaps is to be committed, and the parts that are not proved, with the reason. Raises
-        what the control plane raises.
+        """The parts of these suspected gaps that are to be committed, and the parts that are not proved, with the
+        reason. Raises what the control plane raises.
         """
         if not gaps:
             return [], []
@@ -76,7 +76,7 @@ class LossBook:
 
 
 def judge(gap: Gap, finding: Finding) -> Proof:
-    """What a finding proves of a suspected gap."""
+    """Tell what a finding proves of a suspected gap."""
     match finding.fate:
         case Fate.GONE:
             return Proof((replace(gap, reason=REASON_DELETED),), ())

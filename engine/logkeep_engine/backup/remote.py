@@ -51,7 +51,7 @@ class RemotePart:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known so far: sampling ends when its time is up."""
+    """All that is known so far: sampling ends when its time is up."""
 
     ends: dict[Where, int] = field(default_factory=dict)
     samples: dict[Where, dict[tuple[int, int], float | None]] = field(default_factory=dict)

@@ -70,8 +70,6 @@ from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 
 log = logging.getLogger(__name__)
 
-PLANNING_TRIES = 5
-
 
 def run_backup(
     request: RunRequest,

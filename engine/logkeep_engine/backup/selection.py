@@ -18,7 +18,8 @@ from logkeep_engine.storage import Storage
 MAX_NAMES_IN_MESSAGE = 10
 
 AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
-"""What an Avro archive holds besides the chosen topics: where groups stood, and the schemas that records refer to."""
+"""Topics that an Avro archive holds besides the chosen ones: where groups stood, and the schemas that records refer
+to."""
 
 
 class _Patterns:

@@ -76,7 +76,7 @@ class PieceTransactions:
 
     @property
     def disagreements(self) -> tuple[Disagreement, ...]:
-        """Of markers and lists, in all passes so far."""
+        """Those of markers and lists, in all passes so far."""
         return (*self._before, *self._found)
 
     @property

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """What an archive knows of the leaders of a partition. `old_ends`: of each branch the last leader epoch, and where
-    it begins."""
+    """The leaders of a partition, as far as an archive knows them. `old_ends`: of each branch the last leader epoch,
+    and where it begins."""
 
     leader: int = UNKNOWN
     epochs: tuple[EpochStart, ...] = ()

@@ -223,7 +223,7 @@ def _cut(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 class _Stream(Protocol):
-    """What zlib, bz2 and lzma have in common."""
+    """The interface that zlib, bz2 and lzma have in common."""
 
     @property
     def eof(self) -> bool: ...

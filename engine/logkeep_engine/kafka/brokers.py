@@ -379,7 +379,7 @@ class BrokerPool:
             self._topics[topic] = _Topic(asked, answer.topics.get(topic))
 
     async def describe(self, names: Sequence[str] | None) -> ClusterView:
-        """What the first broker that answers knows of these topics, or of all. Raises Trouble, BrokerRefused."""
+        """These topics, or all, as the first broker knows them that answers. Raises Trouble, BrokerRefused."""
 
         async def ask(node: int) -> ClusterView:
             if names is not None:
@@ -393,7 +393,7 @@ class BrokerPool:
         return view
 
     async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
-        """What each broker knows of these topics: all brokers that any of them takes for living. And which did not
+        """These topics as each broker knows them: all brokers that any of them takes for living. And which did not
         answer, with the reason. Raises Trouble if no broker answers, BrokerRefused.
         """
         await self.describe([])

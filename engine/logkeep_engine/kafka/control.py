@@ -513,11 +513,11 @@ class ControlPlane:
         return self._ask(ask, "list offsets")
 
     def standings(self, topics: Mapping[str, str]) -> dict[str, Standing]:
-        """What became of these topic ids, by the topic's name: what every living broker says."""
+        """The fates of these topic ids, by the topic's name: every living broker is asked."""
         return self._witness(topics, lambda witnesses: witnesses.standings())
 
     def findings(self, partitions: Mapping[Where, str]) -> dict[Where, Finding]:
-        """What every living broker, and the leader in sync, say of these partitions of topic ids."""
+        """The truth about these partitions of topic ids: every living broker is asked, and the leader in sync."""
         ids = {topic: topic_id for (topic, _), topic_id in partitions.items()}
         return self._witness(ids, lambda witnesses: witnesses.findings(partitions))
 
@@ -689,7 +689,8 @@ class ControlPlane:
         return self._timeout if self._connected else self._connect_timeout
 
     def _attempt_timeout(self) -> float:
-        """Of a question that librdkafka may ask of a broker that has just died: the next attempt asks another."""
+        """The time for a question that librdkafka may ask of a broker that has just died: the next attempt asks
+        another."""
         return self._request_timeout() / 3
 
     def _outcome(self, future: Future[Any]) -> tuple[Any, KafkaException | None]:

@@ -158,7 +158,7 @@ class Fetcher:
             )
 
     async def _follow(self, replica: int, lane: int, call: Call[FetchAnswer]) -> FetchAnswer | None:
-        """What a follower answers to a request that its leader has handed on; None unless it has records.
+        """The answer of a follower to a request that its leader has handed on; None unless it has records.
 
         What a follower gives lies below its high watermark, so it is in the leader's log too. What it does not give
         proves nothing: it may be late, or not know of the leader yet.

@@ -63,7 +63,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What one broker knows. `brokers` are those that it takes for living: address by id."""
+    """The cluster as one broker knows it. `brokers` are those that it takes for living: address by id."""
 
     throttle_ms: int
     brokers: dict[int, tuple[str, int]]

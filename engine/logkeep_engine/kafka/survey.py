@@ -71,7 +71,7 @@ class Survey:
     # ---- questions
 
     async def topics(self, names: Sequence[str] | None = None) -> list[TopicView]:
-        """What a broker knows of these topics, or of all, by name.
+        """These topics, or all, as one broker knows them, by name.
 
         Raises Trouble if no broker answers, BrokerRefused.
         """

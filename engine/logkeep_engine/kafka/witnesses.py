@@ -1,4 +1,4 @@
-"""What all living brokers of a cluster say about a topic, before its records are called lost.
+"""Asks all living brokers of a cluster about a topic, before its records are called lost.
 
 One broker's word is not enough for that. A broker that hung knows an old state of the cluster until it catches up: it
 may not know a topic, or take itself for the leader of a partition that another has led for long. So every broker that
@@ -23,7 +23,7 @@ _UNKNOWN_ID = "A" * 22
 
 
 class Fate(Enum):
-    """What became of a topic id. A topic id never comes back, so what is gone stays so."""
+    """The fate of a topic id. A topic id never comes back, so what is gone stays so."""
 
     THERE = "there"
     GONE = "gone"
@@ -41,8 +41,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one partition. If its topic is there, its log is [log_start, log_end) on the leader, whether followers have it
-    or not. `reason`: why nothing is known."""
+    """The truth about one partition. If its topic is there, its log is [log_start, log_end) on the leader, whether
+    followers have it or not. `reason`: why nothing is known."""
 
     fate: Fate
     log_start: int = -1
@@ -58,7 +58,7 @@ class Witnesses(Survey):
         self._ids = ids
 
     async def standings(self) -> dict[str, Standing]:
-        """What became of each topic id, by the topic's name."""
+        """The fate of each topic id, by the topic's name."""
         while True:
             views, silent = await self.pool.describe_to_all(list(self._ids))
             if not silent or not self.time_left():
@@ -72,7 +72,7 @@ class Witnesses(Survey):
         }
 
     async def findings(self, partitions: Iterable[Where]) -> dict[Where, Finding]:
-        """What is known of each of these partitions."""
+        """All that is known of each of these partitions."""
         wanted = list(partitions)
         standings = await self.standings()
         there = [where for where in wanted if standings[where[0]].fate is Fate.THERE]

@@ -48,7 +48,7 @@ _SLICE = 128
 """Records of a slice: few enough to stay in the processor's cache, and not to wake the collector while two live."""
 
 _SLICE_BYTES = 1 << 20
-"""Of a large batch no slice has more, unless it is one record."""
+"""No slice of a large batch has more, unless it is one record."""
 
 _WEIGHT_OF_HEADER = 64
 """Bytes of a header as an object, however small it is."""

@@ -24,7 +24,7 @@ _SNAPPY_MAX_EXPANSION = 32
 
 _ZSTD_HEADER_MAX = 18
 _NO_ROOM = "failed to write whole buffer"
-"""What cramjam's decompressors say when the room is full."""
+"""The words of cramjam's decompressors when the room is full."""
 
 _STEP = 8  # the room for data of unknown size grows by this, so that little is unpacked twice
 _FRAME_BYTES = 128  # more than a frame has beside its blocks

@@ -22,7 +22,7 @@ from logkeep_engine.contract.names import ENV_TASK_MEMORY
 from logkeep_engine.errors import SpecError
 
 TASK_BYTES = 256 << 20
-"""What a task takes at most above the interpreter, unless the environment allows more."""
+"""The memory that a task takes at most above the interpreter, unless the environment allows more."""
 
 _SHARE = 12
 """A record is there several times on its way (unpacked, taken out, packed again, on its way to the store), beside all
@@ -30,7 +30,8 @@ else that a task holds: this part of a task's memory is the most that one batch 
 
 SMALL_BYTES = 2 << 20
 SMALL_RECORDS = 1 << 15
-"""What unpacks to no more may be unpacked by several threads of a task at once; larger batches go one at a time."""
+"""Batches that unpack to no more may be unpacked by several threads of a task at once; larger batches go one at a
+time."""
 
 HEAD = 64
 TAIL = 16

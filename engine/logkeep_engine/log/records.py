@@ -194,7 +194,8 @@ def of_batch(problem: BatchTooLarge, header: BatchHeader) -> BatchTooLarge:
 
 
 def weights(packed: memoryview, header: BatchHeader, per_header: int) -> Iterator[int]:
-    """What each of the packed records of a batch takes as an object: about its bytes, and `per_header` for each header.
+    """The memory that each packed record of a batch takes as an object: about its bytes, and `per_header` for each
+    header.
 
     Only of records that are long enough to have many the headers are counted. Raises CorruptBatch or IndexError where
     the records do not fit together.
@@ -211,7 +212,7 @@ def weights(packed: memoryview, header: BatchHeader, per_header: int) -> Iterato
 
 
 def _header_count(packed: memoryview, at: int) -> int:
-    """Of the record whose attributes are at `at`."""
+    """The size of the record whose attributes are at `at`."""
     at += 1
     for _ in range(2):  # time and offset
         _, at = varint(packed, at)

@@ -31,7 +31,7 @@ class Ending(IntEnum):
     """How a part of a transaction ends where it was looked at."""
 
     OPEN = 0
-    """What was looked at ends before the marker."""
+    """The stretch that was looked at ends before the marker."""
     ABORT = 1
     COMMIT = 2
     HIDDEN = 3
@@ -111,7 +111,7 @@ class TransactionFollower:
         return None
 
     def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[Part]:
-        """As `observe`, of all batches of a run that follows offset `at` - 1; the parts that end in it."""
+        """Do as `observe` for all batches of a run that follows offset `at` - 1; the parts that end in it."""
         ended: list[Part] = []
         for position, header in headers:
             if header[0] > at:
@@ -125,7 +125,7 @@ class TransactionFollower:
         return ended
 
     def cut(self) -> list[Part]:
-        """What comes next cannot be read, and may hold any marker: the parts that were open."""
+        """Note that the next offsets cannot be read, and may hold any marker; the parts that were open."""
         parts = [found.part(producer_id, Ending.HIDDEN) for producer_id, found in self._open.items()]
         self._open.clear()
         self.holed = True

@@ -23,7 +23,7 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def wrap(number: int) -> int:
-    """As Java's long: the distance of two far timestamps overflows, and back again."""
+    """Wrap as Java's long does: the distance of two far timestamps overflows, and back again."""
     return ((number + INT64_MAX + 1) & _UINT64) - INT64_MAX - 1
 
 

@@ -1,4 +1,5 @@
-"""What of an archive can be restored: every object is looked at before the first record is written."""
+"""Finds out which records of an archive can be restored: every object is looked at before the first record is
+written."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class RunTasks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the check of the archive found, when it may go on."""
+    """The findings of the check of an archive, when it may go on."""
 
     surveys: tuple[PartitionSurvey, ...] = ()
     loss: tuple[LossFact, ...] = ()
@@ -129,7 +130,7 @@ class ArchiveCheck:
     def _outcomes(
         self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
     ) -> Outcomes:
-        """What the transaction indexes of a partition do not say."""
+        """Facts that the transaction indexes of a partition do not say."""
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
             return Outcomes()
@@ -186,7 +187,7 @@ class ArchiveCheck:
         faults: Sequence[Fault],
         outcomes: Mapping[Partition, Outcomes],
     ) -> tuple[PartitionSurvey, ...]:
-        """What is to be said of partitions of which not everything is as their indexes say."""
+        """The partitions of which not everything is as their indexes say."""
         faulty: dict[tuple[str, int], list[Fault]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")

@@ -23,7 +23,7 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a run says that it has written to a partition; `mark` None: nothing."""
+    """The end of what a run says that it has written to a partition; `mark` None: nothing."""
 
     target: Target
     mark: Mark | None

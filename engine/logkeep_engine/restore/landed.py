@@ -1,4 +1,4 @@
-"""What a run has in a target partition already: read back from the log, by producer id and sequence.
+"""A run's records in a target partition: read back from the log, by producer id and sequence.
 
     landed = await look(client, target, throttle, fresh=False)
     landed.records, landed.mark
@@ -168,7 +168,7 @@ class LandedReader:
 
 
 async def look(client: RawClient, target: Target, throttle: Throttle, *, fresh: bool) -> Landed:
-    """What the run has in the target partition. `fresh`: nothing was written before.
+    """Find out what the run has in the target partition. `fresh`: nothing was written before.
 
     What the leader has not given to its followers yet is waited for, as is a leader. Raises TargetChanged if records of
     the run are missing before later ones, TopicExists if somebody else has written to a created topic, and what the

@@ -338,7 +338,7 @@ class Source:
         return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
     def taken(self) -> Source:
-        """Of a topic that was deleted and made again, only the incarnation that a restore would take."""
+        """Without all incarnations of a topic but the one that a restore would take."""
         found = {} if self.state is None else taken_topics(self.state, self.topics)
         last = {topic.name: found[topic.name].topic_id for topic in self.topics}
         segments = (item for item in self.segments if last.get(item.topic, item.topic_id) == item.topic_id)

@@ -86,7 +86,7 @@ def _indexed(segments: Sequence[Segment]) -> Iterator[AbortedTxn]:
 
 
 class _Walk:
-    """What the logs of a partition in a folder say themselves, from first to last, and their indexes."""
+    """Follows what the logs of a partition in a folder say themselves, from first to last, and their indexes."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.aborted: list[Span] = []
