@@ -459,7 +459,7 @@ class Writer:
         """
         with self._lock:
             self._settle()
-            changed = [topic for topic in topics if self.state.topics.get(topic.topic_id) != topic]
+            changed = [topic for topic in map(self._grown, topics) if self.state.topics.get(topic.topic_id) != topic]
             trial = ReceiptCheck(self.state, changed)
             accepted: list[Receipt] = []
             ignored: list[tuple[Receipt, str]] = []
@@ -652,6 +652,12 @@ class Writer:
         self._since.commits += 1
         self._since.bytes += len(data)
         return commit.number
+
+    def _grown(self, topic: TopicEntry) -> TopicEntry:
+        """The topic with all partitions that the archive knows of it. Kafka takes none away, but who says it may know
+        an old state: a plan that was stored before another run, or a broker that is late. Readers look no further."""
+        known = self.state.topics.get(topic.topic_id)
+        return topic if known is None else replace(topic, partitions=max(topic.partitions, known.partitions))
 
     def _settle(self) -> None:
         """Finish the commit of which it is not known whether it is there."""

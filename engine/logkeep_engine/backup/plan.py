@@ -126,10 +126,10 @@ class BackupPlan:
 
     def extended(self, more: BackupPlan) -> BackupPlan:
         """With what was unavailable and is planned in `more`; the numbers of chunks stay as they are."""
-        known = {topic.topic_id for topic in self.topics}
+        topics = {topic.topic_id: topic for topic in (*self.topics, *more.topics)}
         return replace(
             self,
-            topics=(*self.topics, *(topic for topic in more.topics if topic.topic_id not in known)),
+            topics=tuple(topics.values()),
             chunks=self.chunks + more.chunks,
             gaps=self.gaps + more.gaps,
             forks=self.forks + more.forks,
@@ -226,15 +226,15 @@ def make_plan(
     is not settled yet. What of it lies below the log's start is a gap.
 
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
-    unavailable. Only partitions `among` these are planned, if given. `sizes` are bytes on the leader's disk, 0 or
-    missing if not known. A partition that the archive does not know starts at its log start; since the archive knows
+    unavailable, and so is one that the archive knows and the topic has not. `configs` of a topic that is missing there
+    are what they were. Only partitions `among` these are planned, if given. `sizes` are bytes on the leader's disk, 0
+    or missing if not known. A partition that the archive does not know starts at its log start; since the archive knows
     topics by id, a recreated topic does too. `standings` say where logs part from the archive, as a log does of which
     nothing is known and which ends below what is archived. With `branch` the old end becomes a branch and the log is
     planned from there, otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are
-    partitions whose leader did not say it. `beginnings` are partitions whose first offsets an earlier run has left
-    out, and where they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes
-    before the archive's first offset was gone when the archive began, and may be the start of a batch that it has the
-    rest of.
+    partitions whose leader did not say it. `beginnings` are partitions whose first offsets an earlier run has left out,
+    and where they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the
+    archive's first offset was gone when the archive began, and may be the start of a batch that it has the rest of.
     """
     chunks: list[Chunk] = []
     gaps: list[Gap] = []
@@ -244,6 +244,8 @@ def make_plan(
     unavailable: list[TopicPartition] = []
     idle = 0
     for topic in topics:
+        missing = ((topic.name, number) for number in unheard_of(topic, state))
+        unavailable += (where for where in missing if among is None or where in among)
         for partition in topic.partitions:
             where = (topic.name, partition.id)
             if among is not None and where not in among:
@@ -283,7 +285,7 @@ def make_plan(
                 topic_id=topic.topic_id,
                 partitions=len(topic.partitions),
                 replication_factor=topic.replication_factor,
-                configs=dict(configs.get(topic.name, {})),
+                configs=dict(_configs(topic, configs, state)),
             )
             for topic in topics
         ),
@@ -296,6 +298,17 @@ def make_plan(
         idle=idle,
         unavailable=tuple(unavailable),
     )
+
+
+def unheard_of(topic: TopicInfo, state: ArchiveState) -> Iterable[int]:
+    """The partitions that a topic had before: it never loses one, but a broker may not have heard of it yet."""
+    known = state.topics.get(topic.topic_id)
+    return range(len(topic.partitions), known.partitions if known is not None else 0)
+
+
+def _configs(topic: TopicInfo, configs: Mapping[str, Mapping[str, str]], state: ArchiveState) -> Mapping[str, str]:
+    known = state.topics.get(topic.topic_id)
+    return configs.get(topic.name, known.configs if known is not None else {})
 
 
 def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:

@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import standings_of
-from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan
+from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan, unheard_of
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
     AVRO_INTERNAL_TOPICS,
@@ -159,17 +159,17 @@ class Planner:
         gone = [name for name, standing in standings.items() if standing.fate in _DELETED]
         topics = [found[name] for name in names if name in found and name not in suspects]
         wanted = {
-            (topic.name, part.id)
+            (topic.name, number)
             for topic in topics
-            for part in topic.partitions
-            if not {(topic.name, part.id), (topic.name, ALL_PARTITIONS)}.isdisjoint(plan.unavailable)
+            for number in (*(part.id for part in topic.partitions), *unheard_of(topic, state))
+            if not {(topic.name, number), (topic.name, ALL_PARTITIONS)}.isdisjoint(plan.unavailable)
         }
         if not gone and not any(
             (t.name, part.id) in wanted and part.leader >= 0 for t in topics for part in t.partitions
         ):
             return plan
-        asked = {topic.name for topic in topics}
-        left = [where for where in plan.unavailable if where[0] not in asked and where[0] not in gone]
+        asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
+        left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
         more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)
         return replace(
             more,
@@ -204,7 +204,8 @@ class Planner:
         bounds = control.bounds(partitions)
         for (name, number), why in (bounds.silent | bounds.unknown).items():
             log.warning("topic %r partition %d gives no answer: %s", name, number, why)
-        ends = {where: found.end for where, found in bounds.found.items()}
+        configs = self._configs(known)
+        ends = {where: found.end for where, found in bounds.found.items() if where[0] in configs}
         sizes = self._sizes(known)
         # After the ends: no batch below them can be of a later leader than the one that answers now.
         ids = {topic.name: topic.topic_id for topic in topics}
@@ -214,7 +215,7 @@ class Planner:
         plan = make_plan(
             self._run_id,
             topics,
-            configs=control.topic_configs([topic.name for topic in known]),
+            configs=configs,
             earliest={where: found.start for where, found in bounds.found.items()},
             ends=ends,
             sizes=sizes,
@@ -233,6 +234,22 @@ class Planner:
             len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
         )  # fmt: skip
         return plan
+
+    def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
+        """Of the topics that tell it. A broker that has not heard of a topic says that there is none, and without its
+        configuration nobody knows what retention may remove: the topic is unavailable then.
+        """
+        deadline = time.monotonic() + self._connection.limits.unknown
+        found: dict[str, dict[str, str]] = {}
+        while left := [topic.name for topic in topics if topic.name not in found]:
+            found |= self._control.topic_configs(left)
+            if time.monotonic() > deadline:
+                break
+            if len(found) < len(topics):
+                time.sleep(self._connection.limits.control_pause)
+        for name in left:
+            log.warning("topic %r gives no answer: no broker tells its configuration", name)
+        return found
 
     def _group_entries(self, topics: Sequence[TopicInfo]) -> list[GroupEntry]:
         """Positions of the groups in these topics."""

@@ -1,0 +1,158 @@
+"""Answers of a broker that knows an old state of its cluster, or of another cluster: a backup takes none for the truth.
+
+Brokers are simulated; each is an answer that a real broker gives while it has not heard of what is newer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.backup import run as running
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.storage import open_uri
+from tests.kafka.restores import ThreadRunner, try_backup
+from tests.simulation.cluster import UNKNOWN_TOPIC, SimulatedCluster, World
+from tests.simulation.faults import FOREVER, Kind, Lie
+from tests.simulation.partition_log import batch
+from tests.simulation.protocol import Api
+
+LIMITS = Limits(unknown=0.3, truncated=0.3, control=1, outage=1, control_pause=0.02, pause=0.02, longest_pause=0.1)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World() as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(world: World) -> Iterator[SimulatedCluster]:
+    with SimulatedCluster(world, brokers=2) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(spec: Cluster, environ: Any) -> Connection:
+        return replace(connection_from(spec, environ), limits=LIMITS)
+
+    monkeypatch.setattr(running, "connection_from", connect)
+
+
+def create(cluster: SimulatedCluster, partitions: int, **configs: str) -> None:
+    """Topic orders, with ten records in each partition."""
+    cluster.do(lambda: cluster.create("orders", partitions, replicas=2, configs=configs))
+    write(cluster)
+
+
+def write(cluster: SimulatedCluster) -> None:
+    rows = [(b"%d" % number, b"value") for number in range(10)]
+    for partition in cluster.topics["orders"].partitions:
+        cluster.do(lambda to=partition: to.append(batch(rows)))  # type: ignore[misc]
+
+
+def die(work: object) -> None:
+    raise KeyboardInterrupt
+
+
+def backup(cluster: SimulatedCluster, root: Path, run_id: str, *, dies: bool = False, **more: object) -> RunResult:
+    """`dies`: before the first task."""
+    spec = {
+        "cluster": {"bootstrapServers": cluster.bootstrap},
+        "topics": {"include": [".*"]},
+        "storage": {"uri": root.as_uri()},
+        **more,
+    }
+    return try_backup(spec, run_id, ThreadRunner(before=die if dies else None))
+
+
+def state_of(root: Path) -> ArchiveState:
+    return Archive.open(open_uri(root.as_uri())).load()
+
+
+def orders(root: Path) -> TopicEntry:
+    (topic,) = state_of(root).topics.values()
+    return topic
+
+
+def unknown_configs(times: int) -> Lie:
+    return Lie(Kind.CODE, Api.DESCRIBE_CONFIGS, code=UNKNOWN_TOPIC, topic="orders", times=times)
+
+
+def test_configuration_that_one_broker_does_not_know_is_asked_of_another(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, 1, **{"cleanup.policy": "compact"})
+    cluster.lies.active = [unknown_configs(1)]
+    result = backup(cluster, tmp_path, "one")
+    assert result.outcome == "Succeeded", result.message
+    assert orders(tmp_path).configs == {"cleanup.policy": "compact"}
+
+
+def test_configuration_that_no_broker_tells_stays_what_it_was_and_retention_spares_the_topic(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, 1, **{"cleanup.policy": "compact"})
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    write(cluster)
+    cluster.lies.active = [unknown_configs(FOREVER)]
+    result = backup(cluster, tmp_path, "two", retention={"maxAge": "1d"})
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerUnavailable"), result.message
+    assert orders(tmp_path).configs == {"cleanup.policy": "compact"}
+    assert [entry.base_offset for entry in state_of(tmp_path).segments[orders(tmp_path).topic_id, 0]] == [0]
+    cluster.lies.active = []
+    result = backup(cluster, tmp_path, "two", retention={"maxAge": "1d"})
+    assert (result.outcome, result.records) == ("Succeeded", 10), result.message
+
+
+def test_partitions_that_one_broker_has_not_heard_of_are_unavailable_and_stay_in_the_archive(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, 2)
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    write(cluster)
+    hidden = cluster.do(cluster.topics["orders"].partitions.pop)
+    result = backup(cluster, tmp_path, "two")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerUnavailable"), result.message
+    assert "'orders' partition 1" in result.message
+    assert orders(tmp_path).partitions == 2
+    cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
+    result = backup(cluster, tmp_path, "two")
+    assert (result.outcome, result.records) == ("Succeeded", 20), result.message
+
+
+def test_a_plan_of_long_ago_takes_no_partition_out_of_the_archive(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    create(cluster, 1)
+    assert backup(cluster, tmp_path, "early", dies=True).outcome == "Failed"
+    cluster.do(lambda: cluster.add_partitions(cluster.topics["orders"], 1, 2))
+    write(cluster)
+    assert backup(cluster, tmp_path, "late").outcome == "Succeeded"
+    assert backup(cluster, tmp_path, "early").outcome == "Succeeded"
+    assert orders(tmp_path).partitions == 2
+
+
+def test_partitions_that_are_not_heard_of_when_they_are_asked_again_stay_unavailable(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, 3)
+    silent = [Lie(Kind.NO_LEADER, Api.METADATA, topic="orders", partition=number, times=FOREVER) for number in (0, 2)]
+    cluster.lies.active = [*silent]
+    result = backup(cluster, tmp_path, "one")
+    assert (result.outcome, result.records) == ("Failed", 10), result.message
+    cluster.lies.active = []
+    hidden = cluster.do(cluster.topics["orders"].partitions.pop)
+    result = backup(cluster, tmp_path, "one")
+    assert (result.outcome, result.records) == ("Failed", 20), result.message
+    assert "1 partitions have no leader, or gave no answer, and were not archived: 'orders' partition 2" in (
+        result.message
+    )
+    cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
+    result = backup(cluster, tmp_path, "one")
+    assert (result.outcome, result.records) == ("Succeeded", 30), result.message
