@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 COMMIT_SECONDS = 1.0
 COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
+UNTIL_SUCCESS = "Until a run succeeds, restores take the archive as the last one that succeeded has left it."
+"""For errors of runs that have archived all but what they name (see `restore.snapshot`)."""
 
 
 class ArchivingRun(ABC):

@@ -22,7 +22,7 @@ from logkeep_engine.archive.lineage import Fork
 from logkeep_engine.archive.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
-from logkeep_engine.archiving import ArchivingRun
+from logkeep_engine.archiving import UNTIL_SUCCESS, ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
@@ -435,7 +435,8 @@ def data_loss(loss: Sequence[LossFact]) -> DataLoss:
     return DataLoss(
         f"{_loss_message(loss)}.",
         hint="Everything else was archived. The loss is not recorded: every run finds it again, until one with "
-        "onDataLoss: Record has recorded it and succeeds. To avoid it run more often or keep records longer.",
+        f"onDataLoss: Record has recorded it and succeeds. {UNTIL_SUCCESS} To avoid it run more often or keep records "
+        "longer.",
     )
 
 
