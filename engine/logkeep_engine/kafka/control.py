@@ -313,22 +313,29 @@ class ControlPlane:
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """
+        return {
+            topic: {
+                name: entry.value
+                for name, entry in sorted(entries.items())
+                if entry.value is not None and (_is_own(entry) or _compacts(name, entry.value))
+            }
+            for topic, entries in self.config_entries(names)
+        }
+
+    def config_entries(self, names: Iterable[str]) -> Iterator[tuple[str, Mapping[str, ConfigEntry]]]:
+        """Everything that brokers say of the configuration of each topic, by name; topics that are gone are absent.
+
+        Needs the ACL DESCRIBE_CONFIGS on the topics.
+        """
         self._connect()
-        configs: dict[str, dict[str, str]] = {}
         for part in _parts(sorted(set(names)), _TOPICS_A_REQUEST):
-            resources = [ConfigResource(ResourceType.TOPIC, name) for name in part]
             answers = self._each(
                 lambda wanted: self._admin.describe_configs(wanted, request_timeout=self._attempt_timeout()),
-                resources,
+                [ConfigResource(ResourceType.TOPIC, name) for name in part],
                 lambda resource: f"read the configuration of topic {resource.name!r} (ACL DESCRIBE_CONFIGS)",
             )
             for resource, entries in answers.items():
-                configs[resource.name] = {
-                    name: entry.value
-                    for name, entry in sorted(entries.items())
-                    if entry.value is not None and (_is_own(entry) or _compacts(name, entry.value))
-                }
-        return configs
+                yield resource.name, entries
 
     def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
         """Create the topics, wait until every partition has a leader, and return their ids.
