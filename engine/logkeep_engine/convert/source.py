@@ -131,13 +131,8 @@ def archive_source(storage: Storage) -> Source:
 
 
 def held_ranges(state: ArchiveState) -> dict[Partition, list[Range]]:
-    """What is archived of each partition and was not removed by retention since."""
-    held: dict[Partition, list[Range]] = {}
-    for key, ranges in state.coverage.items():
-        left = [part for start, end in ranges for part in _without(start, end, state.removed.get(key, ()))]
-        if left:
-            held[key] = left
-    return held
+    """The ranges of each partition that are archived and were not removed by retention since."""
+    return {key: kept for key in state.coverage if (kept := state.kept(*key))}
 
 
 def removed_gaps(state: ArchiveState) -> Iterator[Gap]:
@@ -148,18 +143,6 @@ def removed_gaps(state: ArchiveState) -> Iterator[Gap]:
                 start, end = max(low, covered[0]), min(high, covered[1])
                 if start < end:
                     yield Gap(*key, start, end, REASON_REMOVED)
-
-
-def _without(start: int, end: int, removed: Sequence[Range]) -> Iterator[Range]:
-    at = start
-    for low, high in removed:
-        if high <= at or low >= end:
-            continue
-        if low > at:
-            yield at, low
-        at = high
-    if at < end:
-        yield at, end
 
 
 def check_one_incarnation(source: Source, target: FormatName) -> None:
