@@ -22,7 +22,7 @@ from typing import Self
 
 from logkeep_engine.archive.catalog import Archive, Writer
 from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
-from logkeep_engine.archive.model import Partition, Receipt
+from logkeep_engine.archive.model import ArchiveState, Partition, Receipt
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, LogkeepError
@@ -113,6 +113,20 @@ class ArchivingRun(ABC):
         """Everything is in the archive, so trouble is a warning."""
         log.warning("%s", error)
         self._notes.append(f"{what}: {error.message}")
+
+
+def check_beginning(state: ArchiveState, run_id: str, begun: int) -> None:
+    """Raises ArchiveDamaged if the plan of a run was made when the run had `begun` at another time than the catalog
+    says (ms since the epoch; 0: plans of earlier versions do not tell): the catalog has lost its last commits since,
+    and the plan leaves out what they had settled.
+    """
+    if begun in (0, state.runs[run_id].begin_time):
+        return
+    raise ArchiveDamaged(
+        f"Run {run_id} has a plan of a beginning that the catalog does not know: commits are lost from its end, and "
+        "the plan leaves out what they had settled.",
+        hint="Put the lost commits back from a copy, or begin a run under another id: it plans anew.",
+    )
 
 
 class Committer:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.backup import run as running
@@ -156,3 +157,25 @@ def test_partitions_that_are_not_heard_of_when_they_are_asked_again_stay_unavail
     cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
     result = backup(cluster, tmp_path, "one")
     assert (result.outcome, result.records) == ("Succeeded", 30), result.message
+
+
+def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    """It leaves out what lost commits had archived."""
+    create(cluster, 1)
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    kept = state_of(tmp_path).commit
+    write(cluster)
+    assert backup(cluster, tmp_path, "two").outcome == "Succeeded"
+    write(cluster)
+    assert backup(cluster, tmp_path, "three", dies=True).outcome == "Failed"
+    for path in (tmp_path / "catalog").iterdir():
+        if (names.parse_commit(f"catalog/{path.name}") or 0) > kept:
+            path.unlink()
+    for _ in range(2):
+        result = backup(cluster, tmp_path, "three")
+        assert (result.outcome, result.error_code) == ("Failed", "ArchiveDamaged"), result
+        assert "Run three has a plan of a beginning that the catalog does not know" in result.message
+    result = backup(cluster, tmp_path, "four")
+    assert (result.outcome, result.records) == ("Succeeded", 20), result.message

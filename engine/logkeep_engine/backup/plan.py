@@ -110,6 +110,7 @@ class BackupPlan:
     `uncompared` partitions are archived in part, and nothing says of which leaders. `idle` partitions have nothing new.
     `unavailable` ones gave no answer, and neither did all of a topic with the number ALL_PARTITIONS; `gone` topics were
     deleted. What was selected is in one of these: nothing is left out.
+    `begun` is when the run had begun for the catalog that it was made by (see `archiving.check_beginning`).
     """
 
     run_id: str
@@ -123,6 +124,7 @@ class BackupPlan:
     idle: int = 0
     unavailable: tuple[TopicPartition, ...] = ()
     gone: tuple[GoneTopic, ...] = ()
+    begun: int = 0
 
     def extended(self, more: BackupPlan) -> BackupPlan:
         """With what was unavailable and is planned in `more`; the numbers of chunks stay as they are."""
@@ -162,6 +164,7 @@ class BackupPlan:
             "idle": self.idle,
             "unavailable": [list(pair) for pair in self.unavailable],
             "gone": [asdict(topic) for topic in self.gone],
+            "begun": self.begun,
         }
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -202,6 +205,7 @@ class BackupPlan:
             idle=document["idle"],
             unavailable=tuple((name, number) for name, number in document["unavailable"]),
             gone=tuple(GoneTopic(**topic) for topic in document.get("gone", ())),
+            begun=document.get("begun", 0),
         )
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from logkeep_engine.archive.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition
+from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import standings_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan, unheard_of
@@ -55,14 +56,16 @@ class Planner:
         self._next_file = next(self._files)
 
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
-        """The plan of an earlier attempt of this run, or a new one."""
+        """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the
+        catalog has lost."""
         plan = self._load()
         if plan is not None:
+            check_beginning(state, self._run_id, plan.begun)
             log.info("going on with the plan of an earlier attempt")
             while (more := self._load()) is not None:
                 plan = plan.extended(more)
             return plan
-        return self._store(self._make(state))
+        return self._store(replace(self._make(state), begun=state.runs[self._run_id].begin_time))
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan with what was unavailable in it and answers now; None if that is nothing."""

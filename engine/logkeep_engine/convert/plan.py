@@ -58,7 +58,7 @@ class ConvertPlan:
 
     `begins`: where partitions were meant to begin of which the source misses the beginning (`archive.beginnings` reads
     it). `undecided`: (topic id, partition, first offset) of the transactions that an earlier version has left out,
-    as it did not know how they ended.
+    as it did not know how they ended. `begun`: see `archiving.check_beginning`.
     """
 
     run_id: str
@@ -72,6 +72,7 @@ class ConvertPlan:
     seen: Mapping[Partition, tuple[Seen, ...]] = field(default_factory=dict)
     begins: Mapping[Partition, int] = field(default_factory=dict)
     undecided: tuple[tuple[str, int, int], ...] = ()
+    begun: int = 0
 
     def to_json(self) -> bytes:
         """The document stored in the target."""
@@ -91,6 +92,7 @@ class ConvertPlan:
             ],
             "begins": [[*key, self.begins[key]] for key in self.begins],
             "undecided": [list(item) for item in self.undecided],
+            "begun": self.begun,
         }
         return wire.dumps(document)
 
@@ -116,6 +118,7 @@ class ConvertPlan:
                 },
                 begins={(topic_id, partition): begins for topic_id, partition, begins in document.get("begins", ())},
                 undecided=tuple((topic_id, part, first) for topic_id, part, first in document.get("undecided", ())),
+                begun=document.get("begun", 0),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveDamaged(

@@ -23,7 +23,7 @@ from logkeep_engine.archive.record_files import (
     write_consumer_offsets,
     write_partition_indexes,
 )
-from logkeep_engine.archiving import ArchivingRun, Committer
+from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
 from logkeep_engine.backup.losses import LOSS_FILE
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
@@ -228,7 +228,7 @@ class _Run(ArchivingRun):
         try:
             stored = self._target.read(path)
         except ObjectMissing:
-            plan = self._plan_of(source, state)
+            plan = replace(self._plan_of(source, state), begun=state.runs[self._run_id].begin_time)
             try:
                 self._target.create(path, plan.to_json())
             except ObjectExists:
@@ -236,6 +236,7 @@ class _Run(ArchivingRun):
             else:
                 return plan
         plan = ConvertPlan.from_json(stored, f"{self._target.uri}/{path}")
+        check_beginning(state, self._run_id, plan.begun)
         if dict(plan.options) != self._options.text():
             changed = sorted(key for key, value in self._options.text().items() if plan.options.get(key) != value)
             raise ArchiveMismatch(

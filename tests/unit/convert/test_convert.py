@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.branches import branch_id
 from logkeep_engine.archive.branching import branch_off
 from logkeep_engine.archive.catalog import Archive
@@ -721,3 +722,17 @@ class TestRefusals:
         done = convert(source, target, "Records")
         assert done.result.exit_code == 2
         assert "The source no longer holds offsets 0 to 199 of topic 'orders' partition 0" in done.result.message
+
+
+def test_a_plan_whose_beginning_the_target_has_lost_is_not_gone_on_with(tmp_path: Path) -> None:
+    """It leaves out what lost commits had settled."""
+    source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+    tricky(source)
+    assert convert(source, target, "Records", run_id="one").result.outcome == "Succeeded"
+    assert convert(source, target, "Records", run_id="two").result.outcome == "Succeeded"
+    target.delete(info.path for info in target.list(names.CATALOG))
+    for _ in range(2):
+        result = convert(source, target, "Records", run_id="two").result
+        assert (result.outcome, result.error_code) == ("Failed", "ArchiveDamaged"), result
+    assert convert(source, target, "Records", run_id="three").result.outcome == "Succeeded"
+    assert contents(target) == {key: seen for key, seen in contents(source).items() if seen}
