@@ -313,6 +313,8 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
         return
     if result.outcome == "Succeeded" or result.records:
         stdout().print(facts(_result_rows(result, moves_groups)))
+    if result.outcome == "Succeeded" and result.message:
+        say(result.message)
     for fact in result.loss:
         say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
     if result.loss_total > len(result.loss):

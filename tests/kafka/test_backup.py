@@ -356,6 +356,10 @@ def test_recreated_topic_is_another_incarnation(backups: Backups, topics: Topics
     topics.produce(unique, numbers(30))
     result = backups.run(unique)
     assert (result.outcome, result.records) == ("Succeeded", 30)
+    (warning,) = result.warnings
+    for topic_id in {entry.topic_id for entry in backups.segments(unique)}:
+        assert topic_id in warning
+    assert backups.run(unique).warnings == ()  # told once
     assert [(entry.base_offset, entry.records) for entry in backups.segments(unique)] == [(0, 100), (0, 30)]
     assert len({entry.topic_id for entry in backups.segments(unique)}) == 2
     assert backups.faults() == []
@@ -425,6 +429,15 @@ def test_pattern_without_a_topic_is_refused_naming_what_exists(backups: Backups,
     assert f"'no-{unique}', '{unique}x'" in result.message
     assert "The cluster has" in result.message
     assert backups.state().runs[result.run_id].outcome is Outcome.FAILED
+
+
+def test_pattern_that_chooses_no_topic_beside_others_is_a_warning(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    topics.create(unique)
+    result = backups.run(unique, f"{unique}-typo")
+    assert result.outcome == "Succeeded"
+    assert result.warnings == (f"spec.topics.include[1] '{unique}-typo' chooses no topic of the cluster.",)
 
 
 def test_internal_topics_are_left_out_unless_asked_for(backups: Backups, topics: Topics, unique: str) -> None:

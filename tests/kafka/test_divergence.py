@@ -19,10 +19,12 @@ from logkeep_engine.archive.verify import verify
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_engine.contract.spec import Cluster, parse_backup
 from logkeep_engine.contract.spec import Storage as StorageSpec
-from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage
+from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.kafka.backing_up import Topics
 from tests.kafka.restores import ThreadRunner, backup_spec, bring_back, committed, restore_spec
@@ -124,6 +126,11 @@ def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(cluster:
     assert history.back_up().records == 5000
     history.cut_off()
     history.write("c", 4000)
+    (live,) = compare(
+        history.archive, connection_from(Cluster(bootstrap_servers=tuple(cluster.addresses)), {})
+    ).partitions
+    assert (live.live, live.missing) == (COMMON, [])
+    assert f"from offset {COMMON} on the live log is not the archived one any more" in live.failed
     assert_refused(history.back_up(), "grown", COMMON, 5000)
     assert history.restored() == values("a", COMMON) + values("b", 2000)
     assert_refused(history.back_up(), "grown", COMMON, 5000)

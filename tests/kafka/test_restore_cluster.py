@@ -152,7 +152,8 @@ def test_fewer_replicas_are_taken_only_where_the_spec_says_so(
     with pytest.raises(TargetUnsuitable, match="cannot have 2 replicas") as caught:
         bring_back(restore_spec(kafka, archive))
     assert (
-        "The cluster has 1 brokers. If fewer replicas will do, set spec.topics.replicationFactor" in caught.value.hint
+        "Brokers of the cluster: 1. If fewer replicas will do, set spec.topics.replicationFactor to fewer"
+        in caught.value.hint
     )
     assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
     spec = restore_spec(kafka, archive)

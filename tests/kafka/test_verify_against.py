@@ -78,7 +78,7 @@ def test_what_the_cluster_has_removed_is_not_compared_and_no_fault(
             topics.create(name)
             topics.produce(name, numbers(200), batch=10)
     backups.run(f"{unique}-.*")
-    topics.delete_records(names["cut"], 95)
+    topics.delete_records(names["cut"], 95)  # inside of a batch
     topics.delete(names["deleted"])
     topics.delete(names["again"])
     topics.create(names["again"])
@@ -89,11 +89,28 @@ def test_what_the_cluster_has_removed_is_not_compared_and_no_fault(
     assert by_name[names["cut"]].ranges == [(95, 200)]
     assert "below 95 are gone" in by_name[names["cut"]].not_compared[0]
     for kind in ("deleted", "again"):
-        assert by_name[names[kind]].ranges == []
-        assert "no topic with this id" in by_name[names[kind]].not_compared[0]
+        item = by_name[names[kind]]
+        assert item.ranges == []
+        assert f"no topic with the id {item.topic_id}" in item.not_compared[0]
     compacted = by_name[names["compacted"]]
-    assert compacted.not_compared == ["what compaction has removed from the live log since"]
+    assert compacted.not_compared == []  # the cleaner had been there before the backup
     assert compacted.live == compacted.archived > 0
+
+
+def test_records_of_a_batch_that_the_log_s_start_lies_in_are_compared(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100), batch=100)
+    topics.delete_records(unique, 40)
+    backups.run(unique)
+    (found,) = against(backups, kafka).partitions
+    assert (found.ranges, found.live, found.archived, found.not_compared) == ([(40, 100)], 60, 60, [])
+    topics.produce(unique, numbers(100), batch=100)
+    topics.delete_records(unique, 150)
+    claim(backups, unique, (100, 200))
+    (found,) = against(backups, kafka).partitions
+    assert found.missing == [Missing(150, 200, 50)]
 
 
 @pytest.mark.parametrize("archive_format", ["Kafka", "Records", "Avro"])

@@ -61,7 +61,7 @@ from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 BATCH_OVERHEAD = 200
 """More bytes than a batch with one record has beside the record's key, value and headers."""
 
-_HINT = "Restore the object from a copy of the archive, or go on without it (onDamagedArchive: Skip)."
+_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 
 _offset = attrgetter("offset")
 

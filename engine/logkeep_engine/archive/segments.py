@@ -25,7 +25,7 @@ from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
-_HINT = "Restore the object from a copy of the archive, or go on without it (onDamagedArchive: Skip)."
+_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _OVERHEAD = 12  # bytes that a batch's length does not count
 _MAGIC_AT = 16

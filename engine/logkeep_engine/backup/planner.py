@@ -8,13 +8,14 @@ bounds of chunks stay what they were whenever a driver dies.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from logkeep_engine.archive.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition
+from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import standings_of
@@ -300,6 +301,26 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
         f"{len(partitions)} partitions have no leader, or gave no answer, and were not archived: {shown}.",
         hint="Everything else was archived. Bring their brokers back and run again.",
     )
+
+
+def selection_warnings(plan: BackupPlan, include: Sequence[str], before: Mapping[str, TopicEntry]) -> list[str]:
+    """The warnings for patterns that choose no topic, and for topics that are others than those of the same name that
+    the archive knew `before` the run.
+    """
+    chosen = {topic.name for topic in plan.topics} | {topic.name for topic in plan.gone}
+    chosen |= {name for name, _ in plan.unavailable}
+    warnings = [
+        f"spec.topics.include[{at}] {pattern!r} chooses no topic of the cluster."
+        for at, pattern in enumerate(include)
+        if not any(re.fullmatch(pattern, name) for name in chosen)
+    ]
+    known = {topic.name: topic.topic_id for topic in before.values()}
+    return warnings + [
+        f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "
+        f"{known[topic.name]}. What is archived of that one stays; spec.source.topicIds of a KafkaRestore chooses one."
+        for topic in plan.topics
+        if topic.topic_id not in before and topic.name in known
+    ]
 
 
 def gone_warnings(plan: BackupPlan) -> list[str]:

@@ -43,7 +43,7 @@ from logkeep_engine.backup.plan import (
     open_pieces,
     pack,
 )
-from logkeep_engine.backup.planner import Planner, gone_warnings, unavailable
+from logkeep_engine.backup.planner import Planner, gone_warnings, selection_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive_pieces
@@ -392,7 +392,9 @@ class _Run(ArchivingRun):
 
     def _warnings(self, plan: BackupPlan) -> list[str]:
         of_format = format_warnings(self._spec, plan, self._losses)
-        return [*self._notes, *gone_warnings(plan), *of_format, *_warnings(plan), *self._disagreements]
+        of_selection = selection_warnings(plan, self._spec.topics.include, self._topics_before)
+        of_logs = [*gone_warnings(plan), *_warnings(plan), *self._disagreements]
+        return [*self._notes, *of_selection, *of_format, *of_logs]
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""

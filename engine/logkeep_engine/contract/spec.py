@@ -7,7 +7,7 @@ fields are refused. Field names are camelCase in YAML and snake_case in Python.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -100,7 +100,8 @@ Quantity = Annotated[str, AfterValidator(_quantity)]
 ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
 BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
-HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
+_HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
+HostPort = Annotated[str, Field(pattern=_HOST_PORT)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
@@ -513,7 +514,18 @@ def _parse(model: type[M], spec: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(dict(spec))
     except ValidationError as error:
-        raise SpecInvalid([(_path(item["loc"]), _say(item)) for item in error.errors()]) from error
+        problems = error.errors()
+        raise SpecInvalid(
+            [(_path(item["loc"]), _say(item)) for item in problems if not _follows(item, problems)]
+        ) from error
+
+
+def _follows(item: Any, problems: Sequence[Any]) -> bool:
+    """Whether a list is only too short because an item of it is wrong, which is a problem of its own."""
+    where = item["loc"]
+    return item["type"] == "too_short" and any(
+        len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in problems
+    )
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -525,4 +537,6 @@ def _say(item: Any) -> str:
         return "unknown field"
     if item["type"] == "missing":
         return "required"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == _HOST_PORT:
+        return f"{item['input']!r} is not host:port"
     return str(item["msg"]).removeprefix("Value error, ")

@@ -414,9 +414,9 @@ class ControlPlane:
         self, name: str, replicas: int, error: KafkaError, registered: frozenset[int] | None
     ) -> LogkeepError:
         message = f"Topic {name!r} cannot have {replicas} replicas: {error.str()}"
-        fewer = "If fewer replicas will do, set spec.topics.replicationFactor."
+        fewer = "If fewer replicas will do, set spec.topics.replicationFactor to fewer."
         if registered is not None and len(registered) < replicas:
-            return TargetUnsuitable(message, hint=f"The cluster has {len(registered)} brokers. {fewer}")
+            return TargetUnsuitable(message, hint=f"Brokers of the cluster: {len(registered)}. {fewer}")
         known = "" if registered is None else f"{len(registered)} are registered, and "
         return BrokerUnavailable(
             message, hint=f"{known}{self.broker_count()} brokers are alive: wait for the others, and try again. {fewer}"

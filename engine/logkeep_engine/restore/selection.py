@@ -146,7 +146,7 @@ def _told_branch(state: ArchiveState, topic: TopicEntry, chosen: str) -> str:
 
 def _branch(state: ArchiveState, topic: TopicEntry, branch_id: str) -> str:
     parts = [
-        f"partition {key[1]} offsets {branch.offset} to {branch.end}"
+        f"partition {key[1]} offsets {branch.offset} to {branch.end - 1}"
         for key, branches in state.branches.items()
         if key[0] == topic.topic_id
         for branch in branches

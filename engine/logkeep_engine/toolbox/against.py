@@ -11,6 +11,7 @@ Only what both have now is compared; the rest is named with its reason.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
@@ -18,9 +19,11 @@ from typing import Any
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.lineage import EpochStart
 from logkeep_engine.archive.model import ArchiveState, Partition, Range, SegmentEntry
 from logkeep_engine.errors import (
     ArchiveMismatch,
+    BatchTooLarge,
     BrokerUnavailable,
     CorruptBatch,
     OffsetOutOfRange,
@@ -36,7 +39,7 @@ PARTITIONS_AT_ONCE = 4
 FETCH_BYTES = 4 << 20
 MAX_SHOWN = 20
 
-_MAY_HAPPEN_TO_ONE = (BrokerUnavailable, CorruptBatch, OffsetOutOfRange, TopicGone)
+_MAY_HAPPEN_TO_ONE = (BatchTooLarge, BrokerUnavailable, CorruptBatch, OffsetOutOfRange, TopicGone)
 
 
 @dataclass(slots=True)
@@ -115,7 +118,9 @@ def compare(archive: Archive, connection: Connection) -> AgainstReport:
         item = Compared(state.topics[topic_id].name, topic_id, number)
         partitions.append(item)
         if (topic_id, number) not in led:
-            item.not_compared.append("the cluster has no topic with this id: it was deleted, or created again since")
+            item.not_compared.append(
+                f"the cluster has no topic with the id {topic_id}: it was deleted, or created again since"
+            )
         elif not led[topic_id, number]:
             item.failed = "the partition has no leader"
         else:
@@ -156,9 +161,7 @@ async def _partition(client: RawClient, state: ArchiveState, item: Compared, com
         item.not_compared.append(
             f"the live log ends at offset {end}, the archive goes on to {covered[-1][1]}: the cluster has lost records"
         )
-    if compacted:
-        item.not_compared.append("what compaction has removed from the live log since")
-    search = Search(item, state.segments.get(key, ()), compacted)
+    search = Search(item, state.segments.get(key, ()), state.epochs.get(key, ()), compacted)
     for low, high in item.ranges:
         async with aclosing(
             client.stream(item.topic, item.partition, low, high, max_bytes=FETCH_BYTES, topic_id=item.topic_id)
@@ -172,9 +175,13 @@ async def _partition(client: RawClient, state: ArchiveState, item: Compared, com
 class Search:
     """Looks for live records in the segments of a partition, in the order of the log."""
 
-    def __init__(self, item: Compared, segments: Sequence[SegmentEntry], compacted: bool) -> None:
+    def __init__(
+        self, item: Compared, segments: Sequence[SegmentEntry], epochs: Sequence[EpochStart], compacted: bool
+    ) -> None:
         self._item = item
         self._segments = segments
+        # A history that begins behind the first segment is one that an earlier version has begun: it may have holes.
+        self._epochs = epochs if epochs and segments and epochs[0][1] <= segments[0].base_offset else ()
         self._compacted = compacted
         self._at = 0  # the segment that was looked at last
         self._live = [0] * len(self._segments)
@@ -182,12 +189,15 @@ class Search:
         self._open: Missing | None = None
 
     def take(self, data: memoryview, low: int, high: int) -> None:
-        """The batches of a fetch; those that begin outside of [low, high) are another range's, or cut by the log's
-        start.
+        """The batches of a fetch, with their records in [low, high). The log's start, or the end of a gap, may lie
+        inside the first.
         """
         for position, header in walk_checked(data, high):
-            if header.base_offset >= low and not header.is_control:
-                self._batch(data, position, header)
+            if self._item.failed or header.is_control:
+                continue
+            self._item.failed = self._parted(header, max(header.base_offset, low))
+            if not self._item.failed:
+                self._batch(data, position, header, low, high)
 
     def finish(self) -> None:
         """Compare counts: all batches have come by."""
@@ -200,22 +210,38 @@ class Search:
                 fewer += max(0, entry.records - live)
             if live > entry.records:
                 self._add(Missing(entry.base_offset, entry.next_offset, live - entry.records))
-        if fewer and not self._compacted and not self._undecided:
-            item.not_compared.append(f"{fewer} archived records are not in the live log any more")
+        if fewer and not self._undecided and not item.failed:
+            why = ": it is compacted" if self._compacted else ""
+            item.not_compared.append(f"{fewer} archived records are not in the live log any more{why}")
         if self._undecided:
             item.not_compared.append("records of transactions, of which this format keeps only the committed ones")
         item.missing.sort(key=lambda found: found.start)
 
-    def _batch(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        entry = self._segment_of(header.base_offset)
-        if entry is not None and header.next_offset <= entry.next_offset:
-            self._found(entry, header, header.record_count)
-            return
-        if entry is None and not self._begins_within(header):
-            self._lacking(header.base_offset, header.next_offset, header.record_count, header)
-            return
+    def _parted(self, header: BatchHeader, offset: int) -> str:
+        """Why the batch cannot be the one that is archived at `offset`: another leader has written it. Counts alone
+        do not show it."""
+        at = bisect_right(self._epochs, offset, key=lambda item: item[1]) - 1
+        live = header.leader_epoch
+        if at < 0 or live < 0 or live == self._epochs[at][0] or self._segment_of(offset) is None:
+            return ""
+        return (
+            f"from offset {offset} on the live log is not the archived one any more (leader epoch {live}, archived is "
+            f"{self._epochs[at][0]}): the cluster has cut off what is archived. See onDivergence of the backup."
+        )
+
+    def _batch(self, data: memoryview, position: int, header: BatchHeader, low: int, high: int) -> None:
+        if header.base_offset >= low:
+            entry = self._segment_of(header.base_offset)
+            if entry is not None and header.next_offset <= entry.next_offset:
+                self._found(entry, header, header.record_count)
+                return
+            if entry is None and not self._begins_within(header):
+                self._lacking(header.base_offset, header.next_offset, header.record_count, header)
+                return
         # In the record-shaped formats a batch may lie in several segments.
         for record in decode(data[position : position + header.size]):
+            if not low <= record.offset < high:
+                continue
             entry = self._segment_of(record.offset)
             if entry is not None:
                 self._found(entry, header, 1)

@@ -232,7 +232,7 @@ def test_restore_takes_the_newest_log_and_an_old_end_if_it_is_named(storage: Sto
     everything = RestoreTopics()
     newest = select_topics(with_branches(state, {}), everything, {})
     assert bases(with_branches(state, {}).segments[KEY])[-1] == (30, 80)
-    assert f"the newest log is restored, not the old ends {ONE} (partition 0 offsets 30 to 60)" in newest.warnings[0]
+    assert f"the newest log is restored, not the old ends {ONE} (partition 0 offsets 30 to 59)" in newest.warnings[0]
     chosen = {"orders": ONE}
     view = with_branches(state, chosen)
     old = select_topics(view, everything, chosen)
@@ -247,4 +247,4 @@ def test_branch_that_there_is_not_is_refused_with_those_that_are(storage: Storag
     chosen = {"orders": TWO}
     with pytest.raises(SpecError, match=f"no branch of the topic with the id {TWO}") as caught:
         select_topics(with_branches(state, chosen), RestoreTopics(), chosen)
-    assert f"the branches {ONE} (partition 0 offsets 30 to 60)" in caught.value.hint
+    assert f"the branches {ONE} (partition 0 offsets 30 to 59)" in caught.value.hint

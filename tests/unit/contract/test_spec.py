@@ -87,7 +87,7 @@ BAD_BACKUPS = [
     (backup(topics={"include": []}), "spec.topics.include", "at least 1 item"),
     (backup(topics={"include": ["a"], "excluded": []}), "spec.topics.excluded", "unknown field"),
     ({"topics": {"include": ["a"]}, "storage": {"uri": "s3://bucket"}}, "spec.cluster", "required"),
-    (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]", "match pattern"),
+    (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]", "'kafka' is not host:port"),
     (backup(storage={"uri": "gs://bucket/x"}), "spec.storage.uri", "match pattern"),
     (backup(storage={"uri": "file:///x", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
     (backup(storage={"uri": "s3://bucket", "volume": {"claimName": "c"}}), "spec.storage", "only with a file:// uri"),

@@ -110,6 +110,13 @@ def fields_of(part: dict[str, Any], path: str = "") -> list[str]:
     return found
 
 
+def refusals_of(part: dict[str, Any]) -> list[str]:
+    found = [rule["message"] for rule in part.get("x-kubernetes-validations", [])]
+    for item in [*part.get("properties", {}).values(), part.get("items", {})]:
+        found += refusals_of(item) if item else []
+    return found
+
+
 @pytest.mark.parametrize("plural", ["kafkabackups", "kafkarestores"])
 def test_the_reference_names_every_field(plural: str) -> None:
     reference = (ROOT / "docs/reference/crds.md").read_text()
@@ -120,3 +127,5 @@ def test_the_reference_names_every_field(plural: str) -> None:
     rows = set(re.findall(r"^\| \*{0,2}([\w.\[\]]+)\*{0,2} \|", section, re.MULTILINE))
     for part in ("spec", "status"):
         assert set(fields_of(schema["properties"][part])) <= rows
+    said = set(re.findall(r"^- `[\w.]+`: (.*)$", section.split("### status")[0], re.MULTILINE))
+    assert set(refusals_of(schema["properties"]["spec"])) == said
