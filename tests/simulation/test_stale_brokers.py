@@ -3,7 +3,7 @@
 Brokers are simulated; each is an answer that a real broker gives while it has not heard of what is newer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,15 +63,22 @@ def die(work: object) -> None:
     raise KeyboardInterrupt
 
 
-def backup(cluster: SimulatedCluster, root: Path, run_id: str, *, dies: bool = False, **more: object) -> RunResult:
-    """`dies`: before the first task."""
+def backup(
+    cluster: SimulatedCluster,
+    root: Path,
+    run_id: str,
+    *,
+    before: Callable[[object], None] | None = None,
+    **more: object,
+) -> RunResult:
+    """`before` its tasks."""
     spec = {
         "cluster": {"bootstrapServers": cluster.bootstrap},
         "topics": {"include": [".*"]},
         "storage": {"uri": root.as_uri()},
         **more,
     }
-    return try_backup(spec, run_id, ThreadRunner(before=die if dies else None))
+    return try_backup(spec, run_id, ThreadRunner(before=before))
 
 
 def state_of(root: Path) -> ArchiveState:
@@ -131,7 +138,7 @@ def test_partitions_that_one_broker_has_not_heard_of_are_unavailable_and_stay_in
 
 def test_a_plan_of_long_ago_takes_no_partition_out_of_the_archive(cluster: SimulatedCluster, tmp_path: Path) -> None:
     create(cluster, 1)
-    assert backup(cluster, tmp_path, "early", dies=True).outcome == "Failed"
+    assert backup(cluster, tmp_path, "early", before=die).outcome == "Failed"
     cluster.do(lambda: cluster.add_partitions(cluster.topics["orders"], 1, 2))
     write(cluster)
     assert backup(cluster, tmp_path, "late").outcome == "Succeeded"
@@ -169,7 +176,7 @@ def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(
     write(cluster)
     assert backup(cluster, tmp_path, "two").outcome == "Succeeded"
     write(cluster)
-    assert backup(cluster, tmp_path, "three", dies=True).outcome == "Failed"
+    assert backup(cluster, tmp_path, "three", before=die).outcome == "Failed"
     for path in (tmp_path / "catalog").iterdir():
         if (names.parse_commit(f"catalog/{path.name}") or 0) > kept:
             path.unlink()
@@ -179,3 +186,21 @@ def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(
         assert "Run three has a plan of a beginning that the catalog does not know" in result.message
     result = backup(cluster, tmp_path, "four")
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
+
+
+def test_brokers_of_another_cluster_prove_nothing(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    """The bootstrap name leads to another cluster while a backup goes on, which has a topic of that name."""
+    create(cluster, 1)
+    own = cluster.topics["orders"]
+
+    def lead_elsewhere() -> None:
+        cluster.cluster_id = "elsewhere"
+        cluster.create("orders", 1)
+
+    result = backup(cluster, tmp_path, "one", before=lambda work: cluster.do(lead_elsewhere), onDataLoss="Record")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerUnavailable"), result.message
+    assert "belongs to Kafka cluster elsewhere" in result.message
+    assert state_of(tmp_path).gaps == {}
+    cluster.cluster_id, cluster.topics["orders"] = "simulated", own
+    result = backup(cluster, tmp_path, "one")
+    assert (result.outcome, result.records) == ("Succeeded", 10), result.message

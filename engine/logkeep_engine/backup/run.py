@@ -122,7 +122,10 @@ class _Run(ArchivingRun):
         storage.check()
         connection = self._connection()
         with ControlPlane(connection) as control:
-            self._archive = Archive.create_or_open(storage, control.cluster_id(), self._spec.format)
+            cluster_id = control.cluster_id()
+            self._archive = Archive.create_or_open(storage, cluster_id, self._spec.format)
+            connection = replace(connection, cluster_id=cluster_id)
+            control.only(cluster_id)
             writer = self._writer = self._archive.begin_run(self._run_id, wait=self._timing)
             self._notes += writer.warnings
             self._topics_before = dict(writer.state.topics)

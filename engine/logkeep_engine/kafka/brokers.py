@@ -372,7 +372,13 @@ class BrokerPool:
     async def _refresh(self, topics: list[str]) -> None:
         asked = asyncio.get_running_loop().time()
         call = protocol.metadata(topics)
-        answer = await self._ask_any(lambda node: self.ask(node, call))
+
+        async def ask(node: int) -> protocol.Metadata:
+            answer = await self.ask(node, call)
+            self._check_cluster(node, answer.cluster_id)
+            return answer
+
+        answer = await self._ask_any(ask)
         if answer.brokers:
             self._brokers = answer.brokers
         for topic in topics:
@@ -385,7 +391,9 @@ class BrokerPool:
             if names is not None:
                 return await self._view(node, names)
             call = describe_topics(None, version=await self._metadata_version(node))
-            return await self.ask(node, call, self.limits.request)
+            view = await self.ask(node, call, self.limits.request)
+            self._check_cluster(node, view.cluster_id)
+            return view
 
         view = await self._ask_any(ask)
         if view.brokers:
@@ -414,7 +422,15 @@ class BrokerPool:
         return views, silent
 
     async def _view(self, node: int, names: Sequence[str]) -> ClusterView:
-        return await self.ask(node, describe_topics(names, version=await self._metadata_version(node)))
+        view = await self.ask(node, describe_topics(names, version=await self._metadata_version(node)))
+        self._check_cluster(node, view.cluster_id)
+        return view
+
+    def _check_cluster(self, node: int, cluster_id: str) -> None:
+        """Raises Trouble if a broker is of another cluster: its topics are others, whatever their names."""
+        wanted = self._connection.cluster_id
+        if wanted and cluster_id and cluster_id != wanted:
+            raise Trouble(f"{self.name(node)} belongs to Kafka cluster {cluster_id}, not to {wanted}")
 
     async def _metadata_version(self, node: int) -> int:
         """The version in which a broker is asked for metadata. Raises Trouble, BrokerRefused."""

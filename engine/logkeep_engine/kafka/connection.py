@@ -48,7 +48,8 @@ class Connection:
     """Made by `connection_from`.
 
     Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
-    tasks.
+    tasks. `cluster_id`: brokers of another Kafka cluster, to which the bootstrap addresses may lead one day, are not
+    listened to; "": it does not matter.
     """
 
     bootstrap: tuple[str, ...]
@@ -60,10 +61,14 @@ class Connection:
     cert_file: str | None = None
     key_file: str | None = None
     limits: Limits = field(default_factory=Limits)
+    cluster_id: str = ""
 
     def __reduce__(self) -> tuple[object, ...]:
         needs = (self.ca_file is not None, self.cert_file is not None)
-        return (_from_environment, (self.bootstrap, self.protocol, self.mechanism, *needs, self.limits))
+        return (
+            _from_environment,
+            (self.bootstrap, self.protocol, self.mechanism, *needs, self.limits, self.cluster_id),
+        )
 
     @property
     def uses_tls(self) -> bool:
@@ -136,8 +141,10 @@ def _from_environment(
     needs_ca: bool,
     needs_cert: bool,
     limits: Limits,
+    cluster_id: str,
 ) -> Connection:
-    return replace(_build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ), limits=limits)
+    made = _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ)
+    return replace(made, limits=limits, cluster_id=cluster_id)
 
 
 def _build(

@@ -230,6 +230,10 @@ class ControlPlane:
         """The cluster's id."""
         return str(self._cluster().cluster_id)
 
+    def only(self, cluster_id: str) -> None:
+        """From now on believe no broker of another cluster what it says of topics and offsets."""
+        self._connection = replace(self._connection, cluster_id=cluster_id)
+
     def broker_count(self) -> int:
         """How many brokers are alive."""
         return len(self._cluster().nodes)

@@ -289,6 +289,7 @@ class Metadata:
     throttle_ms: int
     brokers: dict[int, tuple[str, int]]
     topics: dict[str, TopicMetadata]
+    cluster_id: str = ""
 
 
 def metadata(topics: Sequence[str]) -> Call[Metadata]:
@@ -316,9 +317,9 @@ def metadata(topics: Sequence[str]) -> Call[Metadata]:
     def answer(read: Reader) -> Metadata:
         throttle = read.int32()
         brokers = dict(read.array(lambda: broker(read)))
-        read.nullable_string()
+        cluster_id = read.string()
         read.int32()
-        return Metadata(throttle, brokers, dict(read.array(lambda: topic(read))))
+        return Metadata(throttle, brokers, dict(read.array(lambda: topic(read))), cluster_id)
 
     return Call(3, 8, (body,), answer)
 

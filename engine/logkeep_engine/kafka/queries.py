@@ -63,11 +63,13 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The cluster as one broker knows it. `brokers` are those that it takes for living: address by id."""
+    """The cluster as one broker knows it. `brokers` are those that it takes for living: address by id.
+    `cluster_id` "": it does not know."""
 
     throttle_ms: int
     brokers: dict[int, tuple[str, int]]
     topics: tuple[TopicView, ...]
+    cluster_id: str = ""
 
 
 def describe_topics(
@@ -107,7 +109,7 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
         read.compact_string()
         read.tags()
         brokers[node] = (host, port)
-    read.compact_string()
+    cluster_id = read.compact_string()
     read.int32()
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     topics = []
@@ -127,7 +129,7 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
         read.int32()
         read.tags()
         topics.append(TopicView(code, name, _printed(topic_id), internal, partitions))
-    return ClusterView(throttle, brokers, tuple(topics))
+    return ClusterView(throttle, brokers, tuple(topics), cluster_id)
 
 
 def _plain_cluster_view(read: Reader) -> ClusterView:
@@ -137,7 +139,7 @@ def _plain_cluster_view(read: Reader) -> ClusterView:
         node, host, port = read.int32(), read.string(), read.int32()
         read.nullable_string()
         brokers[node] = (host, port)
-    read.nullable_string()
+    cluster_id = read.string()
     read.int32()
     topics = []
     for _ in range(read.int32()):
@@ -150,7 +152,7 @@ def _plain_cluster_view(read: Reader) -> ClusterView:
             partitions[number] = PartitionView(failed, leader, epoch, replicas, in_sync)
         read.int32()
         topics.append(TopicView(code, name, _printed(_NO_ID), internal, partitions))
-    return ClusterView(throttle, brokers, tuple(topics))
+    return ClusterView(throttle, brokers, tuple(topics), cluster_id)
 
 
 def _printed(topic_id: bytes) -> str:

@@ -211,6 +211,8 @@ class _Restore:
 
     def execute(self, result: RunResult) -> RunResult:
         cluster_id = self._control.cluster_id()
+        self._connection = replace(self._connection, cluster_id=cluster_id)
+        self._control.only(cluster_id)
         known = self._load_plan()
         if known is None:
             plan, state, fresh = *self._make_plan(cluster_id), True
