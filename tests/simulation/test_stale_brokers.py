@@ -188,6 +188,20 @@ def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
 
 
+def test_run_that_has_succeeded_before_says_that_it_looks_for_nothing_new(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, 1)
+    assert backup(cluster, tmp_path, "nightly").warnings == ()
+    write(cluster)
+    cluster.do(lambda: cluster.create("more", 1))
+    result = backup(cluster, tmp_path, "nightly")
+    (warning,) = result.warnings
+    assert "run nightly had succeeded before" in warning
+    assert "another run id" in warning
+    assert backup(cluster, tmp_path, "next").warnings == ()
+
+
 def test_brokers_of_another_cluster_prove_nothing(cluster: SimulatedCluster, tmp_path: Path) -> None:
     """The bootstrap name leads to another cluster while a backup goes on, which has a topic of that name."""
     create(cluster, 1)

@@ -401,7 +401,8 @@ class Writer:
     """The archive's writer while its run goes on. Made by `Archive.begin_run`. Safe for several threads.
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
-    After ArchiveFenced every call raises it again. Leaving the context without `end` stops the heartbeat and leaves the
+    `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
+    raises it again. Leaving the context without `end` stops the heartbeat and leaves the
     run unended, as a crash does: the next start of the same run goes on.
     """
 
@@ -420,6 +421,7 @@ class Writer:
         self.run_id = run_id
         self.epoch = tails.epoch + 1
         self._lost = tails.new
+        self.before = state.runs.get(run_id)
         self._policy = policy
         self._since = since
         self._lock = threading.RLock()

@@ -128,6 +128,8 @@ class _Run(ArchivingRun):
             control.only(cluster_id)
             writer = self._writer = self._archive.begin_run(self._run_id, wait=self._timing)
             self._notes += writer.warnings
+            if writer.before is not None and writer.before.outcome is Outcome.SUCCEEDED:
+                self._notes.append(_done_already(self._run_id))
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)
@@ -416,6 +418,13 @@ class _Run(ArchivingRun):
                 warnings=tuple(self._warnings(plan)[:MAX_LIST]),
             )
         return result
+
+
+def _done_already(run_id: str) -> str:
+    return (
+        f"run {run_id} had succeeded before: what has come since then, or another spec chooses, was not looked for; "
+        "another run id archives it"
+    )
 
 
 def _branch_off(writer: Writer, plan: BackupPlan) -> None:
