@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 COMMIT_SECONDS = 1.0
 COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
-UNTIL_SUCCESS = "Until a run succeeds, restores take the archive as the last one that succeeded has left it."
-"""For errors of runs that have archived all but what they name (see `restore.snapshot`)."""
 
 
 class ArchivingRun(ABC):
@@ -47,6 +45,7 @@ class ArchivingRun(ABC):
         self._archive: Archive | None = None
         self._writer: Writer | None = None
         self._notes: list[str] = []
+        self._tried_all = False
 
     def perform(self) -> RunResult:
         """Do it, and say how it went.
@@ -63,7 +62,7 @@ class ArchivingRun(ABC):
             result = failed(self.result(), error)
             self.faults = error.faults if isinstance(error, ArchiveDamaged) else ()
             if self._writer is not None:
-                self._writer.give_up(error, result.message)
+                self._writer.give_up(error, result.message, partial=self._tried_all)
                 result = replace(result, commit=self._writer.state.commit)
         finally:
             if self._writer is not None:
@@ -72,7 +71,11 @@ class ArchivingRun(ABC):
 
     @abstractmethod
     def execute(self) -> None:
-        """The run itself: sets `_archive` and `_writer` as soon as they are there."""
+        """The run itself.
+
+        Sets `_archive` and `_writer` as soon as they are there, and `_tried_all` once nothing is left to archive but
+        what has failed.
+        """
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""

@@ -31,6 +31,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
+from tests.kafka.backing_up import Topics
 from tests.kafka.raw import batches as whole_batches
 from tests.kafka.raw import eventually
 from tests.kafka.restores import (
@@ -46,6 +47,7 @@ from tests.kafka.restores import (
     start_driver,
     topic_settings,
     transactions,
+    try_backup,
     wait_for_more,
     without_offsets,
 )
@@ -692,6 +694,22 @@ class TestSnapshots:
         result = bring_back(restore_spec(kafka, tmp_path))
         assert result.records == 10
         assert any("dead-run has not succeeded" in warning for warning in result.warnings)
+
+    def test_what_is_archived_behind_a_loss_that_nobody_has_accepted_yet_is_restored(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(10))
+        spec = backup_spec(kafka, tmp_path, unique)
+        back_up(spec)
+        produce(kafka.bootstrap, unique, numbered(10))
+        Topics(kafka).delete_records(unique, 15)
+        failed = try_backup(spec, "backup-2")
+        assert (failed.outcome, failed.error_code) == ("Failed", "DataLoss")
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert result.records == 15
+        assert [(fact.start, fact.end) for fact in result.loss] == [(10, 15)]
+        assert any("run backup-2 has failed after it had archived all that it could" in it for it in result.warnings)
 
     def test_without_a_successful_run_a_transaction_is_as_its_index_says(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

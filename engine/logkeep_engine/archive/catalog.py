@@ -517,9 +517,12 @@ class Writer:
             self._checkpoint_if_due()
             return number
 
-    def end(self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = ()) -> int:
-        """End the run; returns the number of its last commit. `groups` become visible if it succeeded. Stops the
-        heartbeat. Afterwards only `remove` and `purged` may be called."""
+    def end(
+        self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = (), *, partial: bool = False
+    ) -> int:
+        """End the run; returns the number of its last commit. `groups` become visible if it succeeded. `partial`: it
+        failed after it had tried everything, so restores may take what it has archived. Stops the heartbeat. Afterwards
+        only `remove` and `purged` may be called."""
         if outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
@@ -531,6 +534,7 @@ class Writer:
                         outcome=outcome,
                         message=message,
                         groups=tuple(groups) if outcome is Outcome.SUCCEEDED else (),
+                        partial=partial and outcome is Outcome.FAILED,
                     )
                 )
             self._checkpoint_if_due()
@@ -538,12 +542,13 @@ class Writer:
         self._heartbeat.beat_last()
         return self.state.commit
 
-    def give_up(self, error: BaseException, message: str) -> None:
-        """End the run as failed for `error`, if that can be noted; a fenced run has no business there any more."""
+    def give_up(self, error: BaseException, message: str, *, partial: bool = False) -> None:
+        """End the run as failed for `error`, if that can be noted; a fenced run has no business there any more.
+        `partial`: see `end`."""
         if isinstance(error, ArchiveFenced):
             return
         try:
-            self.end(Outcome.FAILED, message)
+            self.end(Outcome.FAILED, message, partial=partial)
         except (LogkeepError, ValueError) as problem:
             log.warning("the end of the run could not be noted in the archive: %s", problem)
 

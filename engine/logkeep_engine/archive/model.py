@@ -170,7 +170,7 @@ class Commit:
     facts, of `epochs` those that are new; `leaders` on whose log the run begins; `branchings`, which come before all
     else, with `segments` that are copies of what stays; `removed` segments, and `purged` if the objects of all those
     removed before are deleted. End: `outcome`, `message`, and `groups`, which replace those of
-    earlier runs if the run succeeded.
+    earlier runs if the run succeeded; `partial`: it failed, but has tried everything, so all that it could archive is.
     """
 
     number: int
@@ -194,6 +194,12 @@ class Commit:
     epochs: tuple[LeaderEpoch, ...] = ()
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
+    partial: bool = False
+
+    @property
+    def restorable(self) -> bool:
+        """A restore may see the archive as it is after this commit."""
+        return self.kind is CommitKind.END and (self.outcome is Outcome.SUCCEEDED or self.partial)
 
     @property
     def is_removal(self) -> bool:

@@ -113,7 +113,7 @@ _KIND_KEYS = {
         "branches",
         "removedFromBranches",
     },
-    CommitKind.END: {"outcome", "message", "groups"},
+    CommitKind.END: {"outcome", "message", "groups", "partial"},
 }
 _SHA_KEY = b',"sha256":"'
 _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
@@ -215,6 +215,8 @@ def dump_commit(commit: Commit) -> bytes:
         document["outcome"] = commit.outcome.value
         document["message"] = commit.message
         document["groups"] = table_of(GROUP_COLUMNS, map(group_row, commit.groups))
+        if commit.partial:  # versions that do not know it would restore an older state, and refuse
+            document["partial"] = True
     body = dumps(document)
     return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
 
@@ -258,6 +260,7 @@ def load_commit(data: bytes, name: str) -> Commit:
             epochs=tuple(LeaderEpoch(*row) for row in rows_of(document, "epochs", _EPOCH_COLUMNS, name)),
             leaders=tuple(LeaderSeen(*row) for row in rows_of(document, "leaders", _LEADER_COLUMNS, name)),
             branchings=tuple(Branching(*row) for row in rows_of(document, "branches", _BRANCH_COLUMNS, name)),
+            partial=document.get("partial", False),
         )
 
     return building(build, name)

@@ -17,7 +17,6 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
 from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
 from logkeep_engine.archive.segments import read_from, read_segment
-from logkeep_engine.archiving import UNTIL_SUCCESS
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, LogDiverged
 from logkeep_engine.kafka.survey import Answers, Ended
@@ -210,7 +209,7 @@ def diverged(forks: Sequence[Fork], names: Mapping[str, str], format_name: Forma
         f"The cluster has cut off what is archived (unclean leader election, or a lost disk) and may have written "
         f"other records since: {shown}{more}. Nothing of {'this partition' if len(forks) == 1 else 'these partitions'} "
         "was archived, so that the two are not mixed; the archive keeps what it has.",
-        hint=f"{_BRANCH if format_name is FormatName.KAFKA else _NO_BRANCH} {UNTIL_SUCCESS}",
+        hint=_BRANCH if format_name is FormatName.KAFKA else _NO_BRANCH,
     )
 
 

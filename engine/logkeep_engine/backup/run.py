@@ -22,7 +22,7 @@ from logkeep_engine.archive.lineage import Fork
 from logkeep_engine.archive.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
 from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
-from logkeep_engine.archiving import UNTIL_SUCCESS, ArchivingRun
+from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
@@ -335,6 +335,7 @@ class _Run(ArchivingRun):
 
     def _conclude(self, plan: BackupPlan, writer: Writer) -> None:
         """End the run in the archive, as succeeded or with the error that is raised then."""
+        self._tried_all = True
         if self._failures:
             raise self._failures[0]
         if plan.unavailable:
@@ -449,8 +450,7 @@ def data_loss(loss: Sequence[LossFact]) -> DataLoss:
     return DataLoss(
         f"{_loss_message(loss)}.",
         hint="Everything else was archived. The loss is not recorded: every run finds it again, until one with "
-        f"onDataLoss: Record has recorded it and succeeds. {UNTIL_SUCCESS} To avoid it run more often or keep records "
-        "longer.",
+        "onDataLoss: Record has recorded it and succeeds. To avoid it run more often or keep records longer.",
     )
 
 

@@ -1,9 +1,10 @@
-"""Which state of the archive a restore or a conversion sees: the one at the end of the last backup that succeeded.
+"""Which state of the archive a restore or a conversion sees: the one at the end of the last backup that succeeded, or
+of a later one that failed after it had tried everything.
 
-At that commit every partition is archived up to a last stable offset, and the consumer groups fit. What retention
-removed right after it is left out. What a later run has added so far, out of order, is not looked at. If no backup has
-succeeded (the cluster was lost during the first one), the newest commit is used. How transactions ended is known either
-way, see `archive.transactions`.
+At that commit every partition is archived up to a last stable offset, but for what a failed run names, and the consumer
+groups are those of the last success. What retention removed right after it is left out. What a later run has added so
+far, out of order, is not looked at. If no backup has succeeded (the cluster was lost during the first one), the newest
+commit is used. How transactions ended is known either way, see `archive.transactions`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, CommitKind, Outcome, RunEntry
+from logkeep_engine.archive.model import ArchiveState, Commit, Outcome, RunEntry
 from logkeep_engine.errors import ArchiveDamaged
 
 
@@ -40,17 +41,21 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
         return Snapshot(
             newest, ("no backup of this archive has succeeded yet: what has been archived so far is taken",)
         )
-    commit = _with_removals(archive, _last_success(archive, newest.commit), newest.commit)
-    if commit == newest.commit:
-        return Snapshot(newest, ())
-    state = load_at(archive, commit)
+    end = _last_end(archive, newest.commit)
+    commit = _with_removals(archive, end.number, newest.commit)
+    state = newest if commit == newest.commit else load_at(archive, commit)
     warnings = []
+    if end.partial:
+        warnings.append(
+            f"run {end.run_id} has failed after it had archived all that it could, and what it archived is taken, with "
+            f"the consumer groups of the last run that succeeded: {end.message}"
+        )
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
         if run.segments > (before.segments if before is not None else 0):
             warnings.append(
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
-                f"the state is that of the last successful run"
+                f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
             )
     return Snapshot(state, tuple(warnings))
 
@@ -59,12 +64,12 @@ def _word(run: RunEntry) -> str:
     return {Outcome.RUNNING: "still running, or dead", Outcome.FAILED: "failed"}.get(run.outcome, "taken over")
 
 
-def _last_success(archive: Archive, commit: int) -> int:
-    # Backwards: the end of the last successful run is the last commit, or those of a running one lie after it. They may
-    # be thousands: they are read ahead.
+def _last_end(archive: Archive, commit: int) -> Commit:
+    # Backwards: the end of the last run is the last commit, or those of a running one lie after it. They may be
+    # thousands: they are read ahead.
     for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
-        if found.kind is CommitKind.END and found.outcome is Outcome.SUCCEEDED:
-            return found.number
+        if found.restorable:
+            return found
     raise ArchiveDamaged(
         f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
         hint="Restore the catalog from a copy of the archive.",

@@ -15,9 +15,7 @@ from logkeep_engine.backup.divergence import (
     standings_of,
     uncompared_warning,
 )
-from logkeep_engine.backup.run import data_loss
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.kafka.survey import Answers, Ended
 from logkeep_engine.storage import Storage, open_uri
@@ -154,14 +152,6 @@ def test_error_says_that_only_the_native_format_holds_both_logs() -> None:
     forks, names = [Fork(ORDERS.topic_id, 0, 3000, 5000)], {ORDERS.topic_id: "orders"}
     assert "onDivergence: Branch a new run keeps" in diverged(forks, names, FormatName.KAFKA).hint
     assert "An archive of format Kafka can hold both" in diverged(forks, names, FormatName.AVRO).hint
-
-
-def test_errors_of_runs_that_archived_the_rest_say_what_restores_take() -> None:
-    loss = data_loss([LossFact("orders", 0, 3, 7, "gone")])
-    diverging = diverged([Fork("id", 0, 3, 7)], {"id": "orders"}, FormatName.KAFKA)
-    assert "topic 'orders' partition 0 offsets [3, 7): gone" in loss.message
-    for error in (loss, diverging):
-        assert "restores take the archive as the last one that succeeded has left it" in error.hint
 
 
 def test_warning_names_what_was_never_compared() -> None:
