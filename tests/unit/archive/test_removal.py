@@ -19,7 +19,7 @@ from logkeep_engine.errors import ArchiveFenced, LogkeepError
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore.snapshot import _last_success, choose, load_at
+from logkeep_engine.restore.snapshot import _last_end, choose, load_at
 from logkeep_engine.spark.source import LogkeepSource
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
@@ -313,7 +313,7 @@ def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_su
         for start in range(60, 260, 10):
             writer.commit(receipts=[chunk(storage, start, start + 10, epoch=2)])
         storage.most = 0
-        assert _last_success(archive, writer.state.commit) == success
+        assert _last_end(archive, writer.state.commit).number == success
         assert storage.most > 1
 
 
