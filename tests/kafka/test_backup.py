@@ -337,7 +337,7 @@ def test_stored_plan_goes_on_though_its_gap_is_settled_in_part(backups: Backups,
     made = BackupPlan.from_json(backups.storage.read("runs/first/plan.json"))
     (chunk,) = made.chunks
     gap = Gap(chunk.topic_id, 0, 50, 150, REASON_RETENTION)
-    stored = replace(made, run_id="late", gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))
+    stored = replace(made, run_id="late", begun=0, gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))
     topics.delete_records(unique, 150)
     backups.archive.begin_run("late").close()  # plans are stored after a run's first commit
     backups.storage.put("runs/late/plan.json", stored.to_json())
