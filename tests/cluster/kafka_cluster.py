@@ -245,13 +245,15 @@ class KafkaCluster:
     def wait_for_leader(self, topic: str, partition: int = 0, *, among: Sequence[int] = ()) -> int:
         """Until a broker that serves leads the partition, one of `among` if some are named; returns its id."""
         wanted = set(among or self._ids)
+        leader = -1
 
         def led() -> bool:
+            nonlocal leader  # asked once more, another broker may not know the topic yet
             leader = self._try_placed(topic, partition).leader
             return leader in wanted and self.broker(leader).serves
 
         wait_until(led, 60, f"a leader of {topic}-{partition} among {sorted(wanted)}")
-        return self.leader(topic, partition)
+        return leader
 
     def wait_in_sync(self, topic: str | None = None, partition: int = 0, *, replicas: Sequence[int] = ()) -> None:
         """Until exactly `replicas` are in sync, or all that the partition has; without a topic: of all partitions."""

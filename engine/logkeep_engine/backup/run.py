@@ -63,6 +63,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import Storage, open_storage
@@ -183,13 +184,18 @@ class _Run(ArchivingRun):
             pieces = [] if over else self._open_pieces(plan, writer)
 
     def _compare_again(self, archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> None:
-        """Find out which logs were cut off since the plan was stored: nothing of it is archived of them."""
+        """Find out which logs were cut off since the plan was stored: nothing of it is archived of them.
+
+        The question goes by the topic's name, so it is not asked of a topic that has gone since. If that is proved, its
+        chunks are tried: they are fetched by its id, and what is lost of them is told.
+        """
         names, without_leader = plan.topic_names, set(plan.unavailable)
         keys = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks}
         partitions = {(names[topic_id], number): (topic_id, number) for topic_id, number in keys}
-        standings = standings_of(
-            archive, state, {w: key for w, key in partitions.items() if w not in without_leader}, control.epoch_ends
-        )
+        ids = control.topic_ids(name for name, _ in partitions)
+        other = {where: key[0] for where, key in partitions.items() if ids.get(where[0]) != key[0]}
+        asked = {where: key for where, key in partitions.items() if where not in without_leader and where not in other}
+        standings = standings_of(archive, state, asked, control.epoch_ends)
         found = [
             Fork(*partitions[where], standing.fork, state.lineage(*partitions[where]).end)
             for where, standing in standings.found.items()
@@ -197,7 +203,15 @@ class _Run(ArchivingRun):
         ]
         self._forks = tuple(found)
         self._not_archived = {(fork.topic_id, fork.partition) for fork in found}
-        for where, why in standings.unanswered.items():
+        unanswered = dict(standings.unanswered)
+        if other:
+            findings = control.findings(other)
+            unanswered |= {
+                where: findings[where].reason or "a broker does not know its topic"
+                for where in other
+                if findings[where].fate not in (Fate.GONE, Fate.RECREATED)
+            }
+        for where, why in unanswered.items():
             self._not_archived.add(partitions[where])
             self._failures.append(no_answer(where, why))
 
