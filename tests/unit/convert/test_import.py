@@ -269,7 +269,7 @@ class TestInPlace:
     def test_a_folder_that_has_changed_since_an_import_was_killed_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
     ) -> None:
-        def killed(*_: object) -> None:
+        def killed(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
         storage = folder(tmp_path / "source")

@@ -47,7 +47,7 @@ class ShortOfBrokers(ControlPlane):
 @pytest.mark.parametrize(
     ("known", "error", "hint"),
     [
-        (frozenset({1, 2}), TargetUnsuitable, "The cluster has 2 brokers. If fewer"),
+        (frozenset({1, 2}), TargetUnsuitable, "Brokers of the cluster: 2. If fewer"),
         (frozenset({1, 2, 3}), BrokerUnavailable, "3 are registered, and 2 brokers are alive: wait for the others"),
         (None, BrokerUnavailable, "2 brokers are alive: wait for the others"),
     ],
