@@ -205,7 +205,7 @@ class KafkaBroker:
         return java([*self._jvm, *names], log_level, self._class_path())
 
     def _class_path(self) -> Sequence[str]:
-        """What this kind of broker needs besides Kafka's jars."""
+        """The classes that this kind of broker needs besides Kafka's jars."""
         return ()
 
     def _own_settings(self) -> Mapping[str, str]:

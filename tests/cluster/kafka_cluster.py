@@ -74,7 +74,7 @@ class ClusterBroker:
 
     @property
     def log(self) -> Path:
-        """What the broker wrote about itself."""
+        """The log that the broker wrote about itself."""
         return self.process.log
 
     def launch(self) -> None:
@@ -369,7 +369,7 @@ class KafkaCluster:
         return broker
 
     def _format(self, broker: ClusterBroker) -> None:
-        """What Kafka's tool writes for a node that is no controller: a JVM less to wait for."""
+        """The files that Kafka's tool writes for a node that is no controller: a JVM less to wait for."""
         directory_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         broker.data_dir.mkdir()
         write_properties(

@@ -17,8 +17,8 @@ from tests.cluster.process import Process
 
 
 class OldBroker(KafkaBroker):
-    """As `KafkaBroker`, but without TLS and SASL. With `protocol` (`inter.broker.protocol.version`) it has a ZooKeeper
-    beside it."""
+    """A broker like `KafkaBroker`, but without TLS and SASL. With `protocol` (`inter.broker.protocol.version`) it has a
+    ZooKeeper beside it."""
 
     def __init__(self, protocol: str = "") -> None:
         super().__init__(overrides={"inter.broker.protocol.version": protocol} if protocol else {})

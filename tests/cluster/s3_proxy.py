@@ -116,7 +116,7 @@ def delayed(seconds: float) -> Fault:
 
 
 def cut_body(after: int, *, then: Fault = lambda exchange: None) -> Fault:
-    """Of the answer's body only the first bytes come; the connection is closed behind them, or `then` happens."""
+    """Only the first bytes of the answer's body come; the connection is closed behind them, or `then` happens."""
 
     def fault(exchange: Exchange) -> None:
         head, separator, body = exchange.forward().partition(b"\r\n\r\n")

@@ -68,7 +68,7 @@ def broker_classes() -> Path:
 
 
 def slow_store_class_path() -> tuple[str, ...]:
-    """What a broker needs besides Kafka's jars for `dev.logkeep.bed.SlowTieredStorage`."""
+    """The classes that a broker needs besides Kafka's jars for `dev.logkeep.bed.SlowTieredStorage`."""
     return (str(broker_classes()), f"{kafka_test_jars()}/*")
 
 

@@ -59,7 +59,7 @@ class History:
         Topics(self.cluster).produce(self.name, values, batch=500)
 
     def write_without_follower(self, letter: str, count: int) -> None:
-        """What only broker 1 has."""
+        """The records that only broker 1 has."""
         self.cluster.kill(2)
         self.cluster.wait_in_sync(self.name, replicas=[1])
         self.write(letter, count)
@@ -195,7 +195,7 @@ def test_old_end_is_kept_beside_and_both_logs_are_restored(cluster: KafkaCluster
 
 
 class Killed(BaseException):
-    """What no code of ours catches, as a kill is not."""
+    """An exception that no code of ours catches, as a kill is not."""
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])

@@ -1,4 +1,4 @@
-"""What a backup records as lost, on three brokers that die, hang, come back and are elected against all caution.
+"""The losses that a backup records, on three brokers that die, hang, come back and are elected against all caution.
 
 Each test is a history in which records seemed to be gone. Waiting is the subject, so the limits are short.
 """
@@ -100,7 +100,7 @@ def once(act: Callable[[], None]) -> Callable[[Any], None]:
 
 
 def test_records_behind_a_forgotten_high_watermark_are_no_gap(backup: Backup, cluster: KafkaCluster) -> None:
-    """Of all brokers one came back first: it has every record, and gives none above the high watermark that it
+    """One of all brokers came back first: it has every record, and gives none above the high watermark that it
     remembers until others are in sync."""
     cluster.create_topic(backup.topic, [[1, 2, 3]], {"min.insync.replicas": "2"})
     Topics(cluster).produce(backup.topic, numbers(750))

@@ -52,7 +52,7 @@ def bombs(kafka: KafkaBroker) -> KafkaBroker:
 
 
 def contents(broker: KafkaBroker, topic: str, partition: int) -> list[bytes]:
-    """What the batches of a partition hold, as it is stored."""
+    """The contents of a partition's batches, as they are stored."""
 
     async def read() -> list[bytes]:
         async with RawClient(plain(broker.bootstrap)) as client:
@@ -110,7 +110,7 @@ print(_status("VmHWM") - bare)
 
 
 def peak(what: str, spec: dict[str, Any]) -> int:
-    """Of a process that does nothing else."""
+    """The peak memory of a process that does nothing else."""
     command = [sys.executable, "-c", _RUN, what, json.dumps(spec)]
     done = subprocess.run(command, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr

@@ -439,7 +439,7 @@ def test_a_body_that_is_cut_is_read_again(s3: S3Server, bucket: str, proxy: S3Pr
 
 
 def test_a_list_that_is_late_hides_no_commit(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
-    """What is listed late is read at once: the archive is opened with all its commits."""
+    """A commit that is listed late is read at once: the archive is opened with all its commits."""
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     archive_of(storage, chunk(storage, 0, 50))
     proxy.first_lists.clear()

@@ -1,4 +1,4 @@
-"""What producers were told, and whether a topic holds it: each acknowledged committed record once, in order."""
+"""The answers to producers, and whether a topic keeps to them: each acknowledged committed record once, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Header = tuple[str, bytes | None]
 
 
 class Fate(Enum):
-    """What is known of a record. UNKNOWN may be there or not: nobody was told. ABORTED must not be there."""
+    """The known fate of a record. UNKNOWN may be there or not: nobody was told. ABORTED must not be there."""
 
     UNKNOWN = "unknown"
     COMMITTED = "committed"
@@ -71,7 +71,7 @@ def doubled(source: Mapping[int, Sequence[Found]]) -> frozenset[bytes]:
 def problems(
     ledger: Iterable[Sent], found: Mapping[int, Sequence[Found]], again: frozenset[bytes] = frozenset()
 ) -> Iterator[str]:
-    """What is wrong with `found`, records by partition, if the ledger is right. `again`: keys that may be there more
+    """The problems of `found`, records by partition, if the ledger is right. `again`: keys that may be there more
     than once, and so in no order."""
     sent = {item.key: item for item in ledger}
     there: set[bytes] = set()

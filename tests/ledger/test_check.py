@@ -46,7 +46,7 @@ def test_foreign_changed_and_misplaced_records_are_named() -> None:
 
 
 def test_what_the_source_itself_has_twice_may_come_back_twice() -> None:
-    """Of plain producers only."""
+    """This holds for records of plain producers only."""
     plain = Found(b"plain-1:0", b"v", 1, ())
     idempotent = Found(b"idempotent-1:0", b"v", 1, ())
     source = {0: [plain, idempotent, plain, idempotent]}

@@ -103,7 +103,7 @@ class Topic:
 
     @property
     def printed_id(self) -> str:
-        """As Kafka's tools print it."""
+        """The topic id as Kafka's tools print it."""
         return urlsafe_b64encode(self.topic_id.bytes).rstrip(b"=").decode()
 
 

@@ -18,7 +18,7 @@ FOREVER = 1 << 30
 
 
 class Kind(StrEnum):
-    """What is told, or done, instead of the truth."""
+    """A fault that is told, or done, instead of the truth."""
 
     # a whole request
     DROPPED = "connection dropped before the request"

@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster: producers write, brokers stop, logs are compacted and cut off.
+"""The events of a simulated cluster: producers write, brokers stop, logs are compacted and cut off.
 
 An `Action` is drawn when the schedule is made and finds its topic when it happens. All of it runs in the cluster's
 loop.
@@ -42,7 +42,7 @@ class _Open:
 
 @dataclass
 class History:
-    """Of one cluster. `log` says what has happened."""
+    """The history of one cluster. `log` says what has happened."""
 
     cluster: SimulatedCluster
     ledger: Ledger

@@ -1,4 +1,4 @@
-"""What producers were told is written, and what therefore must be in a restore.
+"""The records that producers were told are written, and the records that therefore must be in a restore.
 
 Every record's value is its name, used once. So a restored record says by itself which incarnation, partition and
 lineage it comes from.
@@ -17,7 +17,7 @@ from tests.simulation.faults import FOREVER
 
 
 class Fate(StrEnum):
-    """Of a transaction."""
+    """The fate of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"

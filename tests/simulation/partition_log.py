@@ -23,7 +23,7 @@ OUT_OF_ORDER, OLD_EPOCH = 45, 47
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """As it lies in the log."""
+    """A batch as it lies in the log."""
 
     data: bytes
     header: BatchHeader
@@ -175,7 +175,7 @@ class Replica:
         self.aborted = [item for item in self.aborted if item.last >= self.start]
 
     def committed(self) -> list[Record]:
-        """What a consumer with read_committed gets, from the log's start to the last stable offset."""
+        """The records that a consumer with read_committed gets, from the log's start to the last stable offset."""
         found: list[Record] = []
         for batch in self.batches:
             if batch.control is not None or batch.base >= self.last_stable or self._is_aborted(batch):
@@ -366,7 +366,7 @@ def batch(
     transactional: bool = False,
     codec: Codec = Codec.NONE,
 ) -> bytes:
-    """What a producer sends for these keys and values."""
+    """The bytes that a producer sends for these keys and values."""
     records = [Record(number, NOON + number, key, value, ((b"h", b"1"),)) for number, (key, value) in enumerate(rows)]
     return encode(
         records,

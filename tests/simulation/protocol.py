@@ -271,7 +271,7 @@ class _Reader:
             shift += 7
 
     def length(self, flexible: bool, letter: str) -> int:
-        """Of what follows; -1 for null."""
+        """The length of what follows; -1 for null."""
         return self.uvarint() - 1 if flexible else self.number(letter)
 
     def string(self, flexible: bool) -> str | None:

@@ -58,7 +58,7 @@ HONEST = Attempt()
 
 @dataclass
 class Outcome:
-    """What came of a seed. `runs` says how each attempt ended, `told` counts lies and faults that were told."""
+    """The outcome of a seed. `runs` says how each attempt ended, `told` counts lies and faults that were told."""
 
     seed: int
     schedule: str
@@ -238,7 +238,7 @@ class Simulation:
         self._compare(source, target)
 
     def _fewer_replicas(self) -> dict[str, int]:
-        """What a user writes whose cluster has fewer brokers than the source had."""
+        """The settings that a user writes whose cluster has fewer brokers than the source had."""
         wanted = max(shape.replicas for shape in self._schedule.topics)
         has = self._schedule.target_brokers
         return {"replicationFactor": has} if has < wanted else {}
@@ -363,7 +363,7 @@ def _of_the_past(fault: str, cluster: SimulatedCluster) -> bool:
 
 @contextlib.contextmanager
 def simulations() -> Iterator[Callable[[int], Outcome]]:
-    """What runs a seed. Logs are quiet: a history says what has happened."""
+    """The function that runs a seed. Logs are quiet: a history says what has happened."""
     quiet_deaths()
     logging.disable(logging.CRITICAL)
     memory = Path("/dev/shm")
@@ -388,8 +388,8 @@ def simulations() -> Iterator[Callable[[int], Outcome]]:
 
 @dataclass
 class Tally:
-    """Of many seeds: how often each lie was told, how attempts ended, and what came of the schedules in which a lie was
-    told."""
+    """The tally of many seeds: how often each lie was told, how attempts ended, and what came of the schedules in which
+    a lie was told."""
 
     schedules: int = 0
     told: Counter[str] = field(default_factory=Counter)

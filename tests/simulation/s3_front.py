@@ -33,7 +33,7 @@ SLOW_SECONDS = 0.05
 
 
 class HttpKind(StrEnum):
-    """What a store does instead of answering well."""
+    """A thing that a store does instead of answering well."""
 
     SLOW_DOWN = "503 SlowDown"
     INTERNAL = "500 InternalError, after it was done"

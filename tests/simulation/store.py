@@ -24,7 +24,7 @@ SLOW_SECONDS = 0.02
 
 
 class StoreKind(StrEnum):
-    """What happens instead of what was asked for."""
+    """A thing that happens instead of what was asked for."""
 
     UNAVAILABLE = "store unavailable"
     LOST_ANSWER = "store did it, answer lost"

@@ -1,4 +1,4 @@
-"""What the engine asks is read, and what is answered the engine reads."""
+"""The cluster reads what the engine asks, and the engine reads what the cluster answers."""
 
 import uuid
 from typing import Any

@@ -240,8 +240,8 @@ class Planner:
         return plan
 
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
-        """Of the topics that tell it. A broker that has not heard of a topic says that there is none, and without its
-        configuration nobody knows what retention may remove: the topic is unavailable then.
+        """The configurations of the topics that tell it. A broker that has not heard of a topic says that there is
+        none, and without its configuration nobody knows what retention may remove: the topic is unavailable then.
         """
         deadline = time.monotonic() + self._connection.limits.unknown
         found: dict[str, dict[str, str]] = {}

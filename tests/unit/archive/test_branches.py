@@ -121,7 +121,7 @@ def test_every_branch_of_any_history_is_what_the_archive_was_then() -> None:
 
 
 def _offsets(state: ArchiveState) -> list[int]:
-    """What is in segments. A copy may stand for the begin of a segment that went into a later branch."""
+    """The offsets that are in segments. A copy may stand for the begin of a segment that went into a later branch."""
     return [at for item in state.segments.get(KEY, ()) for at in range(item.base_offset, item.next_offset)]
 
 

@@ -111,7 +111,7 @@ def compare(lineage: Lineage, log: Replica) -> Comparison:
 
 
 def archived(partition: Partition, kept: list[bool] | None = None, *, first: int = 0) -> Lineage:
-    """What an archive of the leader's log from `first` on knows; compaction has left the offsets of `kept`."""
+    """The lineage in an archive of the leader's log from `first` on; compaction has left the offsets of `kept`."""
     history: list[EpochStart] = []
     last = first
     for offset, epoch in enumerate(partition.log.epochs):

@@ -40,8 +40,8 @@ SEEDS = 30
 
 
 def archive(storage: Storage, log: Log, random: Random, listed: Callable[[int, int, int], bool]) -> list[SegmentEntry]:
-    """As several pieces of one or two runs write it. `listed(producer, first, at)`: the fetch at this offset names the
-    transaction."""
+    """The log as several pieces of one or two runs write it. `listed(producer, first, at)`: the fetch at this offset
+    names the transaction."""
     bounds = sorted({0, log.end, *(random.randrange(log.end) for _ in range(random.randint(0, 3)))})
     connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
     second_run = random.choice(bounds)
@@ -61,7 +61,7 @@ def archive(storage: Storage, log: Log, random: Random, listed: Callable[[int, i
 
 
 def seen(log: Log, entries: Sequence[SegmentEntry], aborted: Sequence[AbortedTxn]) -> dict[int, set[bool]]:
-    """Of each transaction with batches in the segments, whether a reader takes its batches for aborted."""
+    """The transactions with batches in the segments, and whether a reader takes the batches of each for aborted."""
     spans, found = Spans.of(aborted), dict[int, set[bool]]()
     for item in log.items:
         there = any(entry.base_offset <= item.offset < entry.next_offset for entry in entries)

@@ -1,4 +1,4 @@
-"""What lies in a remote store is cut by its estimated bytes, apart from what is on the leader's disk."""
+"""A backup cuts the data in a remote store by its estimated bytes, apart from the data on the leader's disk."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class DeadAtFirst(ControlPlane):
 
 @pytest.mark.parametrize("effective", [False, True])
 def test_a_broker_that_died_costs_a_part_of_the_time_only(effective: bool) -> None:
-    """What a restore asks for at its end waited for the dead one until its whole time was over."""
+    """The requests at the end of a restore waited for the dead one until their whole time was over."""
     control = DeadAtFirst()
     found = effective_topic_configs(control, ["orders"]) if effective else control.topic_configs(["orders"])
     assert found == {"orders": {}}

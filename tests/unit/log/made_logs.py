@@ -38,7 +38,7 @@ class Log:
         return self.items[-1].next_offset
 
     def named(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What a broker lists for a fetch of these offsets: (producer id, first offset)."""
+        """The transactions that a broker lists for a fetch of these offsets: (producer id, first offset)."""
         return [
             (self.producers[number], self.first[number])
             for number, aborted in self.aborted.items()

@@ -1,4 +1,4 @@
-"""What unpacks to more than a task may take is refused before it takes it, whatever it claims of itself."""
+"""Data that unpacks to more than a task may take is refused before it takes it, whatever it claims of itself."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

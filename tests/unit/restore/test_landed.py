@@ -1,4 +1,4 @@
-"""What is read back of a run from its target partition."""
+"""The records of a run that are read back from its target partition."""
 
 import tracemalloc
 from dataclasses import replace
