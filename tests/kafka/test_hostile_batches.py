@@ -94,7 +94,9 @@ def test_formats_of_records_refuse_them_by_name_and_keep_what_lies_before(
     assert f"The batch at offset {BEFORE} is too large to be unpacked" in result.message
     assert "LOGKEEP_TASK_MEMORY" in result.message
     state = Archive.open(open_uri(tmp_path.as_uri())).load()
-    assert [state.coverage[key] for key in sorted(state.coverage)] == [[(0, BEFORE)]] * len(CODECS)
+    # An archive of format Avro has `__consumer_offsets` too, once the broker has it.
+    covered = [state.coverage[key] for key in sorted(state.coverage) if state.topics[key[0]].name == BOMBS]
+    assert covered == [[(0, BEFORE)]] * len(CODECS)
 
 
 _RUN = """
