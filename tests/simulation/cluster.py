@@ -32,7 +32,7 @@ T = TypeVar("T")
 UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = -1, 1, 3, 5
 REQUEST_TIMED_OUT, NOT_CONTROLLER, UNSUPPORTED_VERSION, TOPIC_EXISTS = 7, 41, 35, 36
 INVALID_REPLICATION_FACTOR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NOT_AVAILABLE = 38, 74, 75, 78
-UNKNOWN_TOPIC_ID = 100
+UNKNOWN_TOPIC_ID, NOT_AUTHORIZED = 100, 29
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 THROTTLE_MS = 10
 SLOW_SECONDS = 0.03
@@ -114,6 +114,7 @@ class SimulatedCluster:
         self.world = world
         self.release = release
         self.cluster_id = name
+        self.hidden: set[str] = set()  # topics that clients may not describe
         self.lies = Lies()
         self.topics: dict[str, Topic] = {}
         self.past: list[Topic] = []  # incarnations that were deleted
@@ -385,7 +386,7 @@ class Broker:
         wanted = asked.body["topics"]
         if wanted is None or (asked.version == 0 and not wanted):
             topics = [self._describe(asked.api, topic) for topic in self._cluster.topics.values()]
-            topics = [topic for topic in topics if topic["error_code"] != UNKNOWN_TOPIC]
+            topics = [topic for topic in topics if topic["error_code"] not in (UNKNOWN_TOPIC, NOT_AUTHORIZED)]
         else:
             topics = []
             for item in wanted:
@@ -402,6 +403,8 @@ class Broker:
     def _describe(self, api: Api, topic: Topic) -> Body:
         if self._lie(api, topic.name, None, Kind.UNKNOWN_TOPIC) is not None:
             return {"error_code": UNKNOWN_TOPIC, "name": topic.name}
+        if topic.name in self._cluster.hidden:
+            return {"error_code": NOT_AUTHORIZED, "name": topic.name}
         return {
             "error_code": 0,
             "name": topic.name,

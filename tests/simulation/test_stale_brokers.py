@@ -16,6 +16,7 @@ from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.backup import run as running
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import Connection, Limits, connection_from
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
@@ -134,6 +135,73 @@ def test_partitions_that_one_broker_has_not_heard_of_are_unavailable_and_stay_in
     cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
     result = backup(cluster, tmp_path, "two")
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
+
+
+def not_listed(times: int, node: int | None = None) -> Lie:
+    return Lie(Kind.UNKNOWN_TOPIC, Api.METADATA, topic="orders", times=times, node=node)
+
+
+def test_archived_topic_that_one_broker_does_not_list_is_waited_for(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    create(cluster, 2)
+    cluster.do(lambda: cluster.create("users", 1))
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    write(cluster)
+    cluster.lies.active = [not_listed(1)]
+    result = backup(cluster, tmp_path, "two")
+    assert (result.outcome, result.records) == ("Succeeded", 20), result.message
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["same", "recreated"])
+def test_archived_topic_that_the_broker_at_hand_never_lists_is_unavailable(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Broker 2 knows no topic orders and is asked first each time."""
+    create(cluster, 2)
+    cluster.do(lambda: cluster.create("users", 1))
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    if again:
+        cluster.do(lambda: cluster.topics.pop("orders"))
+        create(cluster, 2)
+    else:
+        write(cluster)
+    asked_first = BrokerPool._nodes
+    monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(asked_first(pool), key=lambda node: node != 2)))
+    cluster.lies.active = [not_listed(FOREVER, 2)]
+    result = backup(cluster, tmp_path, "two")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerUnavailable"), result.message
+    assert "'orders'" in result.message
+    assert {topic.name for topic in state_of(tmp_path).topics.values()} == {"orders", "users"}
+    cluster.lies.active = []
+    result = backup(cluster, tmp_path, "two")
+    assert (result.outcome, result.records) == ("Succeeded", 20), result.message
+
+
+def test_archived_topic_that_is_deleted_for_all_brokers_is_not_waited_for(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, 2)
+    cluster.do(lambda: cluster.create("users", 1))
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    cluster.do(lambda: cluster.topics.pop("orders"))
+    for run_id in ("two", "three"):
+        assert backup(cluster, tmp_path, run_id).outcome == "Succeeded"
+
+
+def test_archived_topic_that_may_not_be_described_any_more_is_not_left_out_in_silence(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    """Brokers leave it out of the list of all topics, and say so only if they are asked for its name."""
+    create(cluster, 1)
+    cluster.do(lambda: cluster.create("users", 1))
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    cluster.hidden.add("orders")
+    cluster.do(lambda: cluster.topics["users"].partitions[0].append(batch([(b"key", b"value")])))
+    result = backup(cluster, tmp_path, "two")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerRefused"), result.message
+    assert "The broker does not let this user describe topic 'orders' (ACL DESCRIBE)" in result.message
+    assert result.records == 1  # of the others
+    result = backup(cluster, tmp_path, "three", topics={"include": [".*"], "exclude": ["orders"]})
+    assert (result.outcome, result.records) == ("Succeeded", 0), result.message
 
 
 def test_a_plan_of_long_ago_takes_no_partition_out_of_the_archive(cluster: SimulatedCluster, tmp_path: Path) -> None:

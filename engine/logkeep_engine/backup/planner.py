@@ -28,11 +28,12 @@ from logkeep_engine.backup.selection import (
     check_topic_ids,
     select_groups,
     select_topics,
+    unlisted_topics,
 )
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+from logkeep_engine.kafka.control import ControlPlane, PartitionInfo, TopicInfo
 from logkeep_engine.kafka.witnesses import Fate
 
 log = logging.getLogger(__name__)
@@ -108,15 +109,16 @@ class Planner:
         seen: dict[str, TopicInfo] = {}
         changed = ""
         for _ in range(PLANNING_TRIES):
-            topics, silent = self._select()
+            topics, silent, unlisted = self._select(state)
             seen |= {topic.topic_id: topic for topic in topics}
             listed = {topic.topic_id for topic in topics}
             fates = dict(self._fates([topic for topic_id, topic in seen.items() if topic_id not in listed]))
             gone = [topic_id for topic_id, fate in fates.items() if fate in _DELETED]
-            hidden = [seen[topic_id] for topic_id in fates if topic_id not in gone]
-            if {topic.name for topic in hidden} & {topic.name for topic in topics}:
+            hidden = {topic_id: seen[topic_id] for topic_id in fates if topic_id not in gone}
+            hidden |= {topic.topic_id: topic for topic in unlisted if topic.topic_id not in hidden}
+            if {topic.name for topic in hidden.values()} & {topic.name for topic in topics}:
                 continue  # the broker that was asked knows an old state of the cluster
-            plan = self._plan([*topics, *hidden], topics, state, beginnings)
+            plan = self._plan([*topics, *hidden.values()], topics, state, beginnings)
             changed = self._deleted_meanwhile(topics)
             if not changed:
                 return replace(
@@ -130,14 +132,48 @@ class Planner:
             hint="Exclude it with spec.topics.exclude.",
         )
 
-    def _select(self) -> tuple[list[TopicInfo], list[str]]:
-        """The topics of this run, and the names of those that cannot be described."""
+    def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo]]:
+        """The topics of this run, the names of those that cannot be described, and those that the archive knows and
+        that are not gone, although the broker that was asked for all topics does not list them.
+        """
         spec = self._spec
-        found, silent = self._control.list_topics()
-        nameless = [TopicInfo(name, "", (), 0, False) for name in silent]
         also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
-        selected = select_topics([*found, *nameless], spec.topics, also=also)
-        return [t for t in selected if t.name not in silent], [t.name for t in selected if t.name in silent]
+        deadline = time.monotonic() + self._connection.limits.unknown
+        while True:
+            found, silent = self._control.list_topics()
+            listed = {topic.name for topic in found}.union(silent)
+            unlisted, again = self._not_gone(unlisted_topics(state, listed, spec.topics, also=also))
+            if not (unlisted or again):
+                break
+            if time.monotonic() > deadline:
+                for name in (*(topic.name for topic in unlisted), *again):
+                    log.warning("topic %r is in the archive, and one broker does not list it, but it is not gone", name)
+                break
+            time.sleep(self._connection.limits.control_pause)
+        nameless = {name: TopicInfo(name, "", (), 0, False) for name in (*silent, *again)}
+        hidden = {topic.name for topic in unlisted}
+        selected = select_topics([*found, *nameless.values(), *unlisted], spec.topics, also=also)
+        topics = [topic for topic in selected if topic.name not in nameless and topic.name not in hidden]
+        return topics, [topic.name for topic in selected if topic.name in nameless], unlisted
+
+    def _not_gone(self, topics: Sequence[TopicEntry]) -> tuple[list[TopicInfo], list[str]]:
+        """Those of these topics of which not all brokers say that they are deleted, with the partitions that the
+        archive knows, none of which has a leader; and the names that other topics have now.
+        """
+        standings = self._control.standings({topic.name: topic.topic_id for topic in topics}) if topics else {}
+        left = [topic for topic in topics if standings[topic.name].fate is not Fate.GONE]
+        again = [topic.name for topic in left if standings[topic.name].fate is Fate.RECREATED]
+        return [
+            TopicInfo(
+                topic.name,
+                topic.topic_id,
+                tuple(PartitionInfo(number, -1, ()) for number in range(topic.partitions)),
+                topic.replication_factor,
+                False,
+            )
+            for topic in left
+            if topic.name not in again
+        ], again
 
     def _fates(self, topics: Sequence[TopicInfo]) -> Iterator[tuple[str, Fate]]:
         """The fates of these topic ids, as all brokers tell them."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from logkeep_engine.archive.incarnations import incarnations
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
@@ -57,6 +58,24 @@ def select_topics(
     unasked = _Patterns([".*"], wanted.exclude)
     selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
     return sorted(selected, key=lambda topic: topic.name)
+
+
+def unlisted_topics(
+    state: ArchiveState, listed: Collection[str], wanted: Topics, *, also: frozenset[str] = frozenset()
+) -> list[TopicEntry]:
+    """The topics that a run archives if they exist, and that the archive knows but a broker has not `listed`: the
+    newest incarnation of each name.
+    """
+    patterns, unasked = _Patterns(wanted.include, wanted.exclude), _Patterns([".*"], wanted.exclude)
+    return [
+        found[-1]
+        for name, found in incarnations(state.topics.values()).items()
+        if name not in listed
+        and (
+            (patterns.match(name) and (wanted.internal or name not in INTERNAL_TOPICS))
+            or (name in also and unasked.match(name))
+        )
+    ]
 
 
 def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
