@@ -61,9 +61,14 @@ class History:
             self.log.append(done)
 
     def finish(self) -> None:
-        """Every transaction is decided."""
-        while self._open:
+        """Every transaction is decided, when every partition has a leader. One whose marker an election has cut off is
+        aborted, as an administrator does it (`kafka-transactions.sh abort`)."""
+        for _ in range(len(self._open)):
             self._end_transaction(random.Random(0))
+        for topic in self.cluster.topics.values():
+            for partition in topic.partitions:
+                for producer_id in list(partition.log.open):
+                    partition.mark(producer_id, commit=False)
 
     # ---- producers
 
@@ -95,17 +100,21 @@ class History:
     def _end_transaction(self, rng: random.Random) -> str | None:
         if not self._open:
             return None
-        opened = self._open.pop(rng.randrange(len(self._open)))
+        at = rng.randrange(len(self._open))
+        opened = self._open[at]
         partition = opened.topic.partitions[opened.number]
-        there = opened.topic.name in self.cluster.topics and self.cluster.topics[opened.topic.name] is opened.topic
-        if not there or partition.leader < 0 or opened.producer_id not in partition.log.open:
+        there = self.cluster.topics.get(opened.topic.name) is opened.topic
+        if there and partition.leader < 0:
+            return None  # the coordinator keeps the marker until there is a leader (`markersQueueForUnknownBroker`)
+        del self._open[at]
+        if not there or opened.producer_id not in partition.log.open:
             self.ledger.fates[opened.transaction] = Fate.OPEN
             return None
         commit = rng.random() < 0.5
         self.ledger.fates[opened.transaction] = Fate.COMMITTED if commit else Fate.ABORTED
-        at = partition.log.end
+        end = partition.log.end
         partition.mark(opened.producer_id, commit=commit)
-        return f"{'commit' if commit else 'abort'} in {opened.topic.name}/{opened.number} at {at}"
+        return f"{'commit' if commit else 'abort'} in {opened.topic.name}/{opened.number} at {end}"
 
     def _send(
         self,
