@@ -129,6 +129,7 @@ def inspect(
     with errors(debug):
         from logkeep_engine.archive.beginnings import missing_beginnings
         from logkeep_engine.archive.inspect import describe
+        from logkeep_engine.archive.visible import shows
 
         archive = open_archive(uri, endpoint, region)
         state = archive.load()
@@ -137,6 +138,7 @@ def inspect(
             state,
             beginnings=missing_beginnings(archive, state),
             lost_tails=archive.lost_tails(state),
+            shows=shows(archive.storage, state),
         )
         if output is Output.JSON:
             print_json(described.to_json())

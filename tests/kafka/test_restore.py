@@ -31,7 +31,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
-from tests.kafka.backing_up import Topics
+from tests.kafka.backing_up import Topics, numbers
 from tests.kafka.raw import batches as whole_batches
 from tests.kafka.raw import eventually
 from tests.kafka.restores import (
@@ -173,6 +173,20 @@ class TestAnotherCluster:
         new = next(topic for topic in Archive.open(open_uri(tmp_path.as_uri())).load().topics if topic != old)
         spec["source"] = {**spec["source"], "topicIds": {unique: new}}
         assert bring_back(spec, run_id="restore-2").records == 0
+
+    def test_aborted_records_of_a_topic_that_was_created_again_are_not_taken_for_its_records(
+        self, kafka: KafkaBroker, topics: Topics, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        old = recreated(kafka, unique)
+        topics.transaction(unique, numbers(30), commit=False)
+        assert back_up(backup_spec(kafka, tmp_path, unique), run_id="backup-2").records == 30
+        result = bring_back(restore_spec(kafka, tmp_path))
+        assert result.records == 100
+        (warning,) = (text for text in result.warnings if "created again" in text)
+        assert f"incarnation {old} (100 records from " in warning
 
     def test_large_batches_need_no_help(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique, 1, {"max.message.bytes": "6000000"})

@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -419,8 +420,11 @@ def run_seeds(seeds: Sequence[int], processes: int = 1) -> Iterator[Outcome]:
             yield from map(one, seeds)
         return
     with ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin_worker) as pool:
-        for done in as_completed([pool.submit(_in_worker, seed) for seed in seeds]):
-            yield done.result()
+        try:
+            for done in as_completed([pool.submit(_in_worker, seed) for seed in seeds]):
+                yield done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 _worker = contextlib.ExitStack()
@@ -435,6 +439,10 @@ def _in_worker(seed: int) -> Outcome:
     faulthandler.dump_traceback_later(SEED_SECONDS, exit=True)
     try:
         return _simulate[-1](seed)
+    except Exception:  # one seed's error is that seed's outcome: the others go on
+        outcome = Outcome(seed, str(make_schedule(seed)))
+        outcome.violations.append(Violation("error of the simulation", f"seed {seed}", traceback.format_exc()))
+        return outcome
     finally:
         faulthandler.cancel_dump_traceback_later()
 

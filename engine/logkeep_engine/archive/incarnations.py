@@ -1,17 +1,26 @@
 """Which incarnation of a topic is taken: a topic that was deleted and created again has another id, and the archive
 keeps both.
 
-By default the newest that has records: who has deleted a topic by mistake, and created it again, wants its records
-back, and the incarnation that the mistake has left is empty.
+By default the newest that has records, of committed transactions or none: who has deleted a topic by mistake, and
+created it again, wants its records back, and the incarnation that the mistake has left is empty. A producer that goes
+on beside it may have begun a transaction there, and aborted it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
 from logkeep_engine.archive.moments import moment
+
+Shows = Callable[[TopicEntry], bool]
+"""Whether an incarnation that has records has one that consumers of committed records see (see `visible.shows`)."""
+
+
+def as_counted(topic: TopicEntry) -> bool:
+    """Take the catalog's word, which counts records of aborted transactions too."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +46,20 @@ def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
     return {name: found[name] for name in sorted(found)}
 
 
-def taken(state: ArchiveState, found: Sequence[TopicEntry]) -> TopicEntry:
-    """The incarnation of a name that is taken if nobody chooses."""
+def taken(state: ArchiveState, found: Sequence[TopicEntry], shows: Shows = as_counted) -> TopicEntry:
+    """The incarnation of a name that is taken if nobody chooses. Only where there are several is `shows` asked."""
     if len(found) == 1:
         return found[0]
-    with_records = (topic for topic in reversed(found) if any(entry.records for entry in _entries(state, topic)))
-    return next(with_records, found[-1])
+    with_records = [topic for topic in reversed(found) if any(entry.records for entry in _entries(state, topic))]
+    return next(filter(shows, with_records), next(iter(with_records), found[-1]))
 
 
-def taken_topics(state: ArchiveState, topics: Iterable[TopicEntry] | None = None) -> dict[str, TopicEntry]:
+def taken_topics(
+    state: ArchiveState, topics: Iterable[TopicEntry] | None = None, shows: Shows = as_counted
+) -> dict[str, TopicEntry]:
     """The incarnation of each name that is taken if nobody chooses, of `topics` or all that the archive has."""
     by_name = incarnations(state.topics.values() if topics is None else topics)
-    return {name: taken(state, found) for name, found in by_name.items()}
+    return {name: taken(state, found, shows) for name, found in by_name.items()}
 
 
 def held(state: ArchiveState, topic: TopicEntry) -> Held:

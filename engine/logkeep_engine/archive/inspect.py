@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from logkeep_engine.archive.beginnings import holes
-from logkeep_engine.archive.incarnations import incarnations, taken
+from logkeep_engine.archive.incarnations import Shows, as_counted, incarnations, taken
 from logkeep_engine.archive.lost_tail import LostTail
 from logkeep_engine.archive.model import ArchiveState, Branch, Partition, SegmentEntry, TopicEntry
 from logkeep_engine.archive.moments import moment
@@ -170,16 +170,19 @@ def describe(
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
     lost_tails: Iterable[LostTail] = (),
     topics: Callable[[str], bool] | None = None,
+    shows: Shows = as_counted,
 ) -> Description:
     """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
-    those that are missing (see `archive.beginnings`), `lost_tails` those of the catalog (see `archive.lost_tail`)."""
+    those that are missing (see `archive.beginnings`), `lost_tails` those of the catalog (see `archive.lost_tail`).
+    `shows` as in `incarnations.taken`."""
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
     described = tuple(
-        _topic(state, beginnings, found, at, highest.get(found[at].topic_id, -1) + 1)
+        _topic(state, beginnings, found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
         for name, found in incarnations(state.topics.values()).items()
         if topics is None or topics(name)
+        for chosen in [taken(state, found, shows)]
         for at in range(len(found))
     )
     return Description(
@@ -230,6 +233,7 @@ def _topic(
     found: Sequence[TopicEntry],
     at: int,
     archived: int,
+    chosen: TopicEntry,
 ) -> TopicInfo:
     """The incarnation number `at`, from 0."""
     topic = found[at]
@@ -241,7 +245,7 @@ def _topic(
         topic_id=topic_id,
         incarnation=at + 1,
         incarnations=len(found),
-        taken=taken(state, found) is topic,
+        taken=chosen is topic,
         replication_factor=topic.replication_factor,
         configs=dict(topic.configs),
         records=sum(entry.records for entry in entries),

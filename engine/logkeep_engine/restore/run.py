@@ -30,6 +30,7 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.visible import shows
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
@@ -280,7 +281,7 @@ class _Restore:
         batching = batching_of(self._archive.info.segments, self._spec.record_batches)
         seen = snapshot.choose(self._archive)
         state = with_branches(seen.state, self._spec.source.topic_ids)
-        selection = select_topics(state, self._spec.topics, self._spec.source.topic_ids)
+        selection = select_topics(state, self._spec.topics, self._spec.source.topic_ids, shows(self._storage, state))
         existing = self._existing(selection.choices)
         warnings = [*seen.warnings, *selection.warnings]
         if self._spec.if_topic_exists is IfTopicExists.FAIL:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from logkeep_engine.archive.branches import is_branch_id
-from logkeep_engine.archive.incarnations import held, incarnations, taken
+from logkeep_engine.archive.incarnations import Shows, as_counted, held, incarnations, taken_topics
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.contract.spec import Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
@@ -40,16 +40,20 @@ def legal_topic_name(name: str) -> bool:
 
 
 def select_topics(
-    state: ArchiveState, topics: RestoreTopics, topic_ids: Mapping[str, str] = MappingProxyType({})
+    state: ArchiveState,
+    topics: RestoreTopics,
+    topic_ids: Mapping[str, str] = MappingProxyType({}),
+    shows: Shows = as_counted,
 ) -> Selection:
     """The topics to restore, by target name, and their target names. `topic_ids`: topic id by name, where another
     incarnation is wanted than the newest that has records, or id of a branch (then `state` is that of `with_branches`).
+    `shows` as in `incarnations.taken`.
 
     Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
     together, and for a topic id that chooses nothing.
     """
     found = incarnations(state.topics.values())
-    by_name = _choose_incarnations(state, found, topic_ids)
+    by_name = _choose_incarnations(state, found, topic_ids, shows)
     include = [re.compile(pattern) for pattern in topics.include]
     exclude = [re.compile(pattern) for pattern in topics.exclude]
     chosen = [
@@ -97,10 +101,13 @@ def _is_meant(name: str, topics: RestoreTopics) -> bool:
 
 
 def _choose_incarnations(
-    state: ArchiveState, found: Mapping[str, Sequence[TopicEntry]], topic_ids: Mapping[str, str]
+    state: ArchiveState,
+    found: Mapping[str, Sequence[TopicEntry]],
+    topic_ids: Mapping[str, str],
+    shows: Shows,
 ) -> dict[str, TopicEntry]:
     """The incarnation of each name: the one of `topic_ids`, by default the newest that has records."""
-    chosen = {name: taken(state, of_name) for name, of_name in found.items()}
+    chosen = taken_topics(state, shows=shows)
     for name, topic_id in topic_ids.items():
         if name not in found:
             raise SpecError(f"spec.source.topicIds: the archive has no topic {name!r}", hint=_archive_holds(found))

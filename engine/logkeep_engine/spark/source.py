@@ -103,6 +103,7 @@ class LogkeepReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage raises."""
         from logkeep_engine.archive.catalog import Archive
+        from logkeep_engine.archive.visible import shows
         from logkeep_engine.restore import snapshot
         from logkeep_engine.spark.source_plan import plan
 
@@ -116,7 +117,7 @@ class LogkeepReader(DataSourceReader):
             )
         state = snapshot.choose(archive).state
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
-        groups = plan(state, self._options, self._wanted, aborted, holds)
+        groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
         return [Pieces(group) for group in groups] or [Pieces(())]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.incarnations import taken_topics
+from logkeep_engine.archive.incarnations import Shows, as_counted, taken_topics
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
@@ -50,7 +50,12 @@ Holds = Callable[[TopicEntry, SegmentEntry, int], bool]
 
 
 def plan(
-    state: ArchiveState, options: SourceOptions, wanted: Wanted, aborted: Aborted, holds: Holds
+    state: ArchiveState,
+    options: SourceOptions,
+    wanted: Wanted,
+    aborted: Aborted,
+    holds: Holds,
+    shows: Shows = as_counted,
 ) -> list[list[Piece]]:
     """The pieces of each Spark partition, in the order of topics, partitions and offsets; [] if there is nothing.
 
@@ -58,7 +63,7 @@ def plan(
     """
     pieces = [
         piece
-        for topic in select_topics(state, options)
+        for topic in select_topics(state, options, shows)
         if wanted.topic(topic.name)
         for partition in range(topic.partitions)
         if _selected(partition, options) and wanted.partition(partition)
@@ -68,13 +73,13 @@ def plan(
     return list(_grouped(zip(pieces, costs, strict=True), _limit(options, sum(costs))))
 
 
-def select_topics(state: ArchiveState, options: SourceOptions) -> list[TopicEntry]:
+def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> list[TopicEntry]:
     """The incarnation of each topic that a restore would take too, the newest that has records, or the one that the
     options name; by name.
     """
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
-    found = taken_topics(state)
+    found = taken_topics(state, shows=shows)
     if options.topics is not None:
         missing = sorted(set(options.topics) - set(found))
         if missing:

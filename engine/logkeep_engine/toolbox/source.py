@@ -29,6 +29,7 @@ from logkeep_engine.archive.incarnations import taken_topics
 from logkeep_engine.archive.log_reader import Block, Flaw, Hole, read_log
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.archive.segments import read_transactions
+from logkeep_engine.archive.visible import shows
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -339,7 +340,9 @@ class Source:
 
     def taken(self) -> Source:
         """Without all incarnations of a topic but the one that a restore would take."""
-        found = {} if self.state is None else taken_topics(self.state, self.topics)
+        found = {}
+        if self.archive is not None and self.state is not None:
+            found = taken_topics(self.state, self.topics, shows(self.archive.storage, self.state))
         last = {topic.name: found[topic.name].topic_id for topic in self.topics}
         segments = (item for item in self.segments if last.get(item.topic, item.topic_id) == item.topic_id)
         topics = (topic for topic in self.topics if last[topic.name] == topic.topic_id)
