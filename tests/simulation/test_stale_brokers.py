@@ -5,6 +5,7 @@ Brokers are simulated; each is an answer that a real broker gives while it has n
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.backup import planner
 from logkeep_engine.backup import run as running
+from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.brokers import BrokerPool
@@ -232,6 +235,58 @@ def test_partitions_that_are_not_heard_of_when_they_are_asked_again_stay_unavail
     cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
     result = backup(cluster, tmp_path, "one")
     assert (result.outcome, result.records) == ("Succeeded", 30), result.message
+
+
+def recreate(cluster: SimulatedCluster) -> None:
+    """Topic orders, without records."""
+    partitions = len(cluster.topics["orders"].partitions)
+    cluster.do(lambda: cluster.delete("orders"))
+    cluster.do(lambda: cluster.create("orders", partitions, replicas=2))
+
+
+def before_comparison(monkeypatch: pytest.MonkeyPatch, number: int, action: Callable[[], None]) -> None:
+    """Let this happen when a run has asked for the bounds of logs, and is about to ask for their leader epochs, for the
+    `number`-th time."""
+    calls = count(1)
+
+    def compare(*args: Any) -> Standings:
+        if next(calls) == number:
+            action()
+        return standings_of(*args)
+
+    monkeypatch.setattr(planner, "standings_of", compare)
+
+
+def test_topic_that_is_created_again_between_two_questions_is_no_log_that_was_cut_off(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log started at offset 1 and parts from the archive at 0, as far as a planner can see."""
+    create(cluster, 1)
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    for replica in cluster.topics["orders"].partitions[0].replicas.values():
+        cluster.do(lambda of=replica: of.delete_below(1))  # type: ignore[misc]
+    before_comparison(monkeypatch, 1, lambda: recreate(cluster))
+    result = backup(cluster, tmp_path, "two", onDivergence="Branch")
+    assert result.outcome == "Succeeded", result.message
+    state = state_of(tmp_path)
+    assert (len(state.topics), state.branches, state.gaps) == (2, {}, {})
+
+
+def test_topic_that_is_created_again_while_it_is_asked_again_is_no_log_that_was_cut_off(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(cluster, 2)
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    write(cluster)
+    cluster.lies.active = [Lie(Kind.NO_LEADER, Api.METADATA, topic="orders", partition=0, times=FOREVER)]
+    before_comparison(monkeypatch, 2, lambda: recreate(cluster))
+    result = backup(cluster, tmp_path, "two", before=lambda work: cluster.lies.active.clear(), onDivergence="Branch")
+    assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerUnavailable", 10), result.message
+    assert state_of(tmp_path).branches == {}
+    result = backup(cluster, tmp_path, "two", onDivergence="Branch")
+    assert (result.outcome, result.loss_total) == ("Succeeded", 0), result.message
+    assert any("was deleted while the run was planned" in warning for warning in result.warnings)
+    assert (state_of(tmp_path).branches, state_of(tmp_path).gaps) == ({}, {})
 
 
 def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(

@@ -316,9 +316,13 @@ def _configs(topic: TopicInfo, configs: Mapping[str, Mapping[str, str]], state: 
 
 
 def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
-    """The parts of [start, end) that are not settled; from `fork` on nothing is."""
+    """The parts of [start, end) that are not settled; from `fork` on nothing is. None is empty, whatever brokers have
+    said: a log may start behind the fork, and behind its end, which was asked for at another moment.
+    """
+    if start >= end:
+        return []
     if fork is None or fork >= end:
-        return state.uncovered(*key, start, end) if start < end else []
+        return state.uncovered(*key, start, end)
     below = state.uncovered(*key, start, fork) if start < fork else []
     return [*below, (max(start, fork), end)]
 

@@ -190,7 +190,7 @@ class Planner:
     # ---- what was unavailable
 
     def _add(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
-        """A plan of what is unavailable in `plan`, as far as it answers now."""
+        """A plan of what is unavailable in `plan`, as far as it answers now; `plan` itself if that cannot be told."""
         ids = {topic.name: topic.topic_id for topic in plan.topics}
         names = sorted({name for name, _ in plan.unavailable})
         found = {topic.name: topic for topic in self._control.list_topics(names)[0]}
@@ -211,6 +211,11 @@ class Planner:
         asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
         left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
         more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)
+        if changed := self._deleted_meanwhile(topics):
+            log.info(
+                "topic %s was deleted or created again meanwhile: the next attempt plans what was missing", changed
+            )
+            return plan
         return replace(
             more,
             unavailable=(*left, *more.unavailable),

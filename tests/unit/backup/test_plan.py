@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 
@@ -213,6 +214,33 @@ def test_old_end_becomes_a_branch_and_the_log_is_planned_from_there() -> None:
 
 def test_log_of_which_nothing_is_left_is_planned_as_a_new_one() -> None:
     assert bounds(branched(archived((500, 1500)), 0, start=0, end=700)) == [(0, 700)]
+
+
+def test_log_that_starts_behind_the_fork_has_no_empty_ranges() -> None:
+    """Two unclean elections, and retention since; or a topic that was created again between two questions."""
+    plan = branched(archived((500, 1500)), 400, start=700, end=2000)
+    assert (plan.gaps, bounds(plan), plan.idle) == ((), [(700, 2000)], 0)
+    assert plan.forks == (Fork("a" * 22, 0, 400, 1500, branch_id("a" * 22, 1)),)
+    plan = branched(archived((0, 1500)), 1000, start=1800, end=1800)
+    assert (bounds(plan), [(gap.start, gap.end) for gap in plan.gaps], plan.idle) == ([], [(1000, 1800)], 1)
+
+
+@pytest.mark.parametrize("ranges", [(), ((0, 4),), ((2, 4),), ((1, 2), (3, 5))])
+def test_whatever_brokers_answer_the_plan_has_each_offset_once_and_no_empty_range(
+    ranges: tuple[tuple[int, int], ...],
+) -> None:
+    """Log start, end and fork are asked for one after another, so they may be of different moments."""
+    state = archived(*ranges)
+    last = ranges[-1][1] if ranges else 0
+    for start, end, fork in product(range(7), range(7), (None, *range(last))):
+        plan = planned(state, start=start, end=end, standings={WHERE: Standing(7, fork=fork)}, branch=True)
+        kept = [offset for low, high in ranges for offset in range(low, high) if fork is None or offset < fork]
+        chunks = [offset for low, high in bounds(plan) for offset in range(low, high)]
+        gaps = [offset for gap in plan.gaps for offset in range(gap.start, gap.end)]
+        assert all(low < high for low, high in bounds(plan))
+        first = min(kept, default=start)
+        assert chunks == [offset for offset in range(max(first, start), end) if offset not in kept]
+        assert gaps == [offset for offset in range(first, start) if offset not in kept]
 
 
 def test_branches_of_a_topic_are_counted() -> None:
