@@ -18,7 +18,7 @@ from logkeep_engine.kafka.protocol import EARLIEST, Code
 from logkeep_engine.kafka.queries import ClusterView, PartitionView, TopicView, Where
 from logkeep_engine.kafka.survey import Survey
 
-_UNKNOWN_ID = "A" * 22
+UNKNOWN_ID = "A" * 22
 """The topic id that brokers without topic ids give."""
 
 
@@ -117,7 +117,7 @@ def _standing(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Sta
 
 def _is(topic: TopicView, topic_id: str) -> bool:
     """Whether this may be the topic of that id: a broker without topic ids cannot tell."""
-    return topic.code == Code.NONE and topic.topic_id in (topic_id, _UNKNOWN_ID)
+    return topic.code == Code.NONE and topic.topic_id in (topic_id, UNKNOWN_ID)
 
 
 def _newest(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> TopicView:

@@ -72,11 +72,14 @@ def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ExistingTopic:
-    """A topic of the target cluster. `configs` are the effective values, defaults included."""
+    """A topic of the target cluster. `configs` are the effective values, defaults included. `topic_id` is empty if the
+    brokers have no topic ids.
+    """
 
     name: str
     partitions: int
     configs: Mapping[str, str]
+    topic_id: str = ""
 
     @property
     def compacts(self) -> bool:
@@ -241,7 +244,7 @@ class PartitionPlan:
 class TopicPlan:
     """`max_batch_bytes` is what the target takes; batches built anew are cut to it. `replication_factor` is 0 for an
     existing topic, -1: the cluster's default. `compacts`: the target's compaction may remove records while the run goes
-    on.
+    on. `target_id` is the id of an existing topic; empty if the run or its brokers do not know it.
     """
 
     source: str
@@ -253,6 +256,7 @@ class TopicPlan:
     max_batch_bytes: int
     partitions: tuple[PartitionPlan, ...]
     compacts: bool = False
+    target_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +318,7 @@ class RestorePlan:
                     "compacts": topic.compacts,
                     "columns": ["partition", "producerId", "start"],
                     "partitions": [[part.partition, part.producer_id, part.start] for part in topic.partitions],
+                    **({"targetId": topic.target_id} if topic.target_id else {}),
                 }
                 for topic in self.topics
             ],
@@ -344,6 +349,7 @@ class RestorePlan:
                     partitions=tuple(PartitionPlan(*row) for row in topic["partitions"]),
                     # Earlier versions have not looked.
                     compacts=topic.get("compacts", not topic["created"]),
+                    target_id=topic.get("targetId", ""),
                 )
                 for topic in body["topics"]
             )
@@ -493,6 +499,7 @@ def plan_topic(
             for partition in range(choice.source.partitions)
         ),
         compacts=existing is not None and existing.compacts,
+        target_id=existing.topic_id if existing is not None else "",
     )
 
 

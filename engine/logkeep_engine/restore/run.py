@@ -47,6 +47,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.witnesses import UNKNOWN_ID
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.restore import count, groups, snapshot
@@ -80,7 +81,7 @@ from logkeep_engine.restore.salvage import (
     survey_partition,
 )
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
-from logkeep_engine.restore.targets import CreatedTopics, topic_segments
+from logkeep_engine.restore.targets import CreatedTopics, check_same, topic_segments
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
@@ -219,6 +220,7 @@ class _Restore:
             plan, state, fresh = *self._make_plan(cluster_id), True
         else:
             self._refuse_other(known, cluster_id)
+            check_same(self._control, known)
             archived = snapshot.load_at(self._archive, known.commit)
             plan, state, fresh = known, with_branches(archived, self._spec.source.topic_ids), False
         topics = CreatedTopics(self._control, state, self._spec.topics.replication_factor)
@@ -328,7 +330,13 @@ class _Restore:
         if found and self._spec.if_topic_exists is IfTopicExists.APPEND:
             configs = effective_topic_configs(self._control, [topic.name for topic in found])
         return {
-            topic.name: ExistingTopic(topic.name, len(topic.partitions), configs.get(topic.name, {})) for topic in found
+            topic.name: ExistingTopic(
+                topic.name,
+                len(topic.partitions),
+                configs.get(topic.name, {}),
+                "" if topic.topic_id == UNKNOWN_ID else topic.topic_id,
+            )
+            for topic in found
         }
 
     def _plan_topics(
@@ -539,6 +547,7 @@ class _Restore:
         for _ in range(_ROUNDS):
             lost = count.lost(self._control, count.written(plan, summaries), self._connection.limits.outage)
             if not lost:
+                check_same(self._control, plan)
                 self._storage.put(self._file(COUNTED), json.dumps({"format": 1, "partitions": len(summaries)}).encode())
                 return summaries
             log.warning("%s and %d more partitions have lost records since: sent again", lost[0], len(lost) - 1)

@@ -1,4 +1,6 @@
-"""The topics that a restore creates: how they are while they are filled, and how they are left."""
+"""The topics that a restore creates: how they are while they are filled, and how they are left; and whether those that
+were there before are still the same.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
-from logkeep_engine.errors import Refused, TopicExists
+from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
 from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import (
     RestorePlan,
     TopicPlan,
@@ -89,6 +92,34 @@ class CreatedTopics:
 
     def _working(self, topic: TopicPlan) -> dict[str, str]:
         return working_configs(topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id])))
+
+
+def check_same(control: ControlPlane, plan: RestorePlan) -> None:
+    """What a run has written went with the topic that it was written to, and offsets and leader epochs of another one
+    of its name may look the same. Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
+    """
+    ids = {topic.target: topic.target_id for topic in plan.topics if topic.target_id}
+    if not ids:
+        return
+    for name, standing in control.standings(ids).items():
+        if standing.fate is Fate.RECREATED:
+            raise TargetChanged(
+                f"topic {name!r} is another topic than the one this restore was planned for ({ids[name]}): it was "
+                "deleted and created again",
+                hint="Begin a new restore under another run id. Delete before it what this one may have written to "
+                "the topic since.",
+            )
+        if standing.fate is Fate.GONE:
+            raise TopicGone(
+                f"topic {name!r} is gone: it was there when this restore was planned",
+                hint="Somebody has deleted it: begin a new restore under another run id.",
+            )
+        if standing.fate is Fate.NOT_KNOWN:
+            raise BrokerUnavailable(
+                f"It cannot be seen whether topic {name!r} is the one this restore was planned for: {standing.reason}.",
+                hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
+                "same run again: it goes on from here.",
+            )
 
 
 def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:

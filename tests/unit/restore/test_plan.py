@@ -289,10 +289,10 @@ class TestPlan:
         )
 
     def test_an_existing_topic_is_written_behind_its_end(self) -> None:
-        existing = ExistingTopic("copy", 4, {"max.message.bytes": "2000"})
+        existing = ExistingTopic("copy", 4, {"max.message.bytes": "2000"}, "id-of-copy")
         choice = Choice(topic("orders"), "copy")
         plan = plan_topic(choice, {0: [entry()]}, existing=existing, end_offsets={0: 17, 1: 4})
-        assert (plan.created, plan.max_batch_bytes) == (False, 2000)
+        assert (plan.created, plan.max_batch_bytes, plan.target_id) == (False, 2000, "id-of-copy")
         tight = replace(existing, configs={**existing.configs, "segment.bytes": "1500"})
         plan = plan_topic(choice, {0: [entry()]}, existing=tight, end_offsets={0: 17, 1: 4})
         assert plan.max_batch_bytes == 1500
@@ -319,6 +319,11 @@ class TestPlan:
 
     def test_it_survives_json(self) -> None:
         assert RestorePlan.from_json(self.PLAN.to_json(), "plan") == self.PLAN
+
+    def test_it_survives_json_with_the_id_of_an_existing_topic(self) -> None:
+        assert b"targetId" not in self.PLAN.to_json()
+        plan = replace(self.PLAN, topics=(replace(self.PLAN.topics[0], created=False, target_id="id-of-copy"),))
+        assert RestorePlan.from_json(plan.to_json(), "plan") == plan
 
     def test_it_survives_json_with_how_records_become_batches(self) -> None:
         assert b"recordBatches" not in self.PLAN.to_json()
