@@ -157,7 +157,12 @@ class History:
         place = (topic.printed_id, number)
         for delta, record in enumerate(decode(data)):
             ledger.written[record.value or b""] = Written(
-                topic.name, place, record._replace(offset=base + delta), transaction, len(ledger.cuts.get(place, ()))
+                topic.name,
+                place,
+                record._replace(offset=base + delta),
+                transaction,
+                partition.epoch,
+                ledger.cuts[place],
             )
         return len(rows)
 
@@ -252,15 +257,15 @@ class History:
             return None
         topic, number, partition = found
         node = rng.choice(sorted(partition.behind - self._down()))
-        old = partition.log
+        old_lineage, old_end = partition.log.lineage, partition.log.end
         at = partition.replicas[node].end
-        lost = [record.value or b"" for one in old.batches if one.base >= at and one.control is None
-                for record in decode(one.data)]  # fmt: skip
         partition.elect(node)
         partition.replicate()
-        if old.end > at:
-            self.ledger.cut((topic.printed_id, number), at, lost)
-        return f"{topic.name}/{number} led by {node}, which was behind: cut off from {old.end} to {at}"
+        fork = min(partition.fork(old_lineage, partition.epoch), old_end)
+        if fork < old_end:
+            self.ledger.cuts[topic.printed_id, number] += 1
+        back = f", an older end up to {at} is back" if fork < at else ""
+        return f"{topic.name}/{number} led by {node}, which was behind: cut off from {old_end} to {fork}{back}"
 
     def _down(self) -> set[int]:
         return {node for node, broker in self.cluster.brokers.items() if not broker.up}

@@ -6,6 +6,7 @@ lineage it comes from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,7 @@ from logkeep_engine.contract.run import LossFact
 from logkeep_engine.log.records import Record
 from tests.simulation.cluster import SimulatedCluster, Topic
 from tests.simulation.faults import FOREVER
+from tests.simulation.partition_log import Partition
 
 
 class Fate(StrEnum):
@@ -24,27 +26,22 @@ class Fate(StrEnum):
     ABORTED = "aborted"
 
 
+NO_LOG = Partition((1,))  # of a partition that the incarnation never had
 Place = tuple[str, int]  # topic id as printed, partition
 Seen = dict[Place, dict[bytes, int]]  # names of records and their offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An acknowledged record. `cuts`: how often its partition had been cut off before."""
+    """An acknowledged record. `epoch`: of the leader that took it. `cuts`: how often its partition had been cut off
+    before."""
 
     topic: str
     place: Place
     record: Record
     transaction: int | None
+    epoch: int
     cuts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """An election that lost what lay at or above `at`."""
-
-    at: int
-    lost: frozenset[bytes]
 
 
 @dataclass
@@ -53,7 +50,7 @@ class Ledger:
 
     written: dict[bytes, Written] = field(default_factory=dict)
     fates: dict[int, Fate] = field(default_factory=dict)
-    cuts: dict[Place, list[Cut]] = field(default_factory=dict)
+    cuts: Counter[Place] = field(default_factory=Counter)  # elections that lost records
     required: Seen = field(default_factory=dict)
     told: list[LossFact] = field(default_factory=list)
 
@@ -75,9 +72,6 @@ class Ledger:
             end = old_ends.get(place, FOREVER)
             wanted.update({name: at for name, at in records.items() if still.get(name) == at and at < end})
 
-    def cut(self, place: Place, at: int, lost: Iterable[bytes]) -> None:
-        self.cuts.setdefault(place, []).append(Cut(at, frozenset(lost)))
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -92,23 +86,33 @@ class Violation:
 
 
 def check_topic(
-    ledger: Ledger, name: str, restored: Sequence[Sequence[Record]], incarnations: Mapping[str, Topic]
+    ledger: Ledger,
+    name: str,
+    restored: Sequence[Sequence[Record]],
+    incarnations: Mapping[str, Topic],
+    living: Topic | None,
 ) -> list[Violation]:
     """Compare the partitions of a restored topic with the ledger. `incarnations`: all of this name, by id, oldest
-    first."""
+    first. `living`: the one of them that a backup of the healed cluster has found."""
     ids = list(incarnations)
     names = [record.value or b"" for log in restored for record in log]
     found = _check_incarnation(ledger, name, names, ids)
     taken = {ledger.written[one].place[0] for one in names if one in ledger.written}
     with_records = [one for one in ids if any(wanted for (own, _), wanted in ledger.required.items() if own == one)]
     topic_id = next(iter(taken)) if taken else with_records[-1] if with_records else None
+    chosen = incarnations.get(topic_id or "")
     for number in range(max(len(restored), *(len(topic.partitions) for topic in incarnations.values()))):
         log = restored[number] if number < len(restored) else ()
-        found += _check_partition(ledger, name, (topic_id or "", number), log)
+        place = (topic_id or "", number)
+        partition = chosen.partitions[number] if chosen is not None and number < len(chosen.partitions) else NO_LOG
+        alive = chosen is not None and chosen is living
+        found += _check_partition(ledger, name, place, log, partition, living=alive)
     return found
 
 
-def _check_partition(ledger: Ledger, name: str, place: Place, restored: Sequence[Record]) -> list[Violation]:
+def _check_partition(
+    ledger: Ledger, name: str, place: Place, restored: Sequence[Record], partition: Partition, *, living: bool
+) -> list[Violation]:
     number = place[1]
     where = f"topic {name} partition {number}"
     found: list[Violation] = []
@@ -120,6 +124,7 @@ def _check_partition(ledger: Ledger, name: str, place: Place, restored: Sequence
 
     names = [record.value or b"" for record in restored]
     known = {one: ledger.written[one] for one in names if one in ledger.written}
+    own = {one: item for one, item in known.items() if item.place == place}
     violated("invented", [one for one in names if one not in known])
     violated("twice", [one for at, one in enumerate(names) if one in names[:at]])
     for fate, kind in ((Fate.ABORTED, "aborted restored"), (Fate.OPEN, "undecided restored")):
@@ -130,11 +135,13 @@ def _check_partition(ledger: Ledger, name: str, place: Place, restored: Sequence
     order = [known[one].record.offset for one in names if one in known]
     violated("out of order", [one for one, low, high in zip(names[1:], order, order[1:], strict=False) if low >= high])
     violated("of another topic or partition", [one for one, item in known.items() if item.place != place])
-    violated("two lineages mixed", _mixed(ledger, place, known))
+    violated("two lineages mixed", _mixed(partition, own))
     missing = [
         one
         for one, offset in ledger.required.get(place, {}).items()
-        if one not in known and not _told(ledger, name, number, offset) and not _lost(ledger, place, one)
+        if one not in known
+        and not _told(ledger, name, number, offset)
+        and not _lost(partition, ledger.written[one], living=living)
     ]
     violated("missing", missing)
     return found
@@ -167,13 +174,18 @@ def untrue_losses(
     return found
 
 
-def _mixed(ledger: Ledger, place: Place, known: Mapping[bytes, Written]) -> list[bytes]:
-    for index, cut in enumerate(ledger.cuts.get(place, ())):
-        lost = [one for one in known if one in cut.lost]
-        later = [one for one, item in known.items() if item.cuts > index and item.record.offset >= cut.at]
-        if lost and later:
-            return [*lost, *later]
-    return []
+def _mixed(partition: Partition, known: Mapping[bytes, Written]) -> list[bytes]:
+    """Records that were never in one log with the last one."""
+    if not known:
+        return []
+    last = max(known, key=lambda one: (known[one].record.offset, known[one].epoch))
+    ancestry = partition.ancestry(known[last].epoch)
+    strange = [one for one, item in known.items() if not _within(ancestry, item)]
+    return [*strange, last] if strange else []
+
+
+def _within(ancestry: Mapping[int, int], item: Written) -> bool:
+    return item.record.offset < ancestry.get(item.epoch, 0)
 
 
 def _told(ledger: Ledger, name: str, number: int, offset: int) -> bool:
@@ -182,6 +194,7 @@ def _told(ledger: Ledger, name: str, number: int, offset: int) -> bool:
     )
 
 
-def _lost(ledger: Ledger, place: Place, name: bytes) -> bool:
-    """The cluster has lost it since: the restored lineage may be another."""
-    return any(name in cut.lost for cut in ledger.cuts.get(place, ()))
+def _lost(partition: Partition, item: Written, *, living: bool) -> bool:
+    """The cluster has lost it since. Of a topic that is gone, any of its logs may be the restored one."""
+    heads = [partition.log.lineage] if living else [one for one in partition.origins if one > item.epoch]
+    return any(not _within(partition.ancestry(head), item) for head in heads)

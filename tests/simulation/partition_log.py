@@ -17,6 +17,7 @@ from tests.unit.log.batches import NOON, marker
 
 KEPT_OF_A_PRODUCER = 5  # batches, as ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 SEQUENCES = 2**31
+END_OF_TIME = 2**63 - 1  # above every offset
 OFFSET_OUT_OF_RANGE, NOT_LEADER, NOT_ENOUGH_REPLICAS = 1, 6, 19
 OUT_OF_ORDER, OLD_EPOCH = 45, 47
 
@@ -65,13 +66,15 @@ def placed(data: bytes, base: int, epoch: int) -> Batch:
 
 
 class Replica:
-    """One broker's copy of a partition. `end` is the log's end; `high_watermark` what this broker knows of it."""
+    """One broker's copy of a partition. `end` is the log's end; `high_watermark` what this broker knows of it;
+    `lineage` the leader epoch whose log it has up to `end`."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.start = 0
         self.end = 0
         self.high_watermark = 0
+        self.lineage = 0
         self.epochs: list[tuple[int, int]] = []  # (leader epoch, its first offset)
         self.aborted: list[Aborted] = []
         self.open: dict[int, int] = {}  # producer id -> first offset of its transaction
@@ -137,6 +140,7 @@ class Replica:
                 self.append(batch)
         self.start = leader.start
         self.end = max(self.end, leader.end)
+        self.lineage = leader.lineage
         self.aborted = [item for item in leader.aborted if item.last < self.end]
 
     def check_sequence(self, header: BatchHeader) -> tuple[int, int]:
@@ -234,7 +238,8 @@ def _thinned(batch: Batch, records: Sequence[Record]) -> Batch:
 @dataclass(slots=True)
 class Partition:
     """`leader` -1: none. `behind`: replicas that fetch nothing now. `local_start`: below it everything is in remote
-    storage. `stale_answers`: so many answers a new leader gives before it knows the high watermark."""
+    storage. `stale_answers`: so many answers a new leader gives before it knows the high watermark. `origins`: for each
+    leader epoch the epoch whose log it goes on with, and from which offset. Brokers do not know that; judges do."""
 
     brokers: tuple[int, ...]
     replicas: dict[int, Replica] = field(default_factory=dict)
@@ -246,6 +251,7 @@ class Partition:
     local_start: int = 0
     stale_answers: int = 0
     previous_leader: int = -1
+    origins: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.replicas = {node: Replica() for node in self.brokers}
@@ -306,10 +312,27 @@ class Partition:
         self.epoch += 1
         self.stale_answers = stale_answers
         log = self.log
+        self.origins[self.epoch] = (log.lineage, log.end)
+        log.lineage = self.epoch
         log.begin_epoch(self.epoch)
         if not self.knows_high_watermark:
             return
         log.high_watermark = max(log.high_watermark, min(self.replicas[one].end for one in self.isr))
+
+    def ancestry(self, epoch: int) -> dict[int, int]:
+        """The leader epochs of which the log of `epoch` has records, and the offset below which it has them."""
+        below = {epoch: END_OF_TIME}
+        while epoch in self.origins:
+            earlier, start = self.origins[epoch]
+            below[earlier] = min(below[epoch], start)
+            epoch = earlier
+        return below
+
+    def fork(self, one: int, other: int) -> int:
+        """The offset at which the logs of two leader epochs part."""
+        mine, theirs = self.ancestry(one), self.ancestry(other)
+        common = max(mine.keys() & theirs.keys())
+        return min(mine[common], theirs[common])
 
     @property
     def knows_high_watermark(self) -> bool:

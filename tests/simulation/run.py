@@ -283,7 +283,7 @@ class Simulation:
                 [record for record in partition.log.committed() if record.value not in others]
                 for partition in partitions
             ]
-            self._outcome.violations += check_topic(self._ledger, name, logs, incarnations)
+            self._outcome.violations += check_topic(self._ledger, name, logs, incarnations, source.topics.get(name))
 
     # ---- one attempt
 
