@@ -136,6 +136,8 @@ class SimulatedCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.do(self._close)
+        for broker in self.brokers.values():
+            broker.release()
 
     def _listen(self) -> None:
         for broker in self.brokers.values():
@@ -249,13 +251,18 @@ class Broker:
     # ---- connections
 
     def bind(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        """Take a port, and keep it also while the broker is down: a socket that does not listen is in its place."""
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port = self._place.getsockname()[1]
+
+    def release(self) -> None:
+        self._place.close()
 
     def listen(self) -> None:
         listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(("127.0.0.1", self.port))
         listener.listen(64)
         listener.setblocking(False)
