@@ -115,6 +115,7 @@ class SimulatedCluster:
         self.release = release
         self.cluster_id = name
         self.hidden: set[str] = set()  # topics that clients may not describe
+        self.old_views: dict[int, dict[str, Topic]] = {}  # of brokers that know an old state of the cluster
         self.lies = Lies()
         self.topics: dict[str, Topic] = {}
         self.past: list[Topic] = []  # incarnations that were deleted
@@ -392,12 +393,12 @@ class Broker:
     def _metadata(self, asked: Asked) -> Body:
         wanted = asked.body["topics"]
         if wanted is None or (asked.version == 0 and not wanted):
-            topics = [self._describe(asked.api, topic) for topic in self._cluster.topics.values()]
+            topics = [self._describe(asked.api, topic) for topic in self._known().values()]
             topics = [topic for topic in topics if topic["error_code"] not in (UNKNOWN_TOPIC, NOT_AUTHORIZED)]
         else:
             topics = []
             for item in wanted:
-                found = self._find(item["name"], item.get("topic_id"))
+                found = self._known().get(item["name"]) if item["name"] else self._find(None, item.get("topic_id"))
                 unknown = {"error_code": UNKNOWN_TOPIC, "name": item["name"], "topic_id": item.get("topic_id", _ZERO)}
                 topics.append(self._describe(asked.api, found) if found is not None else unknown)
         return {
@@ -406,6 +407,10 @@ class Broker:
             "controller_id": self._controller(),
             "topics": topics,
         }
+
+    def _known(self) -> dict[str, Topic]:
+        """The topics as this broker has heard of them."""
+        return self._cluster.old_views.get(self.node, self._cluster.topics)
 
     def _describe(self, api: Api, topic: Topic) -> Body:
         if self._lie(api, topic.name, None, Kind.UNKNOWN_TOPIC) is not None:

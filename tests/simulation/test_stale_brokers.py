@@ -140,6 +140,12 @@ def test_partitions_that_one_broker_has_not_heard_of_are_unavailable_and_stay_in
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
 
 
+def ask_first(monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
+    """Of all brokers that could be asked for metadata."""
+    nodes = BrokerPool._nodes
+    monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(nodes(pool), key=lambda node: node != broker)))
+
+
 def not_listed(times: int, node: int | None = None) -> Lie:
     return Lie(Kind.UNKNOWN_TOPIC, Api.METADATA, topic="orders", times=times, node=node)
 
@@ -167,8 +173,7 @@ def test_archived_topic_that_the_broker_at_hand_never_lists_is_unavailable(
         create(cluster, 2)
     else:
         write(cluster)
-    asked_first = BrokerPool._nodes
-    monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(asked_first(pool), key=lambda node: node != 2)))
+    ask_first(monkeypatch, 2)
     cluster.lies.active = [not_listed(FOREVER, 2)]
     result = backup(cluster, tmp_path, "two")
     assert (result.outcome, result.error_code) == ("Failed", "BrokerUnavailable"), result.message
@@ -287,6 +292,28 @@ def test_topic_that_is_created_again_while_it_is_asked_again_is_no_log_that_was_
     assert (result.outcome, result.loss_total) == ("Succeeded", 0), result.message
     assert any("was deleted while the run was planned" in warning for warning in result.warnings)
     assert (state_of(tmp_path).branches, state_of(tmp_path).gaps) == ({}, {})
+
+
+def test_log_of_another_topic_is_no_log_that_was_cut_off_as_long_as_one_broker_knows_the_old_topic(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 2 hung while the topic was created again: it is asked first each time and gives the old topic id, while
+    the leader answers for the new log."""
+    create(cluster, 1)
+    assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
+    before = dict(cluster.topics)
+    cluster.do(lambda: cluster.topics.pop("orders"))
+    cluster.do(lambda: cluster.create("orders", 1, replicas=2))
+    cluster.old_views[2] = before
+    ask_first(monkeypatch, 2)
+    result = backup(cluster, tmp_path, "two", onDivergence="Branch")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerUnavailable"), result.message
+    assert "the brokers do not agree on its topic id" in result.message
+    assert (state_of(tmp_path).branches, state_of(tmp_path).gaps) == ({}, {})
+    cluster.old_views.clear()
+    result = backup(cluster, tmp_path, "three", onDivergence="Branch")
+    assert result.outcome == "Succeeded", result.message
+    assert (len(state_of(tmp_path).topics), state_of(tmp_path).branches) == (2, {})
 
 
 def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(

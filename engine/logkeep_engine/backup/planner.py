@@ -119,7 +119,7 @@ class Planner:
             if {topic.name for topic in hidden.values()} & {topic.name for topic in topics}:
                 continue  # the broker that was asked knows an old state of the cluster
             plan = self._plan([*topics, *hidden.values()], topics, state, beginnings)
-            changed = self._deleted_meanwhile(topics)
+            changed = self._deleted_meanwhile(topics, plan)
             if not changed:
                 return replace(
                     plan,
@@ -127,9 +127,12 @@ class Planner:
                     gone=tuple(GoneTopic(seen[topic_id].name, topic_id) for topic_id in gone),
                 )
             log.info("planning again: topic %s was deleted or created again meanwhile", changed)
+            time.sleep(self._connection.limits.control_pause)
         raise BrokerUnavailable(
-            f"Topic {changed!r} is deleted and created again all the time: it could not be planned.",
-            hint="Exclude it with spec.topics.exclude.",
+            f"Topic {changed!r} could not be planned: it is deleted and created again all the time, or the brokers do "
+            "not agree on its topic id.",
+            hint="Run again when all brokers have caught up with the controller, or exclude the topic with "
+            "spec.topics.exclude.",
         )
 
     def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo]]:
@@ -180,12 +183,29 @@ class Planner:
         for topic in topics:
             yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate
 
-    def _deleted_meanwhile(self, topics: Sequence[TopicInfo]) -> str:
-        """The name of a topic that is not what it was any more; empty if there is none."""
+    def _deleted_meanwhile(self, topics: Sequence[TopicInfo], plan: BackupPlan) -> str:
+        """The name of a topic that is not what it was any more; empty if there is none.
+
+        Where the plan has a log that parts from the archive, all brokers must agree on the topic's id: the log of
+        another topic of this name looks so too.
+        """
         now = self._control.topic_ids([topic.name for topic in topics])
-        suspects = {topic.name: topic.topic_id for topic in topics if now.get(topic.name) != topic.topic_id}
+        forked = {fork.topic_id for fork in plan.forks}
+        suspects = {
+            topic.name: topic.topic_id
+            for topic in topics
+            if now.get(topic.name) != topic.topic_id or topic.topic_id in forked
+        }
         standings = self._control.standings(suspects) if suspects else {}
-        return next((name for name, standing in standings.items() if standing.fate in _DELETED), "")
+        return next(
+            (
+                name
+                for name, standing in standings.items()
+                if standing.fate in _DELETED
+                or (suspects[name] in forked and (standing.fate is not Fate.THERE or standing.contested))
+            ),
+            "",
+        )
 
     # ---- what was unavailable
 
@@ -211,7 +231,7 @@ class Planner:
         asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
         left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
         more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)
-        if changed := self._deleted_meanwhile(topics):
+        if changed := self._deleted_meanwhile(topics, more):
             log.info(
                 "topic %s was deleted or created again meanwhile: the next attempt plans what was missing", changed
             )

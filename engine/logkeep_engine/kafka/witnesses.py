@@ -33,10 +33,12 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`reason`: why it is not known."""
+    """`reason`: why it is not known. `contested`: one broker knows the topic id, another one says that another topic
+    has the name."""
 
     fate: Fate
     reason: str = ""
+    contested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,9 @@ class Witnesses(Survey):
 def _standing(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Standing:
     said = [topic for view in views.values() for topic in view.topics if topic.name == name]
     if any(_is(topic, topic_id) for topic in said):
-        return Standing(Fate.THERE)
+        return Standing(
+            Fate.THERE, contested=any(topic.code == Code.NONE and not _is(topic, topic_id) for topic in said)
+        )
     if not said:
         return Standing(Fate.NOT_KNOWN, "no broker says anything about it")
     for topic in said:
