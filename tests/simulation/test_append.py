@@ -92,6 +92,18 @@ def test_a_topic_that_no_broker_tells_of_when_the_run_goes_on(target: SimulatedC
     assert bring_back(spec).records == 5
 
 
+def test_a_topic_created_again_that_one_broker_still_knows_as_it_was(target: SimulatedCluster, spec: Any) -> None:
+    die(spec, FINISH)
+    before = dict(target.topics)
+    create_again(target)
+    target.old_views[2] = before
+    try:
+        with pytest.raises(BrokerUnavailable, match="brokers do not agree on its topic id"):
+            bring_back(spec)
+    finally:
+        target.old_views.clear()
+
+
 @pytest.mark.parametrize("earlier", [False, True], ids=["planned by this version", "planned by an earlier version"])
 def test_a_run_into_the_same_topic_goes_on(target: SimulatedCluster, spec: Any, tmp_path: Path, earlier: bool) -> None:
     die(spec, LOST)

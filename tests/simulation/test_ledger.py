@@ -40,13 +40,13 @@ class Orders:
         assert self.now() == self.common
 
     def write_to_the_second_leader(self, times: int) -> list[Record]:
-        """What broker 3 takes, and nobody else ever has."""
+        """The records that broker 3 takes, and nobody else ever has."""
         for _ in range(times):
             self._happen("write")
         return self.now()[len(self.common) :]
 
     def lead_with_the_old_end(self) -> list[Record]:
-        """What broker 2 takes."""
+        """The records that broker 2 takes."""
         self._cluster.do(lambda: self._cluster.start_broker(2))
         self._happen("unclean")
         assert self.now() == [*self.common, *self.old_end]

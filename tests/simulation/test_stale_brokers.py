@@ -141,7 +141,7 @@ def test_partitions_that_one_broker_has_not_heard_of_are_unavailable_and_stay_in
 
 
 def ask_first(monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
-    """Of all brokers that could be asked for metadata."""
+    """Ask this broker before all others for metadata."""
     nodes = BrokerPool._nodes
     monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(nodes(pool), key=lambda node: node != broker)))
 

@@ -95,8 +95,10 @@ class CreatedTopics:
 
 
 def check_same(control: ControlPlane, plan: RestorePlan) -> None:
-    """What a run has written went with the topic that it was written to, and offsets and leader epochs of another one
-    of its name may look the same. Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
+    """Check that topics that were there are still the same: records went with the topic that they were written to, and
+    offsets and leader epochs of another one of its name may look the same.
+
+    Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
     """
     ids = {topic.target: topic.target_id for topic in plan.topics if topic.target_id}
     if not ids:
@@ -114,9 +116,10 @@ def check_same(control: ControlPlane, plan: RestorePlan) -> None:
                 f"topic {name!r} is gone: it was there when this restore was planned",
                 hint="Somebody has deleted it: begin a new restore under another run id.",
             )
-        if standing.fate is Fate.NOT_KNOWN:
+        if standing.fate is Fate.NOT_KNOWN or standing.contested:
+            reason = standing.reason or "brokers do not agree on its topic id"
             raise BrokerUnavailable(
-                f"It cannot be seen whether topic {name!r} is the one this restore was planned for: {standing.reason}.",
+                f"It cannot be seen whether topic {name!r} is the one this restore was planned for: {reason}.",
                 hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
                 "same run again: it goes on from here.",
             )
