@@ -29,7 +29,7 @@ PLAN_FILE = "plan.json"
 CONVERT_PLAN_FILE = "convert-plan.json"
 """Of a conversion, see `convert.plan`."""
 
-NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish"
+NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
 """What there is to say of a hole."""
 
 _READERS = 16

@@ -353,7 +353,7 @@ def test_holes_are_faults_and_recorded_gaps_are_not(storage: Storage) -> None:
         (fault,) = verify(Archive.open(storage)).faults
         assert str(fault) == (
             f"{storage.uri}/topics/orders/{ID}/partition=0 (topic orders partition 0 offset 40): "
-            "offsets [40, 50) are neither archived nor recorded as lost: a run did not finish"
+            "offsets [40, 50) are neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
         )
         writer.commit(receipts=[Receipt((Coverage(ID, 0, 40, 50),))])
         assert verify(Archive.open(storage)).whole
