@@ -61,16 +61,18 @@ def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> li
     gone = [item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where])]
     alone = {item.where: item for item in items if item.target.created and item not in gone}
     for where, ended in _ask(control, dict.fromkeys(alone), patience).items():
-        _check_end(alone[where], ended.end_offset)
+        if not _is_end(alone[where], ended.end_offset):
+            gone.append(alone[where])  # the leader has changed between the two questions
     return [item.target for item in gone]
 
 
-def _check_end(item: Written, end: int) -> None:
+def _is_end(item: Written, end: int) -> bool:
     if end > item.end:
         raise TargetChanged(
             f"{item.target} ends at offset {end} instead of {item.end}: somebody else wrote to it.",
             hint="Stop the other producers, delete the topic and restore again under another run id.",
         )
+    return end == item.end
 
 
 def _ask(control: ControlPlane, wanted: Mapping[Where, int | None], patience: float) -> dict[Where, Ended]:
