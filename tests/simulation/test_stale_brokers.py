@@ -316,6 +316,30 @@ def test_log_of_another_topic_is_no_log_that_was_cut_off_as_long_as_one_broker_k
     assert (len(state_of(tmp_path).topics), state_of(tmp_path).branches) == (2, {})
 
 
+def test_election_between_two_questions_makes_no_gap_over_records_that_are_written_later(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is of the old leader's log, the leader epoch of the new one, whose log is shorter: a gap between the two
+    would be one of the new leader's log."""
+    create(cluster, 1)
+    partition = cluster.topics["orders"].partitions[0]
+    (behind,) = (node for node in partition.brokers if node != partition.leader)
+
+    def elect() -> None:
+        partition.elect(behind)
+        partition.replicate()
+
+    cluster.do(lambda: partition.leave_isr(behind))
+    write(cluster)
+    before_comparison(monkeypatch, 1, lambda: cluster.do(elect))
+    result = backup(cluster, tmp_path, "one", onDataLoss="Record")
+    assert (result.outcome, result.records, result.loss_total) == ("Succeeded", 10, 0), result.message
+    write(cluster)
+    result = backup(cluster, tmp_path, "two", onDataLoss="Record")
+    assert (result.outcome, result.records) == ("Succeeded", 10), result.message
+    assert state_of(tmp_path).gaps == {}
+
+
 def test_plan_of_a_run_whose_beginning_the_catalog_has_lost_is_not_gone_on_with(
     cluster: SimulatedCluster, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 UNKNOWN = -1
 """No leader epoch: batches of old formats have none, and old archives do not say which leader they have seen."""
@@ -59,12 +59,14 @@ class Standing:
     """How the log of a partition stands to its archive.
 
     `leader_epoch` is that of the leader that has answered, UNKNOWN if its log has no epochs. `fork` is the first offset
-    at which the log differs from what is archived; None if the log begins with it, or if it is not `known`.
+    at which the log differs from what is archived; None if the log begins with it, or if it is not `known`. `led` is
+    the epoch in which the leader has answered, whatever its log has.
     """
 
     leader_epoch: int
     fork: int | None = None
     known: bool = True
+    led: int = field(default=UNKNOWN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class _Walk:
         epoch = self._leader_epoch if self._has_epochs else UNKNOWN
         # An empty archive parts from nothing, and a log whose leader never changed was never cut off.
         known = self._comparison.known or self._lineage.end == 0 or epoch == 0
-        return Standing(epoch, self._comparison.fork, known)
+        return Standing(epoch, self._comparison.fork, known, self._leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)

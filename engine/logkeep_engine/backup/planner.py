@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
-from logkeep_engine.backup.divergence import standings_of
+from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan, unheard_of
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
@@ -33,12 +33,13 @@ from logkeep_engine.backup.selection import (
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.control import ControlPlane, PartitionInfo, TopicInfo
+from logkeep_engine.kafka.control import Bounds, ControlPlane, PartitionInfo, TopicInfo
 from logkeep_engine.kafka.witnesses import Fate
 
 log = logging.getLogger(__name__)
 
 PLANNING_TRIES = 5
+LEADER_TRIES = 5
 
 _DELETED = (Fate.GONE, Fate.RECREATED)
 
@@ -254,7 +255,7 @@ class Planner:
     ) -> BackupPlan:
         """The plan over `topics`, of which only the `known` ones are asked for."""
         started = time.monotonic()
-        spec, control = self._spec, self._control
+        spec = self._spec
         check_topic_ids(topics)
         if spec.format is not FormatName.KAFKA:
             check_incarnations(topics, state)
@@ -266,22 +267,18 @@ class Planner:
             for part in topic.partitions
             if part.leader >= 0 and (among is None or (topic.name, part.id) in among)
         ]
-        bounds = control.bounds(partitions)
-        for (name, number), why in (bounds.silent | bounds.unknown).items():
-            log.warning("topic %r partition %d gives no answer: %s", name, number, why)
         configs = self._configs(known)
-        ends = {where: found.end for where, found in bounds.found.items() if where[0] in configs}
         sizes = self._sizes(known)
-        # After the ends: no batch below them can be of a later leader than the one that answers now.
         ids = {topic.name: topic.topic_id for topic in topics}
-        standings = standings_of(
-            self._archive, state, {where: (ids[where[0]], where[1]) for where in ends}, control.epoch_ends
+        bounds, standings = self._ask_leaders(
+            {where: (ids[where[0]], where[1]) for where in partitions if where[0] in configs}, state
         )
+        ends = {where: found.end for where, found in bounds.items()}
         plan = make_plan(
             self._run_id,
             topics,
             configs=configs,
-            earliest={where: found.start for where, found in bounds.found.items()},
+            earliest={where: found.start for where, found in bounds.items()},
             ends=ends,
             sizes=sizes,
             state=state,
@@ -299,6 +296,42 @@ class Planner:
             len(plan.chunks), len(plan.topics), time.monotonic() - started, plan.idle, len(partitions),
         )  # fmt: skip
         return plan
+
+    def _ask_leaders(
+        self, partitions: Mapping[TopicPartition, Partition], state: ArchiveState
+    ) -> tuple[dict[TopicPartition, Bounds], Standings]:
+        """The bounds of these partitions, and how their logs stand to the archive.
+
+        Both must be the word of one leader. An election between the two questions may have cut the log off below the
+        end of the first answer, and the second one would take that end for one of the new leader's log: what is lost
+        of it would be a gap in a log that has other records at these offsets.
+        """
+        bounds: dict[TopicPartition, Bounds] = {}
+        standings = Standings()
+        left: Collection[TopicPartition] = partitions
+        for last in (False,) * (LEADER_TRIES - 1) + (True,):
+            answers = self._control.bounds(left)
+            for (name, number), why in (answers.silent | answers.unknown).items():
+                log.warning("topic %r partition %d gives no answer: %s", name, number, why)
+            for where in left:
+                bounds.pop(where, None)
+            bounds |= answers.found
+            # After the ends: no batch below them can be of a later leader than the one that answers now.
+            asked = {where: partitions[where] for where in answers.found}
+            standings.update(standings_of(self._archive, state, asked, self._control.epoch_ends))
+            left = [
+                where
+                for where in asked
+                if where in standings.found and standings.found[where].led != bounds[where].leader_epoch
+            ]
+            if not left:
+                break
+            if not last:
+                time.sleep(self._connection.limits.control_pause)
+        for where in left:
+            log.warning("topic %r partition %d gives no answer: its leader changes all the time", *where)
+            standings.silent[where] = "its leader changes all the time"
+        return bounds, standings
 
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
         """The configurations of the topics that tell it. A broker that has not heard of a topic says that there is

@@ -129,10 +129,12 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A partition's log start, and the offset below which all transactions are decided."""
+    """A partition's log start, and the offset below which all transactions are decided, as the leader of `leader_epoch`
+    gives it."""
 
     start: int
     end: int
+    leader_epoch: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,9 +516,9 @@ class ControlPlane:
 
         async def ask(survey: Survey) -> Answers[Bounds]:
             starts = await survey.offsets(wanted, EARLIEST)
-            ends = await survey.offsets(starts.found, LATEST, committed=True)
+            ends = await survey.led_offsets(starts.found, LATEST, committed=True)
             return Answers(
-                {where: Bounds(starts.found[where], end) for where, end in ends.found.items()},
+                {where: Bounds(starts.found[where], *end) for where, end in ends.found.items()},
                 starts.unknown | ends.unknown,
                 starts.silent | ends.silent,
             )

@@ -86,15 +86,23 @@ class Survey:
     async def offsets(self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False) -> Answers[int]:
         """Offsets at `timestamp`, EARLIEST or LATEST (with `committed` the last stable offset). An answer below 0 is
         none."""
+        answers = await self.led_offsets(partitions, timestamp, committed=committed)
+        found = {where: offset for where, (offset, _) in answers.found.items()}
+        return Answers(found, answers.unknown, answers.silent)
+
+    async def led_offsets(
+        self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False
+    ) -> Answers[tuple[int, int]]:
+        """The same, each with the epoch of the leader that gives it."""
 
         def ask(wanted: Mapping[str, Sequence[tuple[int, int, None]]]) -> Call[queries.Offsets]:
             plain = {topic: [(number, epoch) for number, epoch, _ in items] for topic, items in wanted.items()}
             return queries.list_offsets(plain, timestamp, committed=committed)
 
-        def read(answer: Offset, leader: PartitionView) -> int:
+        def read(answer: Offset, leader: PartitionView) -> tuple[int, int]:
             if answer.offset < 0:
                 raise Trouble(f"the leader gives the offset {answer.offset}")
-            return answer.offset
+            return answer.offset, leader.leader_epoch
 
         return await self._ask_leaders(dict.fromkeys(partitions), ask, read, "list offsets of")
 
