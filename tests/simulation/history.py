@@ -113,6 +113,7 @@ class History:
         commit = rng.random() < 0.5
         self.ledger.fates[opened.transaction] = Fate.COMMITTED if commit else Fate.ABORTED
         end = partition.log.end
+        self.ledger.markers[opened.transaction] = end
         partition.mark(opened.producer_id, commit=commit)
         return f"{'commit' if commit else 'abort'} in {opened.topic.name}/{opened.number} at {end}"
 
@@ -263,6 +264,7 @@ class History:
         partition.replicate()
         fork = min(partition.fork(old_lineage, partition.epoch), old_end)
         if fork < old_end:
+            partition.lost_when_counted = partition.lost_when_counted or partition.counted
             self.ledger.cuts[topic.printed_id, number] += 1
         back = f", an older end up to {at} is back" if fork < at else ""
         return f"{topic.name}/{number} led by {node}, which was behind: cut off from {old_end} to {fork}{back}"

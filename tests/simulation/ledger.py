@@ -50,8 +50,10 @@ class Ledger:
 
     written: dict[bytes, Written] = field(default_factory=dict)
     fates: dict[int, Fate] = field(default_factory=dict)
+    markers: dict[int, int] = field(default_factory=dict)  # offsets
     cuts: Counter[Place] = field(default_factory=Counter)  # elections that lost records
     required: Seen = field(default_factory=dict)
+    archived: dict[Place, int] = field(default_factory=dict)  # one past the last archived offset
     told: list[LossFact] = field(default_factory=list)
 
     def seen(self, cluster: SimulatedCluster) -> Seen:
@@ -61,6 +63,12 @@ class Ledger:
             for topic in cluster.topics.values()
             for number, partition in enumerate(topic.partitions)
         }
+
+    def is_known(self, item: Written) -> bool:
+        """Whether the archive can know the end of the record's transaction whatever lists of fetches say: its marker
+        lies where the archive has all, or nowhere."""
+        marker = self.markers.get(item.transaction, -1) if item.transaction is not None else -1
+        return marker < self.archived.get(item.place, FOREVER)
 
     def succeeded(self, before: Seen, after: Seen, loss: Iterable[LossFact], old_ends: Mapping[Place, int]) -> None:
         """A backup has: what was in the logs from its beginning to its end is archived, but for what it says. It is one
@@ -129,7 +137,7 @@ def _check_partition(
     violated("twice", [one for at, one in enumerate(names) if one in names[:at]])
     for fate, kind in ((Fate.ABORTED, "aborted restored"), (Fate.OPEN, "undecided restored")):
         violated(kind, [one for one, item in known.items() if item.transaction is not None
-                        and ledger.fates[item.transaction] is fate])  # fmt: skip
+                        and ledger.fates[item.transaction] is fate and ledger.is_known(item)])  # fmt: skip
     violated("altered", [one for one, record in zip(names, restored, strict=True) if one in known
                          and record[1:] != known[one].record[1:]])  # fmt: skip
     order = [known[one].record.offset for one in names if one in known]

@@ -252,6 +252,8 @@ class Partition:
     stale_answers: int = 0
     previous_leader: int = -1
     origins: dict[int, tuple[int, int]] = field(default_factory=dict)
+    counted: bool = False  # a restore has seen that all it has written is there
+    lost_when_counted: bool = False  # an election took some of it after that
 
     def __post_init__(self) -> None:
         self.replicas = {node: Replica() for node in self.brokers}
@@ -271,6 +273,7 @@ class Partition:
         if len(self.isr) < self.min_isr:
             return NOT_ENOUGH_REPLICAS, -1
         log = self.log
+        self.counted = False
         base = -1
         for at, header in walk(data):
             code, known = log.check_sequence(header)

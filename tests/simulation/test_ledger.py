@@ -1,5 +1,6 @@
 """The judge of the simulation knows which records were in one log, also where an end that was cut off comes back."""
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from logkeep_engine.log.records import Record
 from tests.simulation.cluster import SimulatedCluster, Topic, World
 from tests.simulation.history import Action, History
-from tests.simulation.ledger import Ledger, check_topic
-from tests.simulation.partition_log import Partition
+from tests.simulation.ledger import Fate, Ledger, Written, check_topic
+from tests.simulation.partition_log import Partition, batch
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +128,28 @@ def test_each_election_that_loses_records_counts(orders: Orders) -> None:
 
     assert len(shorter) <= len(orders.old_end), "the second leader's log is not the longer one, and yet cut off"
     assert orders.ledger.cuts[place] == 2
+
+
+@pytest.mark.parametrize(("archived", "kinds"), [(4, set()), (5, {"aborted restored"})])
+def test_the_end_of_a_transaction_is_known_where_its_marker_is_archived(archived: int, kinds: set[str]) -> None:
+    ledger = Ledger()
+    record = Record(3, 0, b"key", b"value")
+    place = ("id", 0)
+    ledger.written[b"value"] = Written("orders", place, record, 1, 0, 0)
+    ledger.fates[1], ledger.markers[1], ledger.archived[place] = Fate.ABORTED, 4, archived
+    partition = Partition((1,))
+    partition.append(batch([(b"key", b"value")] * 4))
+    topic = Topic("orders", uuid.uuid4(), [partition])
+    found = check_topic(ledger, "orders", [[record]], {"id": topic}, topic)
+    assert {item.kind for item in found} == kinds
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_records_that_an_election_takes_are_excused_if_the_restore_has_counted_them(
+    orders: Orders, counted: bool
+) -> None:
+    orders.write_to_the_second_leader(1)
+    orders.partition.counted = counted
+    orders.lead_with_the_old_end()
+    assert orders.partition.lost_when_counted is counted
+    assert not orders.partition.counted  # there is a new record

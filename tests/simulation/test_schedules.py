@@ -14,7 +14,7 @@ from logkeep_engine.restore.filter import Action, decide
 from tests.simulation.run import run_seeds
 from tests.simulation.schedule import make_schedule
 
-FOUND = (261, 414, 616, 970, 6561, 7860)  # seeds of long runs that were broken once
+FOUND = (261, 414, 616, 970, 6561, 7860, 4261, 5166)  # seeds of long runs that were broken once
 SEEDS = (*range(150), *FOUND)
 
 

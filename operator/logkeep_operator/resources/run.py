@@ -65,7 +65,8 @@ def request_config_map(run: Run) -> dict[str, Any]:
     key = run.resource.key
     spec = dict(run.resource.spec)
     if isinstance(run.spec, KafkaRestoreSpec):
-        spec["source"] = {"storage": dict(run.raw_storage)}
+        source = {name: value for name, value in spec["source"].items() if name != "backupRef"}
+        spec["source"] = {**source, "storage": dict(run.raw_storage)}
     request = RunRequest(
         kind=key.kind,
         name=key.name,

@@ -166,8 +166,9 @@ def test_the_request_is_the_spec_as_written() -> None:
     assert request.progress_config_map == "nightly-0123456789-progress"
 
 
-def test_a_restores_backup_ref_is_resolved() -> None:
-    spec = restore_spec()
+@pytest.mark.parametrize("more", [{}, {"topicIds": {"orders": "4tYB2AxkRhSLhBXfMzPnZw"}}])
+def test_a_restores_backup_ref_is_resolved(more: dict[str, Any]) -> None:
+    spec = restore_spec(source={"backupRef": {"name": "nightly"}, **more})
     storage = {"uri": "s3://bucket/prefix", "region": "eu-north-1"}
     made = Run(
         resource("KafkaRestore", spec),
@@ -178,7 +179,7 @@ def test_a_restores_backup_ref_is_resolved() -> None:
         ENGINE,
     )
     request = request_of(made)
-    assert request.spec["source"] == {"storage": storage}
+    assert request.spec["source"] == {"storage": storage, **more}
     assert parse_restore(request.spec).source.storage is not None
 
 
