@@ -11,6 +11,7 @@ that goes on being one. Prints a JSON object for each row.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -24,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import urllib3
 from kubernetes import client, config, watch
 
 from tests.apiserver.calls import OPERATOR_GROUP, Calls
@@ -169,15 +171,18 @@ class _Told:
             return list(self._late)
 
     def _follow(self, bench: Bench) -> None:
-        for event in self._watch.stream(bench.objects.list_cluster_custom_object, *GROUP, PLURAL):
-            body = event["object"]
-            number = int(body["metadata"]["name"][1:])
-            at = body.get("status", {}).get("progress", {}).get("records", 0)
-            now = time.monotonic()
-            with self._lock:
-                waiting = self._written.get(number, [])
-                self._late += [now - moment for written, moment in waiting if written <= at]
-                self._written[number] = [entry for entry in waiting if entry[0] > at]
+        with contextlib.suppress(urllib3.exceptions.HTTPError):  # the API server ends before the watch does
+            for event in self._watch.stream(bench.objects.list_cluster_custom_object, *GROUP, PLURAL):
+                self._saw(event["object"])
+
+    def _saw(self, body: dict[str, Any]) -> None:
+        number = int(body["metadata"]["name"][1:])
+        at = body.get("status", {}).get("progress", {}).get("records", 0)
+        now = time.monotonic()
+        with self._lock:
+            waiting = self._written.get(number, [])
+            self._late += [now - moment for written, moment in waiting if written <= at]
+            self._written[number] = [entry for entry in waiting if entry[0] > at]
 
 
 def _cpu_seconds(pid: int) -> float:
