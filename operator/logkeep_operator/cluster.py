@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import urllib3
@@ -19,7 +21,7 @@ from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnavailable, Conflict, NotFound
-from logkeep_operator.resources import resource_labels
+from logkeep_operator.resources import LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, to read
@@ -53,6 +55,15 @@ class Cluster:
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
+        self._clock: tuple[datetime, float] | None = None
+
+    def now(self) -> datetime:
+        """The API server's time, which is that of everything it stamps, as its last answer said and counted on from
+        there; this machine's before the first answer."""
+        clock = self._clock
+        if clock is None:
+            return datetime.now(UTC)
+        return clock[0] + timedelta(seconds=time.monotonic() - clock[1])
 
     # ---- resources
 
@@ -89,6 +100,10 @@ class Cluster:
         """Jobs, Pods or ConfigMaps that belong to a resource (of any incarnation: the uid is not looked at)."""
         selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
         return self._list(kind, key.namespace, {"labelSelector": selector})
+
+    def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        """Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster."""
+        return self._list(kind, namespace, {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"})
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         """What the newest event about an object says has failed (FailedCreate, FailedMount and the like)."""
@@ -143,7 +158,7 @@ class Cluster:
         key = resource.key
         content = "\0".join((resource.uid, run_id, reason, message))
         name = f"{key.name[:230]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-        moment = timestamp(datetime.now(UTC))
+        moment = timestamp(self.now())
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -234,10 +249,19 @@ class Cluster:
             raise ApiUnavailable(
                 f"{method} {path}: the Kubernetes API did not answer: {type(error).__name__}"
             ) from error
+        self._read_clock(answer.headers.get("Date"))
         if answer.status >= 300:
             raise _error(method, path, answer.status, answer.data)
         parsed = json.loads(answer.data)
         return parsed if isinstance(parsed, dict) else {}
+
+    def _read_clock(self, date: str | None) -> None:
+        try:
+            told = parsedate_to_datetime(date) if date else None
+        except ValueError:
+            return
+        if told is not None and told.tzinfo is not None:
+            self._clock = (told, time.monotonic())
 
 
 def _path(kind: str, namespace: str | None, name: str | None = None) -> str:

@@ -1,14 +1,15 @@
 """Gather what is, ask `reconcile` what to do, do it: one resource at a time, from any thread.
 
-Nothing is remembered between two calls, so the operator may be killed at any moment. The order of a plan's parts
-makes that safe: children first (idempotent by name), events next (a repeated one is counted), the status last.
+Nothing that a decision needs is remembered between two calls, so the operator may be killed at any moment. The order of
+a plan's parts makes that safe: children first (idempotent by name), events next (a repeated one is counted), the status
+last.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from logkeep_operator.api import Key, Resource
@@ -35,7 +36,9 @@ from logkeep_operator.reconcile import (
 )
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import ROLE_DRIVER, access_objects
+from logkeep_operator.seen import Seen
 from logkeep_operator.settings import EngineSettings
+from logkeep_operator.snapshot import Snapshot, Source
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class Controller:
         self._cluster = cluster
         self._engine = engine
         self._metrics = metrics
+        self.seen = Seen()
 
     def reconcile(self, key: Key) -> float | None:
         """Do what is to be done; seconds until it should be looked at again, None to wait for an event. Raises
@@ -55,9 +59,11 @@ class Controller:
             resource = self._cluster.resource(key)
             if resource is None:
                 self._metrics.gone(key)
+                self.seen.forget(key)
                 return None
             self._metrics.seen(key, resource.status)
-            now = datetime.now(UTC)
+            self.seen.note(resource)
+            now = self._cluster.now()
             if is_settled(resource, now):
                 return None
             plan = reconcile(self.observe(resource, now), now, self._engine)
@@ -67,50 +73,39 @@ class Controller:
                 log.debug("%s: %s", key, conflict)
                 return 0.5
 
-    def unsettled(self, namespaces: Sequence[str]) -> list[Key]:
-        """All resources that may need something."""
-        now = datetime.now(UTC)
-        keys = []
-        for resource in self._cluster.resources(namespaces):
-            self._metrics.seen(resource.key, resource.status)
-            if not is_settled(resource, now):
-                keys.append(resource.key)
-        return keys
+    def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
+        """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
+        cluster."""
+        snapshot = Snapshot(self._cluster, namespace)
+        now = self._cluster.now()
+        found = []
+        for key, resource in snapshot.resources.items():
+            self._metrics.seen(key, resource.status)
+            if is_settled(resource, now):
+                continue
+            plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
+            if plan.actions or plan.status is not None:
+                found.append((key, 0.0))
+            elif plan.requeue_after is not None:
+                found.append((key, plan.requeue_after))
+        return found
 
-    def observe(self, resource: Resource, now: datetime) -> Observed:
+    def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
-        jobs = {job.run_id: job for job in map(job_state, self._own("Job", resource))}
-        pods = [pod_state(body) for body in self._cluster.children("Pod", key)]
+        source = source if source is not None else self._cluster
+        jobs = {job.run_id: job for job in map(job_state, _own(source, "Job", resource))}
+        pods = [pod_state(body) for body in source.children("Pod", key)]
         backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.kind == "KafkaRestore" else None
         name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
         return Observed(
             resource=resource,
             jobs=jobs,
             pods=pods,
-            documents=documents(self._own("ConfigMap", resource)),
-            backup=self._cluster.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
-            warnings=self._warnings(key, jobs, pods, now),
+            documents=documents(_own(source, "ConfigMap", resource)),
+            backup=source.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
+            warnings=_warnings(source, key, jobs, pods, now),
         )
-
-    def _own(self, kind: str, resource: Resource) -> list[dict[str, Any]]:
-        return [
-            body
-            for body in self._cluster.children(kind, resource.key)
-            if any(owner.get("uid") == resource.uid for owner in body["metadata"].get("ownerReferences") or ())
-        ]
-
-    def _warnings(self, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime) -> dict[str, str]:
-        """Events are read only about what does not get on."""
-        found: dict[str, str | None] = {}
-        for job in jobs.values():
-            alive = any(pod.alive and pod.run_id == job.run_id and pod.role == ROLE_DRIVER for pod in pods)
-            young = job.created is not None and now - job.created < STUCK_AFTER
-            if not (alive or young or job.finished or job.suspended or job.deleting):
-                found[job.name] = self._cluster.newest_warning(key.namespace, "Job", job.name)
-        for pod in stuck_pods(pods, now)[:3]:
-            found[pod.name] = self._cluster.newest_warning(key.namespace, "Pod", pod.name)
-        return {name: message for name, message in found.items() if message}
 
     def _carry_out(self, resource: Resource, plan: Plan) -> float | None:
         key = resource.key
@@ -119,7 +114,7 @@ class Controller:
                 self._act(key.namespace, action)
             except ApiRefused as error:
                 # The status must say why nothing happens; the work queue tries again, later and later.
-                self._finish(resource, refused(resource, str(error), datetime.now(UTC)))
+                self._finish(resource, refused(resource, str(error), self._cluster.now()))
                 raise
         self._finish(resource, plan)
         if plan.started:
@@ -133,6 +128,7 @@ class Controller:
             log.info("%s: %s: %s", resource.key, event.reason, event.message)
             self._cluster.event(resource, event.type, event.reason, event.message, event.run_id)
         if plan.status is not None:
+            self.seen.note(resource, plan.status)
             self._cluster.write_status(resource, plan.status)
             self._metrics.seen(resource.key, plan.status)
 
@@ -153,3 +149,26 @@ class Controller:
                 cluster.delete("Job", namespace, action.name, action.uid)
             case DeleteConfigMap():
                 cluster.delete("ConfigMap", namespace, action.name)
+
+
+def _own(source: Source, kind: str, resource: Resource) -> list[dict[str, Any]]:
+    return [
+        body
+        for body in source.children(kind, resource.key)
+        if any(owner.get("uid") == resource.uid for owner in body["metadata"].get("ownerReferences") or ())
+    ]
+
+
+def _warnings(
+    source: Source, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime
+) -> dict[str, str]:
+    """Events are read only about what does not get on."""
+    found: dict[str, str | None] = {}
+    for job in jobs.values():
+        alive = any(pod.alive and pod.run_id == job.run_id and pod.role == ROLE_DRIVER for pod in pods)
+        young = job.created is not None and now - job.created < STUCK_AFTER
+        if not (alive or young or job.finished or job.suspended or job.deleting):
+            found[job.name] = source.newest_warning(key.namespace, "Job", job.name)
+    for pod in stuck_pods(pods, now)[:3]:
+        found[pod.name] = source.newest_warning(key.namespace, "Pod", pod.name)
+    return {name: message for name, message in found.items() if message}

@@ -1,32 +1,35 @@
 """What kopf sees: watches whose every event only says "look at this resource".
 
 No handler of kopf's change detection is used: no finalizer, no annotation, nothing of kopf's on any object. Events of
-resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue; a resync does the same for
-everything that is not settled, so a lost event costs seconds, not a backup.
+resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue. A resync reads everything at
+once (`snapshot`) and does the same for those with something to do, so a lost event costs seconds, not a backup.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
-from logkeep_operator.api import GROUP, KINDS, VERSION, Key
+from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
 from logkeep_operator.cluster import Cluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND, LABEL_MANAGED_BY, MANAGED_BY
+from logkeep_operator.seen import News
 from logkeep_operator.settings import Settings
 from logkeep_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 PROGRESS_DELAY = 0.5
+LISTED_DELAY = 1.0  # a watch that begins tells of everything that is there: all of that is one resync
 CRD_WAIT_SECONDS = 60
 STUCK_LOOP_SECONDS = 120.0
 
@@ -40,6 +43,7 @@ class Operator:
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    listed: dict[str | None, asyncio.Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.controller = Controller(self.cluster, self.settings.engine, self.metrics)
@@ -47,27 +51,58 @@ class Operator:
     def start(self) -> None:
         """Begin to work; called in kopf's event loop."""
         self.queue = WorkQueue(workers=self.settings.workers)
-        self.tasks = [asyncio.create_task(self.queue.run(self.work)), asyncio.create_task(self._resync())]
+        self.metrics.queue_depth.set_function(lambda: self.queue.ready)
+        self.listed = {namespace: asyncio.Event() for namespace in self.settings.namespaces or (None,)}
+        self.tasks = [
+            asyncio.create_task(self.queue.run(self.work)),
+            *(asyncio.create_task(self._resync(namespace)) for namespace in self.listed),
+        ]
 
     def work(self, key: Key) -> float | None:
         """Reconcile one resource, in a thread."""
-        self.metrics.queue_depth.set(len(self.queue))
         try:
             return self.controller.reconcile(key)
         except Exception:
             self.metrics.reconcile_failed(key)
             raise
 
-    async def _resync(self) -> None:
+    def event(self, kind: str, body: Mapping[str, Any], how: str | None) -> None:
+        """Something happened to a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED; None for
+        what is there when a watch begins."""
+        if how is None:  # one resync sees them all
+            namespace = body["metadata"]["namespace"]
+            self.listed[namespace if namespace in self.listed else None].set()
+        elif kind in KINDS:
+            self._resource_event(Resource.from_object(kind, body), how)
+        else:
+            self._child_event(kind, body, how)
+
+    def _resource_event(self, resource: Resource, how: str) -> None:
+        news = News.RESOURCE if how == "DELETED" else self.controller.seen.news(resource)
+        if news is not News.NOTHING:
+            self.queue.add(resource.key, anew=news is News.RESOURCE)
+
+    def _child_event(self, kind: str, body: Mapping[str, Any], how: str) -> None:
+        """Progress comes every second and need not be shown at once. A Job or a ConfigMap that was just made says
+        nothing: the operator made it."""
+        key = owner_key(body)
+        if key is not None and (how != "ADDED" or kind == "Pod"):
+            self.queue.add(key, PROGRESS_DELAY if kind == "ConfigMap" else 0.0)
+
+    async def _resync(self, namespace: str | None) -> None:
         while True:
             pause = float(self.settings.resync_seconds)
+            self.listed[namespace].clear()
             try:
-                for key in await asyncio.to_thread(self.controller.unsettled, self.settings.namespaces):
-                    self.queue.add(key)
+                for key, delay in await asyncio.to_thread(self.controller.unsettled, namespace):
+                    self.queue.add(key, delay)
             except ApiError as error:
                 log.warning("resources could not be listed, tried again later: %s", error)
                 pause = min(pause, 5.0)
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self.listed[namespace].wait()
+            await asyncio.sleep(LISTED_DELAY)
 
     def check(self) -> None:
         """Raises OperatorError when the work does not go on: the pod must be restarted."""
@@ -140,17 +175,10 @@ async def probe(memo: Operator, **_: Any) -> str:
     return "ok"
 
 
-async def resource_event(memo: Operator, body: kopf.Body, **_: Any) -> None:
-    """A KafkaBackup or KafkaRestore is there, was changed or is gone."""
-    memo.queue.add(Key(str(body["kind"]), str(body.metadata.namespace), str(body.metadata.name)))
-
-
-async def child_event(memo: Operator, body: kopf.Body, resource: kopf.Resource, **_: Any) -> None:
-    """Something happened to a child: look at its resource. Progress comes every second and need not be shown at
-    once."""
-    key = owner_key(body)
-    if key is not None:
-        memo.queue.add(key, PROGRESS_DELAY if resource.plural == "configmaps" else 0.0)
+async def event(memo: Operator, event: kopf.RawEvent, **_: Any) -> None:
+    """A resource or a child is there, was changed or is gone."""
+    body = cast(Mapping[str, Any], event["object"])
+    memo.event(str(body["kind"]), body, event["type"])
 
 
 def owner_key(body: Mapping[str, Any]) -> Key | None:
@@ -162,7 +190,7 @@ def owner_key(body: Mapping[str, Any]) -> Key | None:
 
 
 for _plural in KINDS.values():
-    kopf.on.event(GROUP, VERSION, _plural, id="resource")(resource_event)
-kopf.on.event("", "v1", "pods", id="pod", labels={LABEL_MANAGED_BY: MANAGED_BY})(child_event)
-kopf.on.event("", "v1", "configmaps", id="configmap", labels={LABEL_MANAGED_BY: MANAGED_BY})(child_event)
-kopf.on.event("batch", "v1", "jobs", id="job", labels={LABEL_MANAGED_BY: MANAGED_BY})(child_event)
+    kopf.on.event(GROUP, VERSION, _plural, id="resource")(event)
+kopf.on.event("", "v1", "pods", id="pod", labels={LABEL_MANAGED_BY: MANAGED_BY})(event)
+kopf.on.event("", "v1", "configmaps", id="configmap", labels={LABEL_MANAGED_BY: MANAGED_BY})(event)
+kopf.on.event("batch", "v1", "jobs", id="job", labels={LABEL_MANAGED_BY: MANAGED_BY})(event)

@@ -45,7 +45,7 @@ class Metrics:
             "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
         )
         self.queue_depth = Gauge(
-            "logkeep_reconcile_queue_depth", "Resources that wait for a reconciliation.", registry=self.registry
+            "logkeep_reconcile_queue_depth", "Resources that wait for a worker now.", registry=self.registry
         )
 
     def serve(self, port: int) -> None:

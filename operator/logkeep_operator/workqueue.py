@@ -1,6 +1,7 @@
 """A queue of keys to reconcile: each at most once at a time, soon but not too often, later and later after errors.
 
     queue.add(key)          # from events: many adds become one call
+    queue.add(key, anew=True)   # it asks for something else now: no back-off holds it
     await queue.run(work)   # `work(key)` runs in a thread and returns seconds until the next look, or None
 
 It lives in one event loop; only `work` runs elsewhere.
@@ -42,15 +43,28 @@ class WorkQueue(Generic[K]):
         self._running: dict[K, asyncio.Task[None]] = {}
         self._started: dict[K, float] = {}
         self._errors: dict[K, int] = {}
+        self._not_before: dict[K, float] = {}  # of those whose last look failed
+        self._anew: set[K] = set()  # of those that are due: asked for anew since their look began
         self._changed = asyncio.Event()
         self.last_turn = clock()
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, key: K, delay: float = 0.0) -> None:
-        """Look at the key after `delay` seconds, or earlier if that was said before."""
+    @property
+    def ready(self) -> int:
+        """How many wait for a worker now; timers that are not over do not count. Safe to ask from any thread."""
+        now = self._clock()
+        return sum(due <= now for due in list(self._due.values()))
+
+    def add(self, key: K, delay: float = 0.0, *, anew: bool = False) -> None:
+        """Look at the key after `delay` seconds, or earlier if that was said before. After an error it waits for the
+        end of its back-off, whatever happens, unless it asks for something else now."""
         due = max(self._clock() + delay, self._started.get(key, float("-inf")) + self._interval)
+        if anew:
+            self._anew.add(key)
+        else:
+            due = max(due, self._not_before.get(key, float("-inf")))
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             self._changed.set()
@@ -80,6 +94,7 @@ class WorkQueue(Generic[K]):
             if len(self._running) >= self._workers:
                 break
             del self._due[key]
+            self._anew.discard(key)
             self._started[key] = now
             self._running[key] = asyncio.create_task(self._do(key, work))
         return float("inf")
@@ -91,9 +106,13 @@ class WorkQueue(Generic[K]):
             count = self._errors[key] = self._errors.get(key, 0) + 1
             wait = min(self._backoff * 2.0 ** min(count - 1, 30), self._backoff_max)
             log.warning("%s: tried again in %.0f s: %s", key, wait, error, exc_info=log.isEnabledFor(logging.DEBUG))
+            self._not_before[key] = self._clock() + wait
+            if key not in self._anew:
+                self._due.pop(key, None)  # its own events came while it was looked at
             self.add(key, wait)
         else:
             self._errors.pop(key, None)
+            self._not_before.pop(key, None)
             if again is not None:
                 self.add(key, again)
             elif key not in self._due:

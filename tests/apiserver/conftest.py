@@ -24,6 +24,11 @@ def chart(*arguments: str) -> str:
 @pytest.fixture(scope="session")
 def api(apiserver: ApiServer) -> ApiServer:
     """The API server with the CRDs."""
+    return install_crds(apiserver)
+
+
+def install_crds(apiserver: ApiServer) -> ApiServer:
+    """Until they are served."""
     apiserver.kubectl("apply", "--server-side", "-f", ROOT / "crds")
     apiserver.kubectl(
         *("wait", "--for=condition=Established", "--timeout=120s"),
@@ -35,9 +40,14 @@ def api(apiserver: ApiServer) -> ApiServer:
 @pytest.fixture(scope="session")
 def operator_kubeconfig(api: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig of the operator's ServiceAccount with the chart's cluster-wide permissions."""
+    return install_operator_account(api, tmp_path_factory.mktemp("kubeconfig") / "operator")
+
+
+def install_operator_account(api: ApiServer, path: Path) -> Path:
+    """The ServiceAccount with the chart's cluster-wide permissions; its kubeconfig."""
     api.kubectl("create", "namespace", SYSTEM)
     api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml"))
-    return service_account_kubeconfig(api, "logkeep", tmp_path_factory.mktemp("kubeconfig") / "operator")
+    return service_account_kubeconfig(api, "logkeep", path)
 
 
 def service_account_kubeconfig(api: ApiServer, account: str, path: Path) -> Path:

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +38,7 @@ class ControlPlane:
         self.url = f"https://{host}:{self.port}"
         self.kubeconfig = self.write_kubeconfig("admin", self.admin)
         self.processes: list[Process] = []
+        self.audited_group = ""
         self._etcd, self._peer = f"http://{host}:{client}", f"http://{host}:{peer}"
 
     def start(self) -> None:
@@ -83,7 +85,20 @@ class ControlPlane:
         if self.netns:
             return [f"--advertise-address={self.host}"]
         # Nothing here makes the service accounts that pods would need, and loopback is no address for an endpoint.
-        return ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]
+        flags = ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]
+        return flags + (self._audit_flags() if self.audited_group else [])
+
+    @property
+    def audit_log(self) -> Path:
+        """A line of JSON for each call of the audited group, and one more when a watch begins."""
+        return self.state.path / "audit.log"
+
+    def _audit_flags(self) -> list[str]:
+        policy = self.state.path / "audit-policy.yaml"
+        rules = [{"level": "Metadata", "userGroups": [self.audited_group]}, {"level": "None"}]
+        kind = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
+        policy.write_text(json.dumps({**kind, "omitStages": ["RequestReceived"], "rules": rules}))
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
 
     def run(self, part: str, arguments: list[str]) -> Process:
         """Start a part of the Kubernetes binary beside this control plane."""
@@ -140,14 +155,22 @@ def _inline(path: Path) -> str:
 class ApiServer:
     """A real Kubernetes API on loopback. `kubeconfig` is its administrator's; `kubectl` runs as the same.
 
-    No controllers run: nothing deletes owned objects, finishes the deletion of namespaces or starts pods.
+    No controllers run but those that are named: nothing deletes owned objects, finishes the deletion of namespaces or
+    makes pods. `audited_group` is the group of users whose calls are written to `audit_log`.
     """
+
+    def __init__(self, controllers: Sequence[str] = (), audited_group: str = "") -> None:
+        self._controllers = controllers
+        self._audited_group = audited_group
 
     def __enter__(self) -> Self:
         self._state = State.create("apiserver")
         try:
             self._control = ControlPlane(self._state)
+            self._control.audited_group = self._audited_group
             self._control.start()
+            if self._controllers:
+                self._start_controllers()
         except BaseException:
             self._state.destroy(grace=0)
             raise
@@ -158,10 +181,19 @@ class ApiServer:
             process.kill()
         self._state.destroy(grace=0)
 
+    def _start_controllers(self) -> None:
+        flags = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0"]
+        self._control.run("kube-controller-manager", [*flags, f"--controllers={','.join(self._controllers)}"])
+
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig file."""
         return self._control.kubeconfig
+
+    @property
+    def audit_log(self) -> Path:
+        """The calls of the audited group."""
+        return self._control.audit_log
 
     @property
     def url(self) -> str:

@@ -12,14 +12,33 @@ from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import ContractError, Progress, RunResult
 from logkeep_operator.api import Resource
 from logkeep_operator.api.status import parse_timestamp
-from logkeep_operator.resources import LABEL_ROLE, LABEL_RUN
+from logkeep_operator.resources import (
+    ANNOTATION_PREVIOUS_RUN,
+    ANNOTATION_RUN_KEY,
+    ANNOTATION_RUN_TRIGGER,
+    LABEL_ROLE,
+    LABEL_RUN,
+)
 
 D = TypeVar("D", Progress, RunResult)
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a child says of its run, as the status would. All None: an earlier version made it.
+
+    `previous` is the id of the run that the status named when this one was started, empty for none.
+    """
+
+    key: str | None = None
+    trigger: str | None = None
+    previous: str | None = None
+
+
+@dataclass(frozen=True)
 class JobState:
-    """`failure`: reason and message of the condition Failed or FailureTarget."""
+    """`failure`: reason and message of the condition Failed or FailureTarget. `ended`: when the Job controller saw the
+    end."""
 
     name: str
     uid: str
@@ -31,6 +50,8 @@ class JobState:
     failed: int = 0
     complete: bool = False
     failure: tuple[str, str] | None = None
+    ended: datetime | None = None
+    origin: Origin = Origin()
 
     @property
     def finished(self) -> bool:
@@ -63,11 +84,14 @@ class PodState:
 @dataclass(frozen=True)
 class Documents:
     """What the driver of a run has written to its ConfigMap so far. `config_maps`: names of all ConfigMaps of the
-    run."""
+    run. `created` and `written` (the last change of the ConfigMap with the progress) are times of the API server."""
 
     progress: Progress | None = None
     result: RunResult | None = None
     config_maps: tuple[str, ...] = ()
+    created: datetime | None = None
+    written: datetime | None = None
+    origin: Origin = Origin()
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,8 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         failed=status.get("failed", 0),
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
+        ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
+        origin=_origin(metadata),
     )
 
 
@@ -144,12 +170,27 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
         run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
         data = body.get("data") or {}
         before = found.get(run_id, Documents())
+        progress = _read(Progress, data.get(KEY_PROGRESS), run_id)
         found[run_id] = Documents(
-            progress=_read(Progress, data.get(KEY_PROGRESS), run_id) or before.progress,
+            progress=progress or before.progress,
             result=_read(RunResult, data.get(KEY_RESULT), run_id) or before.result,
             config_maps=(*before.config_maps, body["metadata"]["name"]),
+            created=before.created or parse_timestamp(body["metadata"].get("creationTimestamp")),
+            written=_last_change(body["metadata"]) if progress is not None else before.written,
+            origin=_origin(body["metadata"]),
         )
     return found
+
+
+def _origin(metadata: Mapping[str, Any]) -> Origin:
+    said = metadata.get("annotations") or {}
+    return Origin(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
+
+
+def _last_change(metadata: Mapping[str, Any]) -> datetime | None:
+    """When the API server took the last write of anybody."""
+    times = [parse_timestamp(entry.get("time")) for entry in metadata.get("managedFields") or ()]
+    return max((moment for moment in times if moment is not None), default=None)
 
 
 def termination_result(pod: PodState) -> RunResult | None:

@@ -22,10 +22,11 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
-from logkeep_operator.api import Condition, HistoryEntry, Phase, Resource, RunOutcome, RunStatus
+from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, Resource, RunOutcome, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
+from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin, PodState
 from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, decide, last_result
 from logkeep_operator.reconcile.plan import (
     Action,
@@ -41,12 +42,16 @@ from logkeep_operator.reconcile.progress import archive_status, final_progress, 
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
 from logkeep_operator.reconcile.trouble import find_trouble
 from logkeep_operator.resources import (
+    ANNOTATION_PREVIOUS_RUN,
+    ANNOTATION_RUN_KEY,
+    ANNOTATION_RUN_TRIGGER,
     ROLE_DRIVER,
     Run,
     check_spec,
     job,
     job_name,
     progress_config_map,
+    progress_name,
     request_config_map,
     request_name,
 )
@@ -94,8 +99,8 @@ def is_settled(resource: Resource, now: datetime) -> bool:
         return run is None or run.outcome is not None
     if run is None or run.outcome is None:
         return False
-    end = parse_timestamp(run.end_time)
-    if end is None or now - end < SETTLED_AFTER:
+    turned = _last_turn(status)
+    if turned is None or now - turned < SETTLED_AFTER:
         return False
     try:
         return wanted_run(resource, _parse(resource)).id == run.id
@@ -108,11 +113,51 @@ def refused(resource: Resource, message: str, now: datetime) -> Plan:
     return _Step(Observed(resource), now).refused(message)
 
 
+def _last_turn(status: Status) -> datetime | None:
+    """When the operator last saw the resource begin, end or stall: a time of the clock that `now` is of. Times that a
+    driver wrote are of its node's clock."""
+    conditions_of_state = (status.condition(kind) for kind in ("Ready", "Reconciling", "Stalled"))
+    times = [parse_timestamp(c.last_transition_time) for c in conditions_of_state if c is not None]
+    return max((moment for moment in times if moment is not None), default=None)
+
+
 def _parse(resource: Resource) -> Spec:
     backup = resource.key.kind == "KafkaBackup"
     spec: Spec = parse_backup(resource.spec) if backup else parse_restore(resource.spec)
     check_spec(spec)
     return spec
+
+
+_REPLACED = "Another run was asked for before this one was over; what it had committed stays."
+
+
+def _entry(
+    run: RunStatus,
+    outcome: RunOutcome,
+    message: str,
+    end: datetime,
+    result: RunResult | None,
+    progress: ProgressStatus | None,
+) -> HistoryEntry:
+    return HistoryEntry(
+        run_id=run.id,
+        outcome=outcome.value,
+        start_time=run.start_time,
+        end_time=timestamp(end),
+        records=result.records if result is not None else progress.records if progress is not None else None,
+        bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
+        message=conditions.cut(message)[:256],
+    )
+
+
+def _said(origin: Origin) -> dict[str, str]:
+    """The annotations that say it."""
+    said = {
+        ANNOTATION_RUN_KEY: origin.key,
+        ANNOTATION_RUN_TRIGGER: origin.trigger,
+        ANNOTATION_PREVIOUS_RUN: origin.previous,
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 class _Step:
@@ -130,13 +175,20 @@ class _Step:
         self.finished: str | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Nothing runs until the spec is corrected."""
+        """Nothing runs until the spec is corrected. A run that ended meanwhile is told as it ended."""
+        found = self.tell_unknown_run()
+        if found is not None:
+            return found
+        self.remove_replaced()
+        run = self.before.run
+        outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
+        told = self.book(run, outcome) if run is not None and outcome is not None else ()
         self.stop_unfinished()
         message = str(error)
         ready = self.before.condition("Ready")
         if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
             self.event("Warning", "InvalidSpec", message)
-        return self.done(Phase.INVALID, conditions.stalled("InvalidSpec", message))
+        return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
 
     def refused(self, message: str) -> Plan:
         """Something could not be made; the controller tries again."""
@@ -146,7 +198,7 @@ class _Step:
 
     def stop_unfinished(self) -> None:
         """The run that goes on is not wanted any more: its Job goes, what it committed stays."""
-        run = self.before.run
+        run = self.status.run
         if run is None or run.outcome is not None:
             return
         found = self.observed.jobs.get(run.id)
@@ -154,26 +206,131 @@ class _Step:
             self.actions.append(DeleteJob(found.name, found.uid))
         if self.resource.key.kind == "KafkaRestore":
             return  # its run keeps its id whatever happens: only so does the target recognise what it already has
-        message = "Another run was asked for before this one was over; what it had committed stays."
-        self.event("Normal", "RunReplaced", message, run.id)
-        self.close_run(run, RunOutcome.REPLACED, message, self.now, None)
+        self.event("Normal", "RunReplaced", _REPLACED, run.id)
+        self.close_run(run, RunOutcome.REPLACED, _REPLACED, self.now, None)
+
+    def remove_replaced(self) -> None:
+        """A run that was replaced has no driver: one that was made late by another operator goes, too."""
+        replaced = {entry.run_id for entry in self.before.history if entry.outcome == RunOutcome.REPLACED}
+        for found in self.observed.jobs.values():
+            if found.run_id in replaced and not (found.finished or found.deleting):
+                self.actions.append(DeleteJob(found.name, found.uid))
+
+    # ---- runs that the status does not know
+
+    def tell_unknown_run(self, wanted_id: str = "") -> Plan | None:
+        """Only a status: what is to be done about the run is decided when the status knows it. None if there is no such
+        run, or if it is the wanted one, which is begun anyway."""
+        for found in unknown_runs(self.observed):
+            if found.id == wanted_id:
+                continue
+            return self._adopt(found) if to_be_adopted(self.observed, found) else self._enter(found)
+        return None
+
+    def _adopt(self, found: FoundRun) -> Plan:
+        message = f"Run {found.id} was begun and the status did not know it."
+        self.event("Warning", "RunFound", message, found.id)
+        trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
+        run = found.status(self.resource.key.name, self.now)
+        self.status = replace(self.status, run=run, progress=None, last_handled_run=trigger)
+        return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
+
+    def _enter(self, found: FoundRun) -> Plan:
+        """Into the history only: another run is the status's."""
+        outcome = self.outcome(found.id)
+        run = found.status(self.resource.key.name, self.now)
+        if outcome is None:
+            outcome = Outcome(RunOutcome.REPLACED, "RunReplaced", _REPLACED)
+        end = self._end_of(found.id, outcome)
+        entry = _entry(run, outcome.outcome, outcome.message, end, outcome.result, None)
+        self.status = replace(
+            self.status, history=with_entry(self.before, entry), observed_generation=self.before.observed_generation
+        )
+        self.finished = outcome.outcome.value
+        self.tell(run, outcome)
+        told = self.loss(outcome.result, False, run) if outcome.result is not None else ()
+        if self.before.run is None or self.before.run.outcome is not None:
+            told = ()  # a later run has ended since, and says what is missing now
+        elif told and outcome.result is not None:
+            self.status = replace(self.status, loss=loss_entries(outcome.result))
+        last = parse_timestamp(self.before.last_success_time)
+        if outcome.outcome is RunOutcome.SUCCEEDED and (last is None or last < end):
+            self.status = replace(self.status, last_success_time=timestamp(end))
+        return self.done(self.before.phase or Phase.PENDING, told, 0.0)
+
+    # ---- how a run ended
+
+    def documents(self, run_id: str) -> Documents:
+        return self.observed.documents.get(run_id, Documents())
+
+    def outcome(self, run_id: str) -> Outcome | None:
+        drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
+        return decide(self.job(run_id), self.documents(run_id), drivers)
+
+    def job(self, run_id: str) -> JobState | None:
+        """The run's Job; one that is being deleted counts as gone unless it is finished."""
+        found = self.observed.jobs.get(run_id)
+        return None if found is not None and found.deleting and not found.finished else found
+
+    def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
+        found = self.job(run_id)
+        return outcome.end or (found.ended if found is not None else None) or self.now
+
+    def book(self, run: RunStatus, outcome: Outcome) -> tuple[Condition, ...]:
+        """The end of the status's run, with all that it left; the conditions that say what is missing."""
+        succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        result = outcome.result
+        end = self._end_of(run.id, outcome)
+        self.status = replace(self.status, progress=final_progress(self.documents(run.id).progress, result, succeeded))
+        self.close_run(run, outcome.outcome, outcome.message, end, result)
+        self.tell(run, outcome)
+        if succeeded:
+            self.status = replace(self.status, last_success_time=timestamp(end))
+        if result is None:
+            return ()
+        archive = archive_status(result, self.archive_uri())
+        self.status = replace(
+            self.status,
+            archive=archive or self.status.archive,
+            offset_map=result.offset_map or self.status.offset_map,
+            loss=loss_entries(result),
+        )
+        return self.loss(result, succeeded, run)
+
+    def tell(self, run: RunStatus, outcome: Outcome) -> None:
+        """The event of a run's end."""
+        match outcome.outcome:
+            case RunOutcome.SUCCEEDED:
+                self.event("Normal", "RunSucceeded", outcome.message, run.id)
+            case RunOutcome.FAILED:
+                self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
+            case RunOutcome.REPLACED:
+                self.event("Normal", "RunReplaced", outcome.message, run.id)
+
+    def loss(self, result: RunResult, succeeded: bool, run: RunStatus) -> tuple[Condition, ...]:
+        if result.loss_total == 0 and result.error_code != "DataLoss":
+            return (conditions.data_loss(False, "No records are missing."),) if succeeded else ()
+        first = result.loss[0] if result.loss else None
+        message = f"{result.loss_offsets} offsets in {result.loss_total} ranges are missing"
+        if first is not None:
+            message += f", the first: {first.topic}-{first.partition} [{first.start}, {first.end}): {first.reason}"
+        self.event("Warning", "RecordsMissing", message, run.id)
+        return (conditions.data_loss(True, message),)
+
+    def archive_uri(self) -> str:
+        """Where the archive is, as the spec or the backup that it names says."""
+        spec, backup = self.resource.spec, self.observed.backup
+        if self.resource.key.kind == "KafkaRestore":
+            source = spec.get("source") or {}
+            spec = source if source.get("storage") else backup.spec if backup is not None else {}
+        return str((spec.get("storage") or {}).get("uri", ""))
 
     def close_run(
         self, run: RunStatus, outcome: RunOutcome, message: str, end: datetime, result: RunResult | None
     ) -> None:
         """The run is over: into the status and the history. A run that is there already is not entered twice."""
-        text = conditions.cut(message)
-        ended = replace(run, outcome=outcome, message=text, end_time=timestamp(end))
-        progress = self.status.progress
-        entry = HistoryEntry(
-            run_id=run.id,
-            outcome=outcome.value,
-            start_time=run.start_time,
-            end_time=ended.end_time,
-            records=result.records if result is not None else progress.records if progress is not None else None,
-            bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
-            message=text[:256],
-        )
+        ended = replace(run, outcome=outcome, message=conditions.cut(message), end_time=timestamp(end))
+        entry = _entry(run, outcome, message, end, result, self.status.progress)
         history = (entry, *(old for old in self.status.history if old.run_id != run.id))[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)
         self.finished = outcome.value
@@ -210,9 +367,16 @@ class _Reconciliation(_Step):
         self.wanted = wanted_run(self.resource, spec)
 
     def plan(self) -> Plan:
+        found = self.tell_unknown_run(self.wanted.id)
+        if found is not None:
+            return found
+        self.remove_replaced()
         last = self.before.run
         if last is not None and last.id != self.wanted.id and last.outcome is None:
-            if inputs_of(last.key) == self.wanted.inputs and (self._job(last.id) or self._outcome(last.id)):
+            outcome = self.outcome(last.id)
+            if outcome is not None:
+                return self._finish(last, outcome)  # it ended, though another is wanted: with its result and its loss
+            if inputs_of(last.key) == self.wanted.inputs and self.job(last.id):
                 return self._go_on(last)  # only asked for again: this one first
             self.stop_unfinished()
         run = self.status.run
@@ -220,26 +384,14 @@ class _Reconciliation(_Step):
             return self._ended(run) if run.outcome is not None else self._go_on(run)
         return self._start()
 
-    def _documents(self, run_id: str) -> Documents:
-        return self.observed.documents.get(run_id, Documents())
-
-    def _outcome(self, run_id: str) -> Outcome | None:
-        drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
-        return decide(self._job(run_id), self._documents(run_id), drivers)
-
-    def _job(self, run_id: str) -> JobState | None:
-        """The run's Job; one that is being deleted counts as gone unless it is finished."""
-        found = self.observed.jobs.get(run_id)
-        return None if found is not None and found.deleting and not found.finished else found
-
     # ---- a run that is over
 
     def _ended(self, run: RunStatus) -> Plan:
         requeue = None
-        found = self._job(run.id)
-        end = parse_timestamp(run.end_time) or self.now
+        found = self.job(run.id)
+        turned = _last_turn(self.before) or self.now
         if found is not None and not found.finished and not found.suspended:
-            left = (end + STUCK_JOB_AFTER - self.now).total_seconds()
+            left = (turned + STUCK_JOB_AFTER - self.now).total_seconds()
             if left > 0:
                 requeue = left + 1
             else:
@@ -264,35 +416,15 @@ class _Reconciliation(_Step):
         return conditions.stalled(reason, message)
 
     def _finish(self, run: RunStatus, outcome: Outcome) -> Plan:
-        documents = self._documents(run.id)
+        extra = self.book(run, outcome)
         succeeded = outcome.outcome is RunOutcome.SUCCEEDED
-        result = outcome.result
-        end = outcome.end or self.now
-        self.status = replace(self.status, progress=final_progress(documents.progress, result, succeeded))
-        self.close_run(run, outcome.outcome, outcome.message, end, result)
-        if succeeded:
-            self.status = replace(self.status, last_success_time=timestamp(end))
-            self.event("Normal", "RunSucceeded", outcome.message, run.id)
-        else:
-            self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
-        extra: tuple[Condition, ...] = ()
-        if result is not None:
-            archive = archive_status(result, self._archive_uri())
-            offset_map = result.offset_map or None
-            self.status = replace(
-                self.status,
-                archive=archive or self.status.archive,
-                offset_map=offset_map or self.status.offset_map,
-                loss=loss_entries(result),
-            )
-            extra = self._loss(result, succeeded, run)
         state = (
             conditions.ready("RunSucceeded", outcome.message)
             if succeeded
             else conditions.stalled(outcome.reason, outcome.message)
         )
         phase = Phase.SUCCEEDED if succeeded else Phase.FAILED
-        found = self._job(run.id)
+        found = self.job(run.id)
         pending = self.wanted.id != run.id  # asked for again meanwhile
         requeue = (
             0.0
@@ -303,32 +435,14 @@ class _Reconciliation(_Step):
         )
         return self.done(phase, (*state, *extra), requeue)
 
-    def _loss(self, result: RunResult, succeeded: bool, run: RunStatus) -> tuple[Condition, ...]:
-        if result.loss_total == 0 and result.error_code != "DataLoss":
-            return (conditions.data_loss(False, "No records are missing."),) if succeeded else ()
-        first = result.loss[0] if result.loss else None
-        message = f"{result.loss_offsets} offsets in {result.loss_total} ranges are missing"
-        if first is not None:
-            message += f", the first: {first.topic}-{first.partition} [{first.start}, {first.end}): {first.reason}"
-        self.event("Warning", "RecordsMissing", message, run.id)
-        return (conditions.data_loss(True, message),)
-
-    def _archive_uri(self) -> str:
-        if isinstance(self.spec, KafkaBackupSpec):
-            return self.spec.storage.uri
-        if self.spec.source.storage is not None:
-            return self.spec.source.storage.uri
-        backup = self.observed.backup
-        return str((backup.spec.get("storage") or {}).get("uri", "")) if backup is not None else ""
-
     # ---- a run that is to be started, again or for the first time
 
     def _start(self) -> Plan:
-        outcome = self._outcome(self.wanted.id)
+        outcome = self.outcome(self.wanted.id)
         known = RunStatus(id=self.wanted.id, key=self.wanted.key, job=self._job_name(), start_time=timestamp(self.now))
         if outcome is not None:
             return self._finish(known, outcome)  # it ran, and the status was lost
-        if self.spec.suspend and self._job(self.wanted.id) is None:
+        if self.spec.suspend and self.job(self.wanted.id) is None:
             return self._suspended("No run is started while spec.suspend is true.")
         try:
             self._create(self.wanted)
@@ -350,13 +464,19 @@ class _Reconciliation(_Step):
         """Everything a run needs, in an order in which a crash leaves nothing half. Raises _Waiting."""
         self._wait_for_others(wanted.id)
         storage, raw = self._storage()
-        run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine)
+        run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
         for run_id, documents in self.observed.documents.items():
             if run_id != wanted.id:
                 self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
+
+    def _origin(self, wanted: WantedRun) -> dict[str, str]:
+        """What the run's children say of it, for the case that the status does not learn of it."""
+        ids = [self.before.run.id] if self.before.run is not None else []
+        ids += [entry.run_id for entry in self.before.history]
+        return _said(Origin(wanted.key, wanted.trigger, next((run_id for run_id in ids if run_id != wanted.id), "")))
 
     def _wait_for_others(self, run_id: str) -> None:
         """One driver at a time: none of an earlier run, and none of this one whose Job is gone."""
@@ -371,15 +491,19 @@ class _Reconciliation(_Step):
                 self.actions.append(DeleteJob(other.name, other.uid))
             raise _Waiting("WaitingForPreviousRun", f"Job {other.name} has not ended yet.", False, WAIT_SECONDS)
         for pod in self.observed.pods:
-            if pod.role == ROLE_DRIVER and pod.alive and not (pod.run_id == run_id and self._job(run_id) is not None):
+            if pod.role == ROLE_DRIVER and pod.alive and not (pod.run_id == run_id and self.job(run_id) is not None):
                 message = f"Driver pod {pod.name} of a Job that is gone has not ended yet."
                 raise _Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
 
     def _is_over(self, other: JobState) -> bool:
-        """Whether the Job's run has ended although its pod has not, for long enough."""
-        entry = next((entry for entry in self.status.history if entry.run_id == other.run_id), None)
-        end = parse_timestamp(entry.end_time) if entry is not None else None
-        return end is not None and self.now - end > STUCK_JOB_AFTER
+        """Whether the Job's run has ended although its pod has not, for long enough: since the operator began to wait
+        for it, which was after that end."""
+        if all(entry.run_id != other.run_id for entry in self.status.history):
+            return False
+        waiting = self.before.condition("Reconciling")
+        since = parse_timestamp(waiting.last_transition_time) if waiting is not None else None
+        waits = waiting is not None and waiting.status == "True"
+        return waits and since is not None and self.now - since > STUCK_JOB_AFTER
 
     def _storage(self) -> tuple[Storage, dict[str, object]]:
         """The archive's place, typed and as written. Raises _Waiting when a backupRef leads nowhere."""
@@ -414,13 +538,17 @@ class _Reconciliation(_Step):
     # ---- a run that goes on
 
     def _go_on(self, run: RunStatus) -> Plan:
-        outcome = self._outcome(run.id)
+        outcome = self.outcome(run.id)
         if outcome is not None:
             return self._finish(run, outcome)
-        found = self._job(run.id)
+        found = self.job(run.id)
         if found is None:
             return self._again(run)
         self._show(run, found)
+        try:
+            self._make_lost_config_maps(run)
+        except _Waiting as waiting:
+            return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if self.spec.suspend:
             if not found.suspended:
                 self.actions.append(SuspendJob(found.name, True))
@@ -432,6 +560,21 @@ class _Reconciliation(_Step):
         if self.before.phase is Phase.SUSPENDED:
             self.event("Normal", "Resumed", "The run goes on.", run.id)
         return self._running(run, found)
+
+    def _make_lost_config_maps(self, run: RunStatus) -> None:
+        """A driver that is tried again mounts its request; the running one writes its progress. Raises _Waiting."""
+        name = self.resource.key.name
+        there = self.documents(run.id).config_maps
+        lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
+        if not lost:
+            return
+        storage, raw = self._storage()
+        found = self.observed.jobs[run.id]
+        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, _said(found.origin))
+        bodies = (request_config_map(again), progress_config_map(again))
+        self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
+        message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
+        self.event("Warning", "ConfigMapRecreated", message, run.id)
 
     def _again(self, run: RunStatus) -> Plan:
         """The Job vanished before the run was over."""
@@ -453,11 +596,11 @@ class _Reconciliation(_Step):
 
     def _running(self, run: RunStatus, found: JobState) -> Plan:
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
-        progress = self._documents(run.id).progress
+        progress = self.documents(run.id).progress
         trouble = find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         phase = Phase.RUNNING if driver_runs or progress is not None or found.failed else Phase.PENDING
-        result = last_result(self._documents(run.id), drivers)
+        result = last_result(self.documents(run.id), drivers)
         failure = attempt_failure(result, drivers)
         if trouble is not None:
             self.trouble_event(trouble.reason, trouble.message, run.id)
@@ -488,7 +631,7 @@ class _Reconciliation(_Step):
 
     def _show(self, run: RunStatus, found: JobState) -> None:
         """Attempt and progress, as far as they are known."""
-        progress = self._documents(run.id).progress
+        progress = self.documents(run.id).progress
         attempt = max(progress.attempt if progress is not None else 1, found.failed + (1 if found.active else 0), 1)
         shown = progress_status(progress) if progress is not None else self.status.progress
         self.status = replace(self.status, run=replace(run, attempt=attempt), progress=shown)
@@ -499,7 +642,7 @@ class _Reconciliation(_Step):
         run = self.status.run
         if run is not None and run.outcome is None:
             self.status = replace(self.status, run=replace(run, message=message))
-        return self.done(Phase.SUSPENDED, conditions.suspended(message), RESYNC_SECONDS)
+        return self.done(Phase.SUSPENDED, conditions.suspended(message))
 
     def _job_name(self) -> str:
         return job_name(self.resource.key.name, self.wanted.id)

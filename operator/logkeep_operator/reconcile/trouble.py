@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.run import Progress
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
 from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
 
@@ -87,19 +88,20 @@ def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> Trouble | None
     return None
 
 
+def _driver_time(progress: Progress, documents: Documents, now: datetime) -> timedelta:
+    """How long the driver has run. Its clock says how long up to the document, the API server's how long since: times
+    of two clocks are never compared."""
+    until_written = timedelta(seconds=max(progress.update_time - progress.start_time, 0.0))
+    return until_written + (now - documents.written if documents.written is not None else timedelta())
+
+
 def _no_executors(
     driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
 ) -> Trouble | None:
     progress = documents.progress
-    if (
-        executors
-        or driver.phase != "Running"
-        or driver.started is None
-        or progress is None
-        or progress.phase != "Running"
-    ):
+    if executors or driver.phase != "Running" or progress is None or progress.phase != "Running":
         return None
-    if progress.percent >= 100 or now - driver.started < NO_EXECUTORS_AFTER:
+    if progress.percent >= 100 or _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
         return None
     message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
     return Trouble("NoExecutors", message)

@@ -3,7 +3,10 @@
 from logkeep_operator.resources.access import access_objects
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
+    ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RESOURCE,
+    ANNOTATION_RUN_KEY,
+    ANNOTATION_RUN_TRIGGER,
     LABEL_KIND,
     LABEL_MANAGED_BY,
     LABEL_NAME,
@@ -21,7 +24,10 @@ from logkeep_operator.resources.names import (
 from logkeep_operator.resources.run import Run, job, progress_config_map, request_config_map
 
 __all__ = [
+    "ANNOTATION_PREVIOUS_RUN",
     "ANNOTATION_RESOURCE",
+    "ANNOTATION_RUN_KEY",
+    "ANNOTATION_RUN_TRIGGER",
     "LABEL_KIND",
     "LABEL_MANAGED_BY",
     "LABEL_NAME",

@@ -13,6 +13,10 @@ LABEL_NAME = "logkeep.dev/name"
 LABEL_RUN = "logkeep.dev/run"
 LABEL_ROLE = "logkeep.dev/role"
 ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label had to be shortened
+# What a status says of a run, on the run's children: from them a run is known that no status tells of.
+ANNOTATION_RUN_KEY = "logkeep.dev/run-key"
+ANNOTATION_RUN_TRIGGER = "logkeep.dev/run-trigger"
+ANNOTATION_PREVIOUS_RUN = "logkeep.dev/previous-run"
 MANAGED_BY = "logkeep"
 ROLE_DRIVER = "driver"
 ROLE_EXECUTOR = "executor"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -36,7 +36,7 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 @dataclass(frozen=True)
 class Run:
     """One run to be started. `storage` is the archive, for a restore with backupRef that of the backup; `raw_storage`
-    the same as written."""
+    the same as written. `annotations` are those of the run's children beyond the resource's name."""
 
     resource: Resource
     id: str
@@ -44,6 +44,7 @@ class Run:
     storage: Storage
     raw_storage: Mapping[str, Any]
     engine: EngineSettings
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -55,7 +56,7 @@ class Run:
             "name": name,
             "namespace": self.namespace,
             "labels": run_labels(self.resource.key, self.id),
-            "annotations": {ANNOTATION_RESOURCE: self.resource.key.name},
+            "annotations": {**self.annotations, ANNOTATION_RESOURCE: self.resource.key.name},
             "ownerReferences": [self.resource.owner_reference()],
         }
 

@@ -669,3 +669,59 @@ def test_times_of_conditions_change_only_with_their_status() -> None:
     assert later["Ready"] != times["Ready"]
     assert later["Stalled"] == times["Stalled"]
     assert later["Ready"] == (START + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# ---- clocks
+
+
+def test_a_driver_whose_clock_is_behind_is_given_its_minute_to_get_executors() -> None:
+    world = started()
+    world.driver()
+    behind = world.now - timedelta(minutes=5)
+    world.pods = [replace(pod, started=behind) for pod in world.pods]
+    world.reports(world.progress(start_time=behind.timestamp(), update_time=behind.timestamp()))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+    world.pass_time(seconds=61)
+    world.settle()
+    assert world.condition("Ready") == ("False", "NoExecutors")
+
+
+def test_a_driver_that_has_told_its_own_minute_without_executors_is_noticed() -> None:
+    world = started()
+    world.driver()
+    ahead = world.now + timedelta(minutes=5)
+    world.reports(world.progress(start_time=ahead.timestamp(), update_time=ahead.timestamp() + 61))
+    world.settle()
+    assert world.condition("Ready") == ("False", "NoExecutors")
+
+
+@pytest.mark.parametrize("minutes", [-5, 5])
+def test_a_driver_with_another_clock_has_two_minutes_to_end_after_its_success(minutes: int) -> None:
+    world = started()
+    world.driver()
+    world.job_is(active=1)
+    world.reports(result=world.result(end_time=world.now.timestamp() + 60 * minutes))
+    world.step()
+    world.pass_time(seconds=1)
+    assert world.step().actions == ()
+    world.pass_time(seconds=121)
+    assert any(isinstance(action, DeleteJob) for action in world.step().actions)
+
+
+@pytest.mark.parametrize("minutes", [-15, 15])
+def test_what_is_settled_is_told_by_the_clock_of_the_conditions(minutes: int) -> None:
+    world = started()
+    world.driver()
+    world.job_is(complete=True)
+    world.reports(result=world.result(end_time=world.now.timestamp() + 60 * minutes))
+    world.settle()
+    assert not is_settled(world.resource, world.now)
+    world.pass_time(minutes=11)
+    assert is_settled(world.resource, world.now)
+
+
+def test_a_suspended_resource_asks_for_no_look() -> None:
+    world = World(spec=backup_spec(suspend=True))
+    world.settle()
+    assert world.step().requeue_after is None

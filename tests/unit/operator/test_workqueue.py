@@ -110,3 +110,64 @@ def test_work_says_when_to_look_again() -> None:
     work_until(lambda: len(calls) >= 3, queue, work)
     assert calls == ["a", "a", "a"]
     assert len(queue) == 0
+
+
+def test_own_events_do_not_shorten_the_wait_after_an_error() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=1, interval=0.0, backoff=0.3, backoff_max=10.0)
+    calls: list[float] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def work(key: str) -> None:
+            calls.append(time.monotonic())
+            loop.call_soon_threadsafe(queue.add, key)  # the event of what was written meanwhile
+            time.sleep(0.02)
+            raise ValueError("refused")
+
+        task = asyncio.create_task(queue.run(work))
+        queue.add("a")
+        await asyncio.to_thread(wait_until, lambda: len(calls) >= 1, 60, "the first call")
+        for _ in range(100):
+            queue.add("a")
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: len(calls) >= 3, 60, "the calls")
+        task.cancel()
+
+    asyncio.run(main())
+    waits = [later - earlier for earlier, later in itertools.pairwise(calls)]
+    assert waits[0] >= 0.3
+    assert waits[1] >= 0.6
+
+
+def test_who_asks_for_something_else_waits_for_no_back_off() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=1, interval=0.0, backoff=300.0, backoff_max=300.0)
+    calls: list[str] = []
+
+    def work(key: str) -> None:
+        calls.append(key)
+        if len(calls) == 1:
+            raise ValueError("refused")
+
+    async def main() -> None:
+        task = asyncio.create_task(queue.run(work))
+        queue.add("a")
+        await asyncio.to_thread(wait_until, lambda: len(calls) == 1, 60, "the first call")
+        await asyncio.sleep(0.1)
+        queue.add("a", anew=True)
+        await eventually(lambda: len(calls) >= 2)
+        task.cancel()
+
+    asyncio.run(main())
+    assert calls == ["a", "a"]
+
+
+def test_timers_that_are_not_over_do_not_wait_for_a_worker() -> None:
+    now = 100.0
+    queue: WorkQueue[str] = WorkQueue(workers=1, interval=0.0, clock=lambda: now)
+    for key in "abc":
+        queue.add(key, 30.0)
+    queue.add("d")
+    assert (len(queue), queue.ready) == (4, 1)
+    now = 131.0
+    assert queue.ready == 4

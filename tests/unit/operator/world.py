@@ -15,6 +15,7 @@ from logkeep_operator.reconcile import (
     Documents,
     JobState,
     Observed,
+    Origin,
     Plan,
     PodState,
     SuspendJob,
@@ -41,6 +42,12 @@ def restore_spec(**changes: Any) -> dict[str, Any]:
         "cluster": {"bootstrapServers": ["kafka:9092"]},
     }
     return spec | changes
+
+
+def origin(body: dict[str, Any]) -> Origin:
+    """What the child says of its run."""
+    said = body["metadata"]["annotations"]
+    return Origin(*(said.get(f"logkeep.dev/{name}") for name in ("run-key", "run-trigger", "previous-run")))
 
 
 def resource(kind: str, spec: dict[str, Any], **changes: Any) -> Resource:
@@ -85,8 +92,8 @@ class World:
         """Ask for another run."""
         self.resource = replace(self.resource, annotations={"logkeep.dev/run": value})
 
-    def step(self) -> Plan:
-        """Reconcile once and do what the plan says."""
+    def step(self, *, conflict: bool = False) -> Plan:
+        """Reconcile once and do what the plan says; with `conflict` the status is not taken."""
         plan = reconcile(
             Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings), self.now, ENGINE
         )
@@ -97,11 +104,13 @@ class World:
                     run_id = body["metadata"]["labels"]["logkeep.dev/run"]
                     if body["kind"] == "Job" and run_id not in self.jobs:
                         name = body["metadata"]["name"]
-                        self.jobs[run_id] = JobState(name, f"uid-of-{name}", run_id, created=self.now)
+                        known_job = JobState(name, f"uid-of-{name}", run_id, created=self.now, origin=origin(body))
+                        self.jobs[run_id] = known_job
                     if body["kind"] == "ConfigMap":
                         known = self.documents.get(run_id, Documents())
                         names = tuple(dict.fromkeys((*known.config_maps, body["metadata"]["name"])))
-                        self.documents[run_id] = replace(known, config_maps=names)
+                        made = known.created or self.now
+                        self.documents[run_id] = replace(known, config_maps=names, created=made, origin=origin(body))
                 case DeleteJob(name=name):
                     self.jobs = {key: job for key, job in self.jobs.items() if job.name != name}
                 case SuspendJob(name=name, suspend=suspend):
@@ -110,7 +119,7 @@ class World:
                 case DeleteConfigMap(name=name):
                     self.delete_config_map(name)
         self.events += [(event.type, event.reason) for event in plan.events]
-        if plan.status is not None:
+        if plan.status is not None and not conflict:
             self.resource = replace(self.resource, status=plan.status)
         return plan
 
@@ -148,7 +157,9 @@ class World:
     def reports(self, progress: Progress | None = None, result: RunResult | None = None) -> None:
         """The driver writes to the run's ConfigMap."""
         known = self.documents.get(self.run_id, Documents())
-        self.documents[self.run_id] = replace(known, progress=progress or known.progress, result=result or known.result)
+        self.documents[self.run_id] = replace(
+            known, progress=progress or known.progress, result=result or known.result, written=self.now
+        )
 
     def complete(self) -> None:
         """The run succeeds and its pod goes."""
@@ -180,7 +191,7 @@ class World:
 
     def result(self, **changes: Any) -> RunResult:
         known: dict[str, Any] = {
-            "run_id": self.run_id,
+            "run_id": changes.get("run_id") or self.run_id,
             "kind": self.resource.key.kind,
             "outcome": "Succeeded",
             "exit_code": 0,

@@ -1,0 +1,74 @@
+"""Runs that a resource's children show and its status does not know.
+
+A Job is made before the status names its run. In between the resource may be changed, so that the status is not taken;
+another operator may write first; somebody may wipe the status. The Job runs on all the same, and what it did must be
+told: its end, its loss. Children say what the status would have said of their run (`Origin`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from logkeep_operator.api import HistoryEntry, RunStatus, Status
+from logkeep_operator.api.status import MAX_HISTORY, timestamp
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin
+from logkeep_operator.resources import job_name
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run known from its Job, or from its result when the Job is gone."""
+
+    id: str
+    origin: Origin
+    job: JobState | None
+    created: datetime | None
+
+    @property
+    def live(self) -> bool:
+        """Whether its Job may still have a driver."""
+        return self.job is not None and not self.job.finished
+
+    def status(self, resource_name: str, now: datetime) -> RunStatus:
+        """The run as the status would have named it. Without a key it is the run of no spec."""
+        return RunStatus(
+            id=self.id,
+            key=self.origin.key or self.id,
+            job=self.job.name if self.job is not None else job_name(resource_name, self.id),
+            start_time=timestamp(self.created or now),
+        )
+
+
+def unknown_runs(observed: Observed) -> list[FoundRun]:
+    """The newest first. A run that has left the history long ago is not one of them, though its Job may still be
+    there: what it followed has left the history, too."""
+    status = observed.resource.status
+    known = {entry.run_id for entry in status.history} | ({status.run.id} if status.run is not None else set())
+    followed = known | ({""} if len(status.history) < MAX_HISTORY else set())
+    found = []
+    for run_id in {*observed.jobs, *observed.documents} - known - {""}:
+        job, documents = observed.jobs.get(run_id), observed.documents.get(run_id, Documents())
+        if job is None and documents.result is None:
+            continue  # its Job was never made, or has left nothing to tell
+        origin = job.origin if job is not None else documents.origin
+        run = FoundRun(run_id, origin, job, job.created if job is not None else documents.created)
+        if run.live or status.run is None or origin.previous in followed:
+            found.append(run)
+    return sorted(found, key=lambda run: (run.created or _LONG_AGO, run.id), reverse=True)
+
+
+def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
+    """Whether it becomes the status's run: there is none that goes on, and this one is no older than the last."""
+    last = observed.resource.status.run
+    if last is None:
+        return True
+    return last.outcome is not None and (found.live or found.origin.previous == last.id)
+
+
+def with_entry(status: Status, entry: HistoryEntry) -> tuple[HistoryEntry, ...]:
+    """The history with the entry where its start belongs, the newest first. The entry is in it in any case."""
+    later = [old for old in status.history if (old.start_time or "") > (entry.start_time or "")][: MAX_HISTORY - 1]
+    return (*later, entry, *(old for old in status.history if old not in later))[:MAX_HISTORY]
