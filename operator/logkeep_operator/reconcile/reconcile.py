@@ -286,6 +286,8 @@ class _Reconciliation(_Step):
                 loss=loss_entries(result),
             )
             extra = self._loss(result, succeeded, run)
+        elif succeeded and not self.status.loss:
+            extra = (conditions.data_loss_unknown(outcome.message),)
         state = (
             conditions.ready("RunSucceeded", outcome.message)
             if succeeded
@@ -453,11 +455,12 @@ class _Reconciliation(_Step):
 
     def _running(self, run: RunStatus, found: JobState) -> Plan:
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
-        progress = self._documents(run.id).progress
+        documents = self._documents(run.id)
         trouble = find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
-        phase = Phase.RUNNING if driver_runs or progress is not None or found.failed else Phase.PENDING
-        result = last_result(self._documents(run.id), drivers)
+        reported = documents.progress is not None or bool(documents.unreadable)
+        phase = Phase.RUNNING if driver_runs or reported or found.failed else Phase.PENDING
+        result = last_result(documents, drivers)
         failure = attempt_failure(result, drivers)
         if trouble is not None:
             self.trouble_event(trouble.reason, trouble.message, run.id)

@@ -30,16 +30,19 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | 
     """The first thing in the way of this Job's run, driver before executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
+    documents = observed.documents.get(job.run_id, Documents())
     if not drivers:
         warning = observed.warnings.get(job.name)
-        return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
-    documents = observed.documents.get(job.run_id, Documents())
+        if warning:
+            return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}")
+        return _unreadable(documents)
     return (
         _of_pods("Driver", drivers, 1)
         or _not_mounted(observed, drivers)
         or _of_pods("Executors", executors, len(executors))
         or _not_mounted(observed, executors)
         or _no_executors(drivers[-1], executors, documents, now)
+        or _unreadable(documents)
     )
 
 
@@ -103,3 +106,13 @@ def _no_executors(
         return None
     message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
     return Trouble("NoExecutors", message)
+
+
+def _unreadable(documents: Documents) -> Trouble | None:
+    if not documents.unreadable:
+        return None
+    message = (
+        f"What the driver reports cannot be read: {documents.unreadable}. The run goes on; how it ends, its Job says. "
+        "An engine image of another version writes such reports."
+    )
+    return Trouble("ProgressUnreadable", message)
