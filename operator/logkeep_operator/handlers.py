@@ -1,8 +1,9 @@
-"""What kopf sees: watches whose every event only says "look at this resource".
+"""The operator's life in kopf: it starts, is probed and ends; meanwhile every event only says "look at this resource".
 
-No handler of kopf's change detection is used: no finalizer, no annotation, nothing of kopf's on any object. Events of
-resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue; a resync does the same for
-everything that is not settled, so a lost event costs seconds, not a backup.
+Nothing of kopf's change detection is used: no finalizer, no annotation, nothing of kopf's on any object. Events of
+resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue (`watches`; kopf's own end the
+process when one of them fails). A resync of each namespace does the same for everything that is not settled, so a lost
+event costs seconds, not a backup.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from logkeep_operator.cluster import Cluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND, LABEL_MANAGED_BY, MANAGED_BY
+from logkeep_operator.reach import Reach, retry_pause
+from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND
 from logkeep_operator.settings import Settings
+from logkeep_operator.watches import watch
 from logkeep_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -43,11 +46,17 @@ class Operator:
 
     def __post_init__(self) -> None:
         self.controller = Controller(self.cluster, self.settings.engine, self.metrics)
+        self.reach = Reach(self.metrics)
 
     def start(self) -> None:
         """Begin to work; called in kopf's event loop."""
-        self.queue = WorkQueue(workers=self.settings.workers)
-        self.tasks = [asyncio.create_task(self.queue.run(self.work)), asyncio.create_task(self._resync())]
+        self.queue = WorkQueue(workers=self.settings.workers, group=lambda key: key.namespace)
+        namespaces = self.settings.namespaces
+        self.tasks = [
+            asyncio.create_task(self.queue.run(self.work)),
+            asyncio.create_task(watch(self.cluster, self.reach, namespaces, self.event)),
+            *(asyncio.create_task(self._resync(namespace)) for namespace in namespaces or (None,)),
+        ]
 
     def work(self, key: Key) -> float | None:
         """Reconcile one resource, in a thread."""
@@ -58,15 +67,30 @@ class Operator:
             self.metrics.reconcile_failed(key)
             raise
 
-    async def _resync(self) -> None:
+    def event(self, kind: str, body: Mapping[str, Any], how: str | None) -> None:
+        """A resource or a child is there, was changed or is gone. Progress comes every second and need not be shown at
+        once."""
+        if kind in KINDS:
+            self.queue.add(Key(kind, body["metadata"]["namespace"], body["metadata"]["name"]))
+            return
+        key = owner_key(body)
+        if key is not None:
+            self.queue.add(key, PROGRESS_DELAY if kind == "ConfigMap" else 0.0)
+
+    async def _resync(self, namespace: str | None) -> None:
+        failures = 0
         while True:
             pause = float(self.settings.resync_seconds)
             try:
-                for key in await asyncio.to_thread(self.controller.unsettled, self.settings.namespaces):
+                for key in await asyncio.to_thread(self.controller.unsettled, [namespace] if namespace else []):
                     self.queue.add(key)
-            except ApiError as error:
-                log.warning("resources could not be listed, tried again later: %s", error)
-                pause = min(pause, 5.0)
+                self.reach.found(namespace, "list of resources")
+                failures = 0
+            except Exception as error:  # whatever an answer looks like, the next resync comes
+                failures += 1
+                self.reach.lost(namespace, "list of resources", str(error)[:500])
+                log.debug("resync", exc_info=True)
+                pause = min(pause, retry_pause(failures))
             await asyncio.sleep(pause)
 
     def check(self) -> None:
@@ -80,7 +104,7 @@ class Operator:
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Kopf's settings: nothing of its own on objects, watches that end and begin again, only our children."""
+    """Kopf's settings: nothing of its own on objects, no watches."""
     settings.posting.enabled = False  # events are posted by `cluster`, with names that make them idempotent
     settings.persistence.finalizer = f"{GROUP}/operator"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"operator.{GROUP}", v1=False)
@@ -88,14 +112,9 @@ def configure(settings: kopf.OperatorSettings) -> None:
         prefix=f"operator.{GROUP}", key="last", v1=False
     )
     settings.scanning.disabled = True
-    settings.watching.server_timeout = 300
-    settings.watching.client_timeout = 310
-    settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.process.ultimate_exiting_timeout = 20
-    for children in ("jobs", "pods", "configmaps"):
-        settings.watching.label_selectors[children] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 
 @kopf.on.startup()
@@ -140,29 +159,9 @@ async def probe(memo: Operator, **_: Any) -> str:
     return "ok"
 
 
-async def resource_event(memo: Operator, body: kopf.Body, **_: Any) -> None:
-    """A KafkaBackup or KafkaRestore is there, was changed or is gone."""
-    memo.queue.add(Key(str(body["kind"]), str(body.metadata.namespace), str(body.metadata.name)))
-
-
-async def child_event(memo: Operator, body: kopf.Body, resource: kopf.Resource, **_: Any) -> None:
-    """Something happened to a child: look at its resource. Progress comes every second and need not be shown at
-    once."""
-    key = owner_key(body)
-    if key is not None:
-        memo.queue.add(key, PROGRESS_DELAY if resource.plural == "configmaps" else 0.0)
-
-
 def owner_key(body: Mapping[str, Any]) -> Key | None:
     """The resource that a child belongs to, by its label and annotation."""
     metadata = body["metadata"]
     kind = (metadata.get("labels") or {}).get(LABEL_KIND)
     name = (metadata.get("annotations") or {}).get(ANNOTATION_RESOURCE)
     return Key(kind, metadata["namespace"], name) if kind in KINDS and name else None
-
-
-for _plural in KINDS.values():
-    kopf.on.event(GROUP, VERSION, _plural, id="resource")(resource_event)
-kopf.on.event("", "v1", "pods", id="pod", labels={LABEL_MANAGED_BY: MANAGED_BY})(child_event)
-kopf.on.event("", "v1", "configmaps", id="configmap", labels={LABEL_MANAGED_BY: MANAGED_BY})(child_event)
-kopf.on.event("batch", "v1", "jobs", id="job", labels={LABEL_MANAGED_BY: MANAGED_BY})(child_event)

@@ -37,7 +37,7 @@ def wait_for(what: str, look: Callable[[], T | None], timeout: float = 60) -> T:
 class Operator:
     """`python -m logkeep_operator` for one namespace; `kill` is SIGKILL, `start` starts it again."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, namespace: str, log: Path, **settings: str) -> None:
         self.log = log
         self._environment = {
             **os.environ,
@@ -48,6 +48,7 @@ class Operator:
             "LOGKEEP_PROBE_PORT": "0",
             "LOGKEEP_RESYNC_SECONDS": "5",
             "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine")),
+            **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -63,6 +64,11 @@ class Operator:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "logkeep_operator"], stdout=log, stderr=log, env=self._environment
             )
+
+    @property
+    def running(self) -> bool:
+        """Whether its process goes on."""
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         if self._process is not None:
