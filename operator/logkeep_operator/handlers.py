@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 PROGRESS_DELAY = 0.5
 CRD_WAIT_SECONDS = 60
 STUCK_LOOP_SECONDS = 120.0
+LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread each
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Operator:
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
 
     def __post_init__(self) -> None:
         self.controller = Controller(self.cluster, self.settings.engine, self.metrics)
@@ -82,7 +85,9 @@ class Operator:
         while True:
             pause = float(self.settings.resync_seconds)
             try:
-                for key in await asyncio.to_thread(self.controller.unsettled, [namespace] if namespace else []):
+                only = [namespace] if namespace is not None else []
+                loop = asyncio.get_running_loop()
+                for key in await loop.run_in_executor(self.listers, self.controller.unsettled, only):
                     self.queue.add(key)
                 self.reach.found(namespace, "list of resources")
                 failures = 0
@@ -150,6 +155,7 @@ async def cleanup(memo: Operator, **_: Any) -> None:
     for task in memo.tasks:
         task.cancel()
     await asyncio.gather(*memo.tasks, return_exceptions=True)
+    memo.listers.shutdown(wait=False)
 
 
 @kopf.on.probe(id="work")

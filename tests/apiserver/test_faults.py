@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.apiserver.conftest import chart, service_account_kubeconfig
 from tests.apiserver.operator import Namespace, Operator, progress, result, run_id_of, wait_for
 from tests.cluster import system
 from tests.cluster.api_proxy import ApiProxy, Fault, Request, answer, delayed
@@ -119,6 +120,24 @@ def test_a_namespace_that_cannot_be_read_stops_no_other_and_is_told(
         lambda: operator.metric("logkeep_namespace_served", namespace=other.name) == 1,
         timeout=120,
     )
+
+
+def test_a_namespace_without_its_role_binding_is_served_when_it_comes(
+    api: ApiServer, operator_kubeconfig: Path, namespace: Namespace, other: Namespace, tmp_path: Path
+) -> None:
+    served = [f"watchNamespaces={{{namespace.name},{other.name}}}", "serviceAccount.name=two"]
+    rights = chart("--show-only", "templates/rbac.yaml", *(part for value in served for part in ("--set", value)))
+    api.kubectl("apply", "-f", "-", stdin=rights)
+    other.kubectl("delete", "rolebindings", "--all")
+    kubeconfig = service_account_kubeconfig(api, "two", tmp_path / "two")
+    applied(namespace, "seen")
+    applied(other, "hidden")
+    with Operator(kubeconfig, f"{other.name},{namespace.name}", tmp_path / "log") as running:
+        job_of(namespace, "seen")
+        wait_for("the log to tell", lambda: f"namespace {other.name}: watch of Job" in running.log.read_text())
+        api.kubectl("apply", "-f", "-", stdin=rights)
+        job_of(other, "hidden", timeout=120)
+        assert running.running
 
 
 # ---- events

@@ -39,7 +39,7 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries, progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.trouble import find_trouble
+from logkeep_operator.reconcile.trouble import find_trouble, unreadable
 from logkeep_operator.resources import (
     ROLE_DRIVER,
     Run,
@@ -473,6 +473,10 @@ class _Reconciliation(_Step):
             return self._say(run, phase, "Retrying", message)
         if failure and driver_runs:
             return self._say(run, phase, "Running", f"Tried again after: {failure}")
+        trouble = unreadable(documents)
+        if trouble is not None:
+            self.trouble_event(trouble.reason, trouble.message, run.id)
+            return self._say(run, phase, trouble.reason, trouble.message)
         if phase is Phase.RUNNING:
             return self._say(run, phase, "Running", "The run goes on.")
         return self._say(run, phase, "Pending", "The driver's pod is on its way.")

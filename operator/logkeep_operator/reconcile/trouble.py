@@ -30,19 +30,16 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | 
     """The first thing in the way of this Job's run, driver before executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
-    documents = observed.documents.get(job.run_id, Documents())
     if not drivers:
         warning = observed.warnings.get(job.name)
-        if warning:
-            return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}")
-        return _unreadable(documents)
+        return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
+    documents = observed.documents.get(job.run_id, Documents())
     return (
         _of_pods("Driver", drivers, 1)
         or _not_mounted(observed, drivers)
         or _of_pods("Executors", executors, len(executors))
         or _not_mounted(observed, executors)
         or _no_executors(drivers[-1], executors, documents, now)
-        or _unreadable(documents)
     )
 
 
@@ -108,7 +105,8 @@ def _no_executors(
     return Trouble("NoExecutors", message)
 
 
-def _unreadable(documents: Documents) -> Trouble | None:
+def unreadable(documents: Documents) -> Trouble | None:
+    """What the driver writes cannot be believed. It matters less than what stops the run or ends an attempt."""
     if not documents.unreadable:
         return None
     message = (

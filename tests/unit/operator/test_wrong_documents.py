@@ -151,6 +151,16 @@ def test_a_report_that_cannot_be_read_gives_way_to_the_one_in_the_pod() -> None:
     assert "1100 records" in world.message()
 
 
+def test_an_attempt_that_failed_is_told_before_a_report_that_cannot_be_read() -> None:
+    world = started()
+    written(world, result="{")
+    world.driver("Failed", exit_code=137, exit_reason="OOMKilled")
+    world.job_is(active=0, failed=1)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Retrying")
+    assert "ran out of memory" in world.message()
+
+
 def test_long_reasons_of_losses_are_cut() -> None:
     world = started()
     facts = [{"topic": "a", "partition": n, "start": 1, "end": 2, "reason": "r" * 40_000} for n in range(MAX_LISTED)]
