@@ -1,13 +1,15 @@
 """The only module that talks to the Kubernetes API: a small facade over the official client, JSON in and out.
 
-All calls are synchronous (`controller` calls them from threads) and have time-outs. What goes wrong becomes one of
-`errors.ApiError`'s classes; nothing is retried here, since every caller looks again anyway.
+All calls are synchronous (`controller` calls them from threads) and have a deadline. What goes wrong, be it an answer
+that is no JSON, becomes one of `errors.ApiError`'s classes; nothing is retried here, since every caller looks again
+anyway. `watches` asks for addresses and trust only: its answers have no end.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -24,7 +26,10 @@ from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnav
 from logkeep_operator.resources import LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
-_TIMEOUT = (5.0, 30.0)  # seconds to connect, to read
+_CONNECT_SECONDS = 5.0
+CALL_SECONDS = 30.0  # for a whole call, however slowly its answer comes
+CHILDREN = ("Job", "Pod", "ConfigMap")
+CHILDREN_QUERY = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"}  # those of all resources
 _PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Event": ("/api/v1", "events"),
@@ -53,8 +58,9 @@ def connect() -> client.ApiClient:
 class Cluster:
     """Reads resources and their children, makes and changes children, writes statuses and events."""
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, call_seconds: float = CALL_SECONDS) -> None:
         self._api = api
+        self._call_seconds = call_seconds
         self._clock: tuple[datetime, float] | None = None
 
     def now(self) -> datetime:
@@ -103,7 +109,7 @@ class Cluster:
 
     def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
         """Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster."""
-        return self._list(kind, namespace, {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"})
+        return self._list(kind, namespace, CHILDREN_QUERY)
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         """What the newest event about an object says has failed (FailedCreate, FailedMount and the like)."""
@@ -229,31 +235,27 @@ class Cluster:
         if body is not None:
             headers["Content-Type"] = content_type
             text = json.dumps(body).encode()
+        url, all_headers = self.address(method, path, query, headers)
+        deadline = time.monotonic() + self._call_seconds
         try:
-            request = self._api.param_serialize(
-                method,
-                path,
-                query_params=list((query or {}).items()),
-                header_params=headers,
-                auth_settings=["BearerToken"],
-            )
             # The client's own encoding knows no apply-patch: the body goes as bytes, past it.
             answer = self._api.rest_client.pool_manager.request(
                 method,
-                request[1],
-                headers=request[2],
+                url,
+                headers=all_headers,
                 body=text,
-                timeout=urllib3.Timeout(connect=_TIMEOUT[0], read=_TIMEOUT[1]),
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=self._call_seconds),
+                preload_content=False,
             )
+            self._read_clock(answer.headers.get("Date"))
+            data = _read(answer, deadline)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiUnavailable(
                 f"{method} {path}: the Kubernetes API did not answer: {type(error).__name__}"
             ) from error
-        self._read_clock(answer.headers.get("Date"))
         if answer.status >= 300:
-            raise _error(method, path, answer.status, answer.data)
-        parsed = json.loads(answer.data)
-        return parsed if isinstance(parsed, dict) else {}
+            raise api_error(method, path, answer.status, data)
+        return _parsed(method, path, data)
 
     def _read_clock(self, date: str | None) -> None:
         try:
@@ -263,6 +265,60 @@ class Cluster:
         if told is not None and told.tzinfo is not None:
             self._clock = (told, time.monotonic())
 
+    def address(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[str, dict[str, str]]:
+        """URL and headers of a request, with the token of now."""
+        request = self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params=dict(headers or {"Accept": "application/json"}),
+            auth_settings=["BearerToken"],
+        )
+        return request[1], request[2]
+
+    def trust(self) -> ssl.SSLContext:
+        """What the client trusts and shows, for connections that are not its own."""
+        configuration = self._api.configuration
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+        if not configuration.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """The whole body. A server that sends a byte now and then would hold a worker for ever."""
+    pieces = []
+    try:
+        while piece := answer.read1(1 << 16):
+            pieces.append(piece)
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    except BaseException:
+        answer.close()
+        raise
+    answer.release_conn()
+    return b"".join(pieces)
+
+
+def _parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no JSON: {data[:100]!r}") from error
+    if not isinstance(parsed, dict):
+        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no object: {data[:100]!r}")
+    return parsed
+
+
+def collection_path(kind: str, namespace: str | None) -> str:
+    """Where the objects of a kind are listed."""
+    return _path(kind, namespace)
+
 
 def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     base, plural = _PLURALS[kind]
@@ -270,7 +326,8 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     return f"{scope}/{plural}/{name}" if name is not None else f"{scope}/{plural}"
 
 
-def _error(method: str, path: str, status: int, data: bytes) -> ApiError:
+def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
+    """What an answer with an error status means."""
     try:
         answer = json.loads(data)
         reason = str(answer.get("reason") or "")
@@ -284,6 +341,6 @@ def _error(method: str, path: str, status: int, data: bytes) -> ApiError:
         return AlreadyExists(text, status)
     if status == 409:
         return Conflict(text, status)
-    if status in (429, 500, 502, 503, 504):
+    if status in (401, 429, 500, 502, 503, 504):  # 401: a token that is renewed, or an API that cannot check it now
         return ApiUnavailable(text, status)
     return ApiRefused(message or text, status)

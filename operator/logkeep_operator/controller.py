@@ -1,8 +1,8 @@
 """Gather what is, ask `reconcile` what to do, do it: one resource at a time, from any thread.
 
 Nothing that a decision needs is remembered between two calls, so the operator may be killed at any moment. The order of
-a plan's parts makes that safe: children first (idempotent by name), events next (a repeated one is counted), the status
-last.
+a plan's parts makes that safe: children first (idempotent by name), then the status. Events tell of it last: one that
+the API refuses is logged and counted, and holds nothing back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import Cluster
-from logkeep_operator.errors import ApiRefused, Conflict
+from logkeep_operator.errors import ApiError, ApiRefused, Conflict
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import (
     Action,
@@ -22,6 +22,7 @@ from logkeep_operator.reconcile import (
     DeleteConfigMap,
     DeleteJob,
     EnsureAccess,
+    Event,
     JobState,
     Observed,
     Plan,
@@ -117,20 +118,28 @@ class Controller:
                 self._finish(resource, refused(resource, str(error), self._cluster.now()))
                 raise
         self._finish(resource, plan)
+        return plan.requeue_after
+
+    def _finish(self, resource: Resource, plan: Plan) -> None:
+        key = resource.key
+        if plan.status is not None:
+            self.seen.note(resource, plan.status)
+            self._cluster.write_status(resource, plan.status)
+            self._metrics.seen(key, plan.status)
         if plan.started:
             self._metrics.run_started(key)
         if plan.finished is not None:
             self._metrics.run_finished(key, plan.finished)
-        return plan.requeue_after
-
-    def _finish(self, resource: Resource, plan: Plan) -> None:
         for event in plan.events:
-            log.info("%s: %s: %s", resource.key, event.reason, event.message)
+            self._tell(resource, event)
+
+    def _tell(self, resource: Resource, event: Event) -> None:
+        log.info("%s: %s: %s", resource.key, event.reason, event.message)
+        try:
             self._cluster.event(resource, event.type, event.reason, event.message, event.run_id)
-        if plan.status is not None:
-            self.seen.note(resource, plan.status)
-            self._cluster.write_status(resource, plan.status)
-            self._metrics.seen(resource.key, plan.status)
+        except ApiError as error:
+            log.warning("%s: the Event %s could not be written: %s", resource.key, event.reason, error)
+            self._metrics.event_failed(resource.key, event.reason)
 
     def _act(self, namespace: str, action: Action) -> None:
         cluster = self._cluster

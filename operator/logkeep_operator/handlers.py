@@ -1,8 +1,9 @@
-"""What kopf sees: watches whose every event only says "look at this resource".
+"""The operator's life in kopf: it starts, is probed and ends; meanwhile every event only says "look at this resource".
 
-No handler of kopf's change detection is used: no finalizer, no annotation, nothing of kopf's on any object. Events of
-resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue. A resync reads everything at
-once (`snapshot`) and does the same for those with something to do, so a lost event costs seconds, not a backup.
+Nothing of kopf's change detection is used: no finalizer, no annotation, nothing of kopf's on any object. Events of
+resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue (`watches`; kopf's own end the
+process when one of them fails). A resync of each namespace reads everything in it at once (`snapshot`) and does the
+same for those with something to do, so a lost event costs seconds, not a backup.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import kopf
 
@@ -21,9 +23,11 @@ from logkeep_operator.cluster import Cluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND, LABEL_MANAGED_BY, MANAGED_BY
+from logkeep_operator.reach import Reach, retry_pause
+from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND
 from logkeep_operator.seen import News
 from logkeep_operator.settings import Settings
+from logkeep_operator.watches import watch
 from logkeep_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -32,6 +36,7 @@ PROGRESS_DELAY = 0.5
 LISTED_DELAY = 1.0  # a watch that begins tells of everything that is there: all of that is one resync
 CRD_WAIT_SECONDS = 60
 STUCK_LOOP_SECONDS = 120.0
+LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread each
 
 
 @dataclass
@@ -44,17 +49,21 @@ class Operator:
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     listed: dict[str | None, asyncio.Event] = field(default_factory=dict)
+    listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
 
     def __post_init__(self) -> None:
         self.controller = Controller(self.cluster, self.settings.engine, self.metrics)
+        self.reach = Reach(self.metrics)
 
     def start(self) -> None:
         """Begin to work; called in kopf's event loop."""
-        self.queue = WorkQueue(workers=self.settings.workers)
+        self.queue = WorkQueue(workers=self.settings.workers, group=lambda key: key.namespace)
         self.metrics.queue_depth.set_function(lambda: self.queue.ready)
-        self.listed = {namespace: asyncio.Event() for namespace in self.settings.namespaces or (None,)}
+        namespaces = self.settings.namespaces
+        self.listed = {namespace: asyncio.Event() for namespace in namespaces or (None,)}
         self.tasks = [
             asyncio.create_task(self.queue.run(self.work)),
+            asyncio.create_task(watch(self.cluster, self.reach, namespaces, self.event)),
             *(asyncio.create_task(self._resync(namespace)) for namespace in self.listed),
         ]
 
@@ -90,15 +99,21 @@ class Operator:
             self.queue.add(key, PROGRESS_DELAY if kind == "ConfigMap" else 0.0)
 
     async def _resync(self, namespace: str | None) -> None:
+        failures = 0
         while True:
             pause = float(self.settings.resync_seconds)
             self.listed[namespace].clear()
             try:
-                for key, delay in await asyncio.to_thread(self.controller.unsettled, namespace):
+                loop = asyncio.get_running_loop()
+                for key, delay in await loop.run_in_executor(self.listers, self.controller.unsettled, namespace):
                     self.queue.add(key, delay)
-            except ApiError as error:
-                log.warning("resources could not be listed, tried again later: %s", error)
-                pause = min(pause, 5.0)
+                self.reach.found(namespace, "list of resources")
+                failures = 0
+            except Exception as error:  # whatever an answer looks like, the next resync comes
+                failures += 1
+                self.reach.lost(namespace, "list of resources", str(error)[:500])
+                log.debug("resync", exc_info=True)
+                pause = min(pause, retry_pause(failures))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self.listed[namespace].wait()
@@ -115,7 +130,7 @@ class Operator:
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Kopf's settings: nothing of its own on objects, watches that end and begin again, only our children."""
+    """Kopf's settings: nothing of its own on objects, no watches."""
     settings.posting.enabled = False  # events are posted by `cluster`, with names that make them idempotent
     settings.persistence.finalizer = f"{GROUP}/operator"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"operator.{GROUP}", v1=False)
@@ -123,14 +138,9 @@ def configure(settings: kopf.OperatorSettings) -> None:
         prefix=f"operator.{GROUP}", key="last", v1=False
     )
     settings.scanning.disabled = True
-    settings.watching.server_timeout = 300
-    settings.watching.client_timeout = 310
-    settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.process.ultimate_exiting_timeout = 20
-    for children in ("jobs", "pods", "configmaps"):
-        settings.watching.label_selectors[children] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 
 @kopf.on.startup()
@@ -166,6 +176,7 @@ async def cleanup(memo: Operator, **_: Any) -> None:
     for task in memo.tasks:
         task.cancel()
     await asyncio.gather(*memo.tasks, return_exceptions=True)
+    memo.listers.shutdown(wait=False)
 
 
 @kopf.on.probe(id="work")
@@ -175,22 +186,9 @@ async def probe(memo: Operator, **_: Any) -> str:
     return "ok"
 
 
-async def event(memo: Operator, event: kopf.RawEvent, **_: Any) -> None:
-    """A resource or a child is there, was changed or is gone."""
-    body = cast(Mapping[str, Any], event["object"])
-    memo.event(str(body["kind"]), body, event["type"])
-
-
 def owner_key(body: Mapping[str, Any]) -> Key | None:
     """The resource that a child belongs to, by its label and annotation."""
     metadata = body["metadata"]
     kind = (metadata.get("labels") or {}).get(LABEL_KIND)
     name = (metadata.get("annotations") or {}).get(ANNOTATION_RESOURCE)
     return Key(kind, metadata["namespace"], name) if kind in KINDS and name else None
-
-
-for _plural in KINDS.values():
-    kopf.on.event(GROUP, VERSION, _plural, id="resource")(event)
-kopf.on.event("", "v1", "pods", id="pod", labels={LABEL_MANAGED_BY: MANAGED_BY})(event)
-kopf.on.event("", "v1", "configmaps", id="configmap", labels={LABEL_MANAGED_BY: MANAGED_BY})(event)
-kopf.on.event("batch", "v1", "jobs", id="job", labels={LABEL_MANAGED_BY: MANAGED_BY})(event)

@@ -41,6 +41,18 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self._events_failed = Counter(
+            "logkeep_events_failed_total",
+            "Kubernetes Events that could not be written, by their reason.",
+            ["namespace", "reason"],
+            registry=self.registry,
+        )
+        self._namespace_served = Gauge(
+            "logkeep_namespace_served",
+            "1 if all that the operator needs to read in the namespace can be read, else 0; * for the whole cluster.",
+            ["namespace"],
+            registry=self.registry,
+        )
         self.reconcile_seconds = Histogram(
             "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
         )
@@ -63,6 +75,14 @@ class Metrics:
     def reconcile_failed(self, key: Key) -> None:
         """A reconciliation failed and is tried again."""
         self._errors.labels(key.kind).inc()
+
+    def event_failed(self, key: Key, reason: str) -> None:
+        """An Event could not be written; it is lost."""
+        self._events_failed.labels(key.namespace, reason).inc()
+
+    def namespace_served(self, namespace: str | None, served: bool) -> None:
+        """Whether the namespace can be read; None is the whole cluster."""
+        self._namespace_served.labels(namespace or "*").set(1 if served else 0)
 
     def seen(self, key: Key, status: Status) -> None:
         """The resource is there and its status says this."""

@@ -13,7 +13,7 @@ from logkeep_operator.errors import ApiError
 from logkeep_operator.resources.access import DRIVER_RULES
 
 RBAC = "rbac.authorization.k8s.io"
-# (API group, resource, subresource, verbs): what `cluster` calls and kopf watches.
+# (API group, resource, subresource, verbs): what `cluster` calls and `watches` watch.
 NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "", ("get", "list", "watch")) for plural in KINDS.values()),
     *((GROUP, plural, "status", ("update",)) for plural in KINDS.values()),

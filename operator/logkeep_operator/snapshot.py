@@ -11,10 +11,9 @@ from collections import defaultdict
 from typing import Any, Protocol
 
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import CHILDREN, Cluster
 from logkeep_operator.resources import LABEL_KIND, LABEL_NAME, resource_labels
 
-CHILDREN = ("Job", "Pod", "ConfigMap")
 _Place = tuple[str, str, str, str]
 
 

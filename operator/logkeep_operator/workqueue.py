@@ -1,5 +1,8 @@
 """A queue of keys to reconcile: each at most once at a time, soon but not too often, later and later after errors.
 
+Keys belong to groups (namespaces). Work that takes long gives its place to other work, up to a share of each group, so
+slow answers in one group hold nobody else.
+
     queue.add(key)          # from events: many adds become one call
     queue.add(key, anew=True)   # it asks for something else now: no back-off holds it
     await queue.run(work)   # `work(key)` runs in a thread and returns seconds until the next look, or None
@@ -11,19 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
+# Threads for each worker: so many groups may be slow at once until one must wait.
+THREADS_PER_WORKER = 8
+
 
 class WorkQueue(Generic[K]):
     """`interval`: the least time between two starts for one key. After the n-th error in a row the wait is backoff *
-    2^(n-1)."""
+    2^(n-1). Work that has lasted for `slow_after` does not count among `workers` any more; a group with as many slow
+    ones as there are workers starts no others."""
 
     def __init__(
         self,
@@ -32,13 +42,21 @@ class WorkQueue(Generic[K]):
         interval: float = 0.5,
         backoff: float = 1.0,
         backoff_max: float = 60.0,
+        slow_after: float = 2.0,
+        group: Callable[[K], Hashable] = lambda key: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._workers = workers
         self._interval = interval
         self._backoff = backoff
         self._backoff_max = backoff_max
+        self._slow_after = slow_after
+        self._group = group
         self._clock = clock
+        self._threads = ThreadPoolExecutor(workers * THREADS_PER_WORKER, thread_name_prefix="reconcile")
+        self._since: dict[K, float] = {}
+        self._starts = itertools.count(1)
+        self._served: dict[Hashable, int] = {}  # when each group was last served, in starts
         self._due: dict[K, float] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
         self._started: dict[K, float] = {}
@@ -83,25 +101,46 @@ class WorkQueue(Generic[K]):
         finally:
             for task in self._running.values():
                 task.cancel()
+            self._threads.shutdown(wait=False)
 
     def _start_due(self, work: Callable[[K], float | None]) -> float:
         """Start what is due; seconds until the next is."""
         now = self._clock()
         waiting = sorted(((due, i, key) for i, (key, due) in enumerate(self._due.items()) if key not in self._running))
-        for due, _, key in waiting:
+        for due, _, key in self._in_turn(waiting, now):
             if due > now:
                 return due - now
-            if len(self._running) >= self._workers:
-                break
+            if not self._may_start(key, now):
+                continue
             del self._due[key]
             self._anew.discard(key)
-            self._started[key] = now
+            self._started[key] = self._since[key] = now
+            self._served[self._group(key)] = next(self._starts)
             self._running[key] = asyncio.create_task(self._do(key, work))
         return float("inf")
 
+    def _in_turn(self, waiting: list[tuple[float, int, K]], now: float) -> list[tuple[float, int, K]]:
+        """What is due group by group, one of each at a time, first the group that has waited longest; then the rest by
+        time."""
+        turns = Counter(self._group(key) for key in self._running)
+        due = []
+        for entry in waiting:
+            if entry[0] <= now:
+                group = self._group(entry[2])
+                due.append(((turns[group], self._served.get(group, 0)), entry))
+                turns[group] += 1
+        return [entry for _, entry in sorted(due, key=lambda turn: turn[0])] + waiting[len(due) :]
+
+    def _may_start(self, key: K, now: float) -> bool:
+        slow = [other for other, since in self._since.items() if now - since >= self._slow_after]
+        if len(self._since) - len(slow) >= self._workers or len(self._since) >= self._workers * THREADS_PER_WORKER:
+            return False
+        group = self._group(key)
+        return sum(self._group(other) == group for other in slow) < self._workers
+
     async def _do(self, key: K, work: Callable[[K], float | None]) -> None:
         try:
-            again = await asyncio.to_thread(work, key)
+            again = await asyncio.get_running_loop().run_in_executor(self._threads, work, key)
         except Exception as error:
             count = self._errors[key] = self._errors.get(key, 0) + 1
             wait = min(self._backoff * 2.0 ** min(count - 1, 30), self._backoff_max)
@@ -118,5 +157,5 @@ class WorkQueue(Generic[K]):
             elif key not in self._due:
                 self._started.pop(key, None)
         finally:
-            del self._running[key]
+            del self._running[key], self._since[key]
             self._changed.set()

@@ -71,6 +71,11 @@ class Operator:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether its process goes on."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

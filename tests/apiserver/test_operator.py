@@ -70,7 +70,7 @@ def test_a_backup_from_apply_to_success(namespace: Namespace, operator: Operator
         "id": "a1", "uri": "s3://bucket/prefix", "clusterId": "k1", "epoch": 2, "commit": 5,
     }  # fmt: skip
     assert (status["run"]["outcome"], status["history"][0]["runId"]) == ("Succeeded", run_id)
-    assert namespace.events("nightly") == ["RunStarted", "RunSucceeded"]
+    wait_for("events", lambda: namespace.events("nightly") == ["RunStarted", "RunSucceeded"])
     namespace.kubectl("wait", "--for=condition=Ready", "kbak/nightly", "--timeout=30s")
 
 
@@ -141,7 +141,7 @@ def test_a_failed_run_says_why(namespace: Namespace, operator: Operator) -> None
     assert (stalled["status"], stalled["reason"]) == ("True", "NoTopicMatches")
     assert message in stalled["message"]
     assert message in status["run"]["message"]
-    assert namespace.events("nightly") == ["RunStarted", "RunFailed"]
+    wait_for("events", lambda: namespace.events("nightly") == ["RunStarted", "RunFailed"])
 
 
 def test_suspend_and_resume(namespace: Namespace, operator: Operator) -> None:
@@ -200,7 +200,8 @@ def test_pods_that_do_not_start_are_in_the_status(namespace: Namespace, operator
     assert namespace.status("kbak", "nightly")["phase"] == "Running"
     namespace.pod(job, "driver-exec-1", role="executor", phase="Running", conditions=scheduled)
     namespace.reason("kbak", "nightly", "Running")
-    assert {"DriverUnschedulable", "SecretMissing", "ExecutorsUnschedulable"} <= set(namespace.events("nightly"))
+    troubles = {"DriverUnschedulable", "SecretMissing", "ExecutorsUnschedulable"}
+    wait_for("events", lambda: troubles <= set(namespace.events("nightly")))
 
 
 def test_a_job_that_may_not_make_pods_is_in_the_status(namespace: Namespace, operator: Operator) -> None:

@@ -8,6 +8,7 @@
 | failed or invalid: somebody must act | False | False | True |
 
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
+Unknown when a run succeeded whose report nobody could read.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def stalled(reason: str, message: str) -> tuple[Condition, ...]:
 def data_loss(lost: bool, message: str) -> Condition:
     """Whether records are missing."""
     return Condition("DataLoss", "True" if lost else "False", "RecordsMissing" if lost else "NoLoss", cut(message))
+
+
+def data_loss_unknown(message: str) -> Condition:
+    """The run succeeded and did not say whether records are missing."""
+    return Condition("DataLoss", "Unknown", "ReportMissing", cut(message))
 
 
 def cut(message: str) -> str:

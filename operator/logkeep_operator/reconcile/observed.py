@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
-from logkeep_engine.contract.run import ContractError, Progress, RunResult
+from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_operator.api import Resource
 from logkeep_operator.api.status import parse_timestamp
+from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RUN_KEY,
@@ -19,8 +20,6 @@ from logkeep_operator.resources import (
     LABEL_ROLE,
     LABEL_RUN,
 )
-
-D = TypeVar("D", Progress, RunResult)
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,8 @@ class PodState:
 @dataclass(frozen=True)
 class Documents:
     """What the driver of a run has written to its ConfigMap so far. `config_maps`: names of all ConfigMaps of the
-    run. `created` and `written` (the last change of the ConfigMap with the progress) are times of the API server."""
+    run. `created` and `written` (the last change of the ConfigMap with the progress) are times of the API server.
+    `unreadable`: what is wrong with a document that counts as absent for it."""
 
     progress: Progress | None = None
     result: RunResult | None = None
@@ -92,6 +92,7 @@ class Documents:
     created: datetime | None = None
     written: datetime | None = None
     origin: Origin = Origin()
+    unreadable: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,20 +165,22 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
 
 
 def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
-    """By run id. A document of another run, another version or cut short counts as absent."""
+    """By run id. A document of another run, and one that cannot be read, count as absent."""
     found: dict[str, Documents] = {}
     for body in config_maps:
         run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
         data = body.get("data") or {}
         before = found.get(run_id, Documents())
-        progress = _read(Progress, data.get(KEY_PROGRESS), run_id)
+        progress, wrong_progress = _read(Progress, data.get(KEY_PROGRESS), run_id)
+        result, wrong_result = _read(RunResult, data.get(KEY_RESULT), run_id)
         found[run_id] = Documents(
             progress=progress or before.progress,
-            result=_read(RunResult, data.get(KEY_RESULT), run_id) or before.result,
+            result=result or before.result,
             config_maps=(*before.config_maps, body["metadata"]["name"]),
             created=before.created or parse_timestamp(body["metadata"].get("creationTimestamp")),
             written=_last_change(body["metadata"]) if progress is not None else before.written,
             origin=_origin(body["metadata"]),
+            unreadable=wrong_result or wrong_progress or before.unreadable,
         )
     return found
 
@@ -194,15 +197,17 @@ def _last_change(metadata: Mapping[str, Any]) -> datetime | None:
 
 
 def termination_result(pod: PodState) -> RunResult | None:
-    """The result in the pod's termination message, if there is one of its run."""
-    return _read(RunResult, pod.termination_message, pod.run_id)
+    """The result in the pod's termination message, if there is one of its run. Anything may stand there: kubelet's
+    words, too."""
+    return _read(RunResult, pod.termination_message, pod.run_id)[0]
 
 
-def _read(kind: type[D], text: str | None, run_id: str) -> D | None:
+def _read(kind: type[D], text: str | None, run_id: str) -> tuple[D | None, str]:
+    """The document if it is of the run, and why it cannot be read."""
     if not text:
-        return None
+        return None, ""
     try:
-        document = kind.from_json(text)
-    except (ContractError, TypeError, KeyError, ValueError, AttributeError):
-        return None
-    return document if document.run_id == run_id else None
+        document = read(kind, text)
+    except Unreadable as error:
+        return None, str(error)
+    return (document if document.run_id == run_id else None), ""

@@ -50,15 +50,15 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
     """
     result = last_result(documents, drivers)
     if result is not None and result.outcome == RunOutcome.SUCCEEDED:
-        return _succeeded(result)
+        return _succeeded(result, "")
     if job is None:
         if result is not None and result.exit_code in NEVER_RETRIED:
-            return _failed(result, "", "", drivers)
+            return _failed(result, "", "", drivers, documents.unreadable)
         return None
     if job.complete:
-        return _succeeded(None)
+        return _succeeded(None, documents.unreadable)
     if job.failure is not None:
-        return _failed(result, *job.failure, drivers)
+        return _failed(result, *job.failure, drivers, documents.unreadable)
     return None
 
 
@@ -71,9 +71,10 @@ def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> st
     return _pod_failure(drivers)
 
 
-def _succeeded(result: RunResult | None) -> Outcome:
+def _succeeded(result: RunResult | None, unreadable: str) -> Outcome:
     if result is None:
-        return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", "The run is done; the driver's report was lost.")
+        report = f"cannot be read: {unreadable}" if unreadable else "was lost"
+        return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", f"The run is done; the driver's report {report}.")
     message = f"{result.records} records, {result.bytes} bytes, {result.topics} topics, {result.partitions} partitions"
     if result.message:
         message = f"{message}; {result.message}"
@@ -82,7 +83,9 @@ def _succeeded(result: RunResult | None) -> Outcome:
     return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", message, result, datetime.fromtimestamp(result.end_time, UTC))
 
 
-def _failed(result: RunResult | None, job_reason: str, job_message: str, drivers: Sequence[PodState]) -> Outcome:
+def _failed(
+    result: RunResult | None, job_reason: str, job_message: str, drivers: Sequence[PodState], unreadable: str
+) -> Outcome:
     explanation = _EXPLANATIONS.get(job_reason, job_message)
     end = datetime.fromtimestamp(result.end_time, UTC) if result is not None else None
     if job_reason == "DeadlineExceeded":  # the driver only knows that it was interrupted
@@ -92,9 +95,10 @@ def _failed(result: RunResult | None, job_reason: str, job_message: str, drivers
             RunOutcome.FAILED, result.error_code or "RunFailed", _join(_say(result), explanation), result, end
         )
     reason = "OutOfMemory" if any(pod.exit_reason == "OOMKilled" for pod in drivers[-1:]) else job_reason or "RunFailed"
-    return Outcome(
-        RunOutcome.FAILED, reason, _join(_pod_failure(drivers) or "the driver said nothing", explanation), result, end
-    )
+    said = _pod_failure(drivers) or "the driver said nothing"
+    if unreadable:
+        said = f"{said}; its report cannot be read: {unreadable}"
+    return Outcome(RunOutcome.FAILED, reason, _join(said, explanation), result, end)
 
 
 def _join(what: str, explanation: str) -> str:

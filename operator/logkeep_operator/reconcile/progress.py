@@ -8,6 +8,7 @@ from dataclasses import replace
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from logkeep_operator.api import ArchiveStatus, Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import MAX_LISTED
+from logkeep_operator.reconcile.conditions import cut
 
 
 def progress_status(progress: Progress) -> ProgressStatus:
@@ -65,4 +66,4 @@ def archive_status(result: RunResult, uri: str) -> ArchiveStatus | None:
 
 def loss_entries(result: RunResult) -> tuple[LossEntry, ...]:
     """The first of the missing offsets."""
-    return tuple(LossEntry(f.topic, f.partition, f.start, f.end, f.reason) for f in result.loss[:MAX_LISTED])
+    return tuple(LossEntry(f.topic, f.partition, f.start, f.end, cut(f.reason)) for f in result.loss[:MAX_LISTED])

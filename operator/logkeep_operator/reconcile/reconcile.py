@@ -40,7 +40,7 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries, progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.trouble import find_trouble
+from logkeep_operator.reconcile.trouble import find_trouble, unreadable
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RUN_KEY,
@@ -287,7 +287,8 @@ class _Step:
         if succeeded:
             self.status = replace(self.status, last_success_time=timestamp(end))
         if result is None:
-            return ()
+            unknown = succeeded and not self.status.loss
+            return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
         archive = archive_status(result, self.archive_uri())
         self.status = replace(
             self.status,
@@ -596,11 +597,12 @@ class _Reconciliation(_Step):
 
     def _running(self, run: RunStatus, found: JobState) -> Plan:
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
-        progress = self.documents(run.id).progress
+        documents = self.documents(run.id)
         trouble = find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
-        phase = Phase.RUNNING if driver_runs or progress is not None or found.failed else Phase.PENDING
-        result = last_result(self.documents(run.id), drivers)
+        reported = documents.progress is not None or bool(documents.unreadable)
+        phase = Phase.RUNNING if driver_runs or reported or found.failed else Phase.PENDING
+        result = last_result(documents, drivers)
         failure = attempt_failure(result, drivers)
         if trouble is not None:
             self.trouble_event(trouble.reason, trouble.message, run.id)
@@ -613,6 +615,10 @@ class _Reconciliation(_Step):
             return self._say(run, phase, "Retrying", message)
         if failure and driver_runs:
             return self._say(run, phase, "Running", f"Tried again after: {failure}")
+        trouble = unreadable(documents)
+        if trouble is not None:
+            self.trouble_event(trouble.reason, trouble.message, run.id)
+            return self._say(run, phase, trouble.reason, trouble.message)
         if phase is Phase.RUNNING:
             return self._say(run, phase, "Running", "The run goes on.")
         return self._say(run, phase, "Pending", "The driver's pod is on its way.")

@@ -105,3 +105,14 @@ def _no_executors(
         return None
     message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
     return Trouble("NoExecutors", message)
+
+
+def unreadable(documents: Documents) -> Trouble | None:
+    """What the driver writes cannot be believed. It matters less than what stops the run or ends an attempt."""
+    if not documents.unreadable:
+        return None
+    message = (
+        f"What the driver reports cannot be read: {documents.unreadable}. The run goes on; how it ends, its Job says. "
+        "An engine image of another version writes such reports."
+    )
+    return Trouble("ProgressUnreadable", message)

@@ -171,3 +171,50 @@ def test_timers_that_are_not_over_do_not_wait_for_a_worker() -> None:
     assert (len(queue), queue.ready) == (4, 1)
     now = 131.0
     assert queue.ready == 4
+
+
+def test_slow_work_of_one_group_holds_no_other_and_takes_no_more_than_its_share() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=2, interval=0.0, slow_after=0.1, group=lambda key: key[0])
+    release = threading.Event()
+    lock = threading.Lock()
+    slow: list[str] = []
+    quick: list[str] = []
+
+    def work(key: str) -> None:
+        with lock:
+            (slow if key[0] == "s" else quick).append(key)
+        if key[0] == "s":
+            release.wait(60)
+
+    async def main() -> None:
+        task = asyncio.create_task(queue.run(work))
+        try:
+            for number in range(6):
+                queue.add(f"s{number}")
+            await asyncio.to_thread(wait_until, lambda: len(slow) == 2, 60, "the slow ones")
+            for number in range(20):
+                queue.add(f"q{number}")
+            await asyncio.to_thread(wait_until, lambda: len(quick) == 20, 60, "the quick ones")
+            assert len(slow) == 2
+        finally:
+            release.set()
+        await asyncio.to_thread(wait_until, lambda: len(slow) == 6, 60, "the other slow ones")
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_groups_take_turns_whatever_number_of_keys_they_have() -> None:
+    queue: WorkQueue[str] = WorkQueue(workers=1, interval=0.0, group=lambda key: key[0])
+    order: list[str] = []
+
+    async def main() -> None:
+        for number in range(50):
+            queue.add(f"a{number}")
+        queue.add("b")
+        task = asyncio.create_task(queue.run(order.append))
+        await asyncio.to_thread(wait_until, lambda: len(order) == 51, 60, "the calls")
+        task.cancel()
+
+    asyncio.run(main())
+    assert order.index("b") <= 1

@@ -1,0 +1,154 @@
+"""Reads what a driver wrote, and believes none of it before it is checked: types, sizes, numbers that are numbers.
+
+The documents come from a pod that may be of another version, out of memory or not ours. What is believed here goes
+into a status that the API server must be able to store, again and again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, TypeVar
+
+from logkeep_engine.contract.run import LossFact, PartitionProgress, Progress, RunResult
+from logkeep_operator.api import RunOutcome
+
+D = TypeVar("D", Progress, RunResult)
+
+MAX_INTEGER = (1 << 63) - 1
+MAX_TIME = 253402300799  # the end of the year 9999
+MAX_TOPIC = 249  # Kafka's own limit
+MAX_ID = 256
+MAX_URI = 4096
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
+
+
+class Unreadable(ValueError):
+    """A document that is none, or that says what cannot be."""
+
+
+def read(kind: type[D], text: str) -> D:
+    """The document, checked. Raises Unreadable."""
+    try:
+        document = kind.from_json(text)
+    except RecursionError as error:
+        raise Unreadable(f"{kind.__name__}: nested too deeply") from error
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise Unreadable(_short(f"{type(error).__name__}: {error}")) from error
+    try:
+        _progress(document) if isinstance(document, Progress) else _result(document)
+    except Unreadable as error:
+        raise Unreadable(f"{kind.__name__}: {error}") from error
+    return document
+
+
+def _progress(document: Progress) -> None:
+    _text("runId", document.run_id, MAX_ID)
+    _word("phase", document.phase)
+    _times(startTime=document.start_time, updateTime=document.update_time)
+    _integers(
+        attempt=document.attempt,
+        topics=document.topics,
+        partitions=document.partitions,
+        partitionsDone=document.partitions_done,
+        records=document.records,
+        bytes=document.bytes,
+        offsetsDone=document.offsets_done,
+        offsetsTotal=document.offsets_total,
+    )
+    for shown in document.partitions_shown:
+        _partition(shown)
+
+
+def _partition(shown: PartitionProgress) -> None:
+    _text("topic", shown.topic, MAX_TOPIC)
+    _integers(
+        partition=shown.partition,
+        start=shown.start,
+        end=shown.end,
+        at=shown.at,
+        records=shown.records,
+        bytes=shown.bytes,
+    )
+
+
+def _result(document: RunResult) -> None:
+    _text("runId", document.run_id, MAX_ID)
+    _text("kind", document.kind, MAX_ID)
+    _text("outcome", document.outcome, MAX_ID)
+    if document.outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
+        raise Unreadable(f"outcome is {document.outcome!r}")
+    _text("errorCode", document.error_code, MAX_ID)
+    if document.error_code:
+        _word("errorCode", document.error_code)
+    _times(startTime=document.start_time, endTime=document.end_time)
+    _integers(
+        exitCode=document.exit_code,
+        topics=document.topics,
+        partitions=document.partitions,
+        records=document.records,
+        bytes=document.bytes,
+        segments=document.segments,
+        groups=document.groups,
+        epoch=document.epoch,
+        lossTotal=document.loss_total,
+        lossOffsets=document.loss_offsets,
+    )
+    _integer("commit", document.commit, -1)
+    _text("archiveId", document.archive_id, MAX_ID)
+    _text("clusterId", document.cluster_id, MAX_ID)
+    _text("offsetMap", document.offset_map, MAX_URI)
+    _text("message", document.message)
+    for warning in document.warnings:
+        _text("warnings", warning)
+    for fact in document.loss:
+        _loss(fact)
+
+
+def _loss(fact: LossFact) -> None:
+    _text("topic", fact.topic, MAX_TOPIC)
+    _text("reason", fact.reason)
+    _integers(partition=fact.partition, start=fact.start, end=fact.end)
+
+
+def _text(name: str, value: Any, longest: int | None = None) -> None:
+    """`longest` None: what is shown of it is cut elsewhere."""
+    if not isinstance(value, str):
+        raise Unreadable(f"{name} is no text")
+    if longest is not None and len(value) > longest:
+        raise Unreadable(f"{name} has {len(value)} characters, {longest} are allowed")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise Unreadable(f"{name} has half a character") from error
+
+
+def _word(name: str, value: Any) -> None:
+    _text(name, value, MAX_ID)
+    if not _WORD.fullmatch(value):
+        raise Unreadable(f"{name} is {value!r}, which is no word")
+
+
+def _times(**values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Unreadable(f"{name} is no number")
+        if not (math.isfinite(value) and 0 <= value <= MAX_TIME):
+            raise Unreadable(f"{name} is no time")
+
+
+def _integers(**values: Any) -> None:
+    for name, value in values.items():
+        _integer(name, value, 0)
+
+
+def _integer(name: str, value: Any, least: int) -> None:
+    if type(value) is not int:
+        raise Unreadable(f"{name} is no whole number")
+    if not least <= value <= MAX_INTEGER:
+        raise Unreadable(f"{name} is not between {least} and {MAX_INTEGER}")
+
+
+def _short(text: str) -> str:
+    """Without half characters: it is shown in the status."""
+    return text[:300].encode(errors="replace").decode()

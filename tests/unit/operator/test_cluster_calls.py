@@ -1,0 +1,163 @@
+"""Single calls to an API that answers oddly: each ends, within its deadline, as an ApiError."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+from kubernetes import client
+
+from logkeep_operator.api import Key
+from logkeep_operator.cluster import Cluster
+from logkeep_operator.errors import ApiUnavailable
+from logkeep_operator.metrics import Metrics
+from logkeep_operator.reach import RETRY_MAX_SECONDS, Reach, retry_pause
+from logkeep_operator.watches import watch
+
+KEY = Key("KafkaBackup", "team", "nightly")
+
+
+@contextmanager
+def api(handler: type[BaseHTTPRequestHandler], call_seconds: float = 30.0) -> Iterator[Cluster]:
+    """A cluster whose API answers as the handler does."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        configuration = client.Configuration()
+        configuration.host = f"http://127.0.0.1:{server.server_port}"
+        try:
+            yield Cluster(client.ApiClient(configuration), call_seconds)
+        finally:
+            server.shutdown()
+
+
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+    def answer(self, body: bytes, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Trickle(Quiet):
+    """A byte now and then, and never the last."""
+
+    ended = threading.Event()
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000000")
+        self.end_headers()
+        while not self.ended.wait(0.05):
+            try:
+                self.wfile.write(b" ")
+            except OSError:
+                return
+
+
+def test_an_answer_that_trickles_ends_at_the_deadline() -> None:
+    with api(Trickle, call_seconds=1.0) as cluster:
+        begun = time.monotonic()
+        try:
+            with pytest.raises(ApiUnavailable, match="did not answer: TimeoutError"):
+                cluster.resource(KEY)
+        finally:
+            Trickle.ended.set()
+        assert time.monotonic() - begun < 30
+
+
+class Odd(Quiet):
+    """Answers with the next of these; then as a server of no objects does, whose watches end at once."""
+
+    answers: ClassVar[list[tuple[int, bytes]]] = []
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        if "/kafkabackups" in self.path:
+            self.asked.append(self.path)
+            if self.answers:
+                status, body = self.answers.pop(0)
+                return self.answer(body, status)
+        if "watch=true" in self.path:
+            return self.answer(b"")
+        self.answer(b'{"metadata": {"resourceVersion": "5"}, "items": []}')
+        return None
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 100_000, b"[]", b"5", b""])
+def test_an_answer_that_is_no_object_is_an_api_error(body: bytes) -> None:
+    Odd.answers = [(200, body)]
+    with api(Odd) as cluster, pytest.raises(ApiUnavailable, match="the Kubernetes API's answer is no"):
+        cluster.resource(KEY)
+
+
+def test_a_token_that_is_refused_now_may_be_taken_later() -> None:
+    Odd.answers = [(401, b'{"reason": "Unauthorized"}')]
+    with api(Odd) as cluster, pytest.raises(ApiUnavailable, match="401"):
+        cluster.resource(KEY)
+
+
+WATCHED = b'{"type": "MODIFIED", "object": {"metadata": {"name": "c", "resourceVersion": "9"}}}\n'
+GONE = b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n'
+LIST = b'{"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "b"}}]}'
+
+
+def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
+    """Two pages, a change, then a version that is gone, an error in the stream, and no JSON in it."""
+    page = b'{"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [{"metadata": {"name": "a"}}]}'
+    failed = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd"}}\n'
+    Odd.answers = [(200, page), (200, LIST), (200, WATCHED), (200, GONE), (200, LIST), (200, failed), (200, LIST)]
+    Odd.answers += [(200, b"<html>\n"), (200, LIST), (410, b"{}"), (200, LIST)]
+    Odd.asked = []
+    told: list[tuple[str, str | None]] = []
+    metrics = Metrics()
+
+    def tell(kind: str, body: Mapping[str, Any], how: str | None) -> None:
+        assert kind == "KafkaBackup"
+        told.append((body["metadata"]["name"], how))
+
+    async def main(cluster: Cluster) -> None:
+        task = asyncio.create_task(watch(cluster, Reach(metrics), ["team"], tell))
+        end = time.monotonic() + 60
+        while len(told) < 7 or served(metrics) != 1:
+            assert time.monotonic() < end, (told, Odd.asked)
+            assert not task.done()
+            await asyncio.sleep(0.05)
+        task.cancel()
+
+    with api(Odd) as cluster:
+        asyncio.run(main(cluster))
+    listed = ("b", None)
+    assert told == [("a", None), listed, ("c", "MODIFIED"), listed, listed, listed, listed]
+    assert "continue=more" in Odd.asked[1]
+    assert "resourceVersion=5" in Odd.asked[2]
+    assert "resourceVersion=9" in Odd.asked[3]
+
+
+def served(metrics: Metrics, namespace: str = "team") -> float | None:
+    return metrics.registry.get_sample_value("logkeep_namespace_served", {"namespace": namespace})
+
+
+def test_a_namespace_is_served_when_nothing_in_it_is_lost() -> None:
+    metrics = Metrics()
+    reach = Reach(metrics)
+    reach.lost("team", "watch of Job", "403")
+    reach.found("team", "list of resources")
+    reach.found("other", "list of resources")
+    assert (served(metrics), served(metrics, "other")) == (0, 1)
+    reach.found("team", "watch of Job")
+    assert served(metrics) == 1
+
+
+def test_pauses_grow_to_a_limit() -> None:
+    assert [retry_pause(failures) for failures in (1, 2, 3)] == [1.0, 2.0, 4.0]
+    assert retry_pause(1000) == RETRY_MAX_SECONDS

@@ -1,0 +1,254 @@
+"""Whatever a driver writes where its progress and its result belong: the operator tells it, and goes on with what the
+Job says."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logkeep_operator.api import Phase
+from logkeep_operator.api.status import MAX_LISTED
+from logkeep_operator.reconcile import documents
+from tests.unit.operator.world import World, restore_spec
+
+NAN = float("nan")
+INFINITE = float("inf")
+
+
+def started(kind: str = "KafkaBackup") -> World:
+    restore = restore_spec(source={"storage": {"uri": "s3://bucket/prefix"}})
+    world = World(kind, restore if kind == "KafkaRestore" else None)
+    world.settle()
+    world.driver()
+    world.executor(1)
+    world.job_is(active=1)
+    return world
+
+
+def written(world: World, **texts: str) -> None:
+    """The driver writes these texts to its ConfigMap (as `progress` and `result`)."""
+    (name, *_) = world.documents[world.run_id].config_maps
+    data = {f"{key}.json": text for key, text in texts.items()}
+    body = {"metadata": {"name": name, "labels": {"logkeep.dev/run": world.run_id}}, "data": data}
+    known = world.documents[world.run_id].config_maps
+    world.documents[world.run_id] = replace(documents([body])[world.run_id], config_maps=known)
+
+
+def progress_of(world: World, **changes: Any) -> str:
+    return json.dumps(json.loads(world.progress().to_json()) | changes)
+
+
+def partition(**changes: Any) -> dict[str, Any]:
+    known = {"topic": "orders", "partition": 0, "start": 0, "end": 9, "at": 5, "records": 5, "bytes": 50}
+    return known | changes
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "phase is a number": {"phase": 5},
+    "phase is without end": {"phase": "Running" * 1000},
+    "time is a text": {"startTime": "yesterday"},
+    "time is no number": {"updateTime": NAN},
+    "attempt is a text": {"attempt": "two"},
+    "attempt is true": {"attempt": True},
+    "topics is a list": {"topics": []},
+    "partitions is null": {"partitions": None},
+    "records is no number": {"records": NAN},
+    "bytes is infinite": {"bytes": INFINITE},
+    "bytes does not fit 64 bits": {"bytes": 1 << 64},
+    "offsets done is a text": {"offsetsDone": "5"},
+    "offsets total is a fraction": {"offsetsTotal": 0.5},
+    "offsets total is negative": {"offsetsTotal": -1},
+    "partitions shown is a number": {"partitionsShown": 7},
+    "partitions shown has numbers": {"partitionsShown": [7]},
+    "a partition without a topic": {"partitionsShown": [{"partition": 0}]},
+    "a partition's end is a text": {"partitionsShown": [partition(end="9")]},
+    "a partition's offset is null": {"partitionsShown": [partition(at=None), partition(at=None)]},
+    "a partition's end is no number": {"partitionsShown": [partition(end=NAN)]},
+    "a topic without end": {"partitionsShown": [partition(topic="t" * 900_000)]},
+    "a topic that is no text": {"partitionsShown": [partition(topic={"a": 1})]},
+    "a topic that is half a character": {"partitionsShown": [partition(topic="\ud800")]},
+    "unknown keys": {"more": 1},
+    "another format": {"format": 2},
+}
+
+
+@pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
+def test_progress_that_cannot_be_read_is_told_and_ends_with_the_next(changes: dict[str, Any]) -> None:
+    world = started()
+    written(world, progress=progress_of(world, **changes))
+    world.settle()
+    assert world.condition("Ready") == ("False", "ProgressUnreadable")
+    assert world.status.phase is Phase.RUNNING
+    assert world.status.progress is None
+    assert world.events.count(("Warning", "ProgressUnreadable")) == 1
+    written(world, progress=progress_of(world))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+    assert world.status.progress is not None
+
+
+@pytest.mark.parametrize("text", ["[" * 4000, "[[[[", "{}", "null", "\0", "1" * 5000, '{"a":' * 2000], ids=range(7))
+@pytest.mark.parametrize("where", ["progress", "result", "termination message"])
+def test_text_that_is_no_document_does_not_hold_the_status(where: str, text: str) -> None:
+    world = started()
+    if where == "termination message":
+        world.driver(exit_code=1, termination_message=text)
+    else:
+        written(world, **{where: text})
+        world.settle()
+        assert world.condition("Ready") == ("False", "ProgressUnreadable")
+    world.job_is(active=0, complete=True)
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.condition("DataLoss")[0] == "Unknown"  # nobody said that nothing was lost
+
+
+WRONG_RESULTS: dict[str, dict[str, Any]] = {
+    "an end in the year 100,000,000": {"endTime": 1e18},
+    "an end that is no number": {"endTime": NAN},
+    "an end that is a text": {"endTime": "soon"},
+    "an unknown outcome": {"outcome": "Perhaps"},
+    "an outcome that is a list": {"outcome": ["Succeeded"]},
+    "a code that no condition may have": {"outcome": "Failed", "errorCode": "no room!"},
+    "an exit code that is a text": {"exitCode": "0"},
+    "warnings that are numbers": {"warnings": [1]},
+    "a message that is null": {"message": None},
+    "loss that is no list": {"loss": 5},
+    "loss with texts for offsets": {"loss": [{"topic": "a", "partition": 0, "start": "1", "end": 2, "reason": ""}]},
+    "a commit that is no number": {"commit": "last"},
+    "an id without end": {"archiveId": "a" * 100_000},
+}
+
+
+@pytest.mark.parametrize("changes", WRONG_RESULTS.values(), ids=WRONG_RESULTS)
+def test_a_result_that_cannot_be_read_leaves_the_end_to_the_job(changes: dict[str, Any]) -> None:
+    world = started()
+    written(world, result=json.dumps(json.loads(world.result().to_json()) | changes))
+    world.settle()
+    assert world.condition("Ready") == ("False", "ProgressUnreadable")
+    world.job_is(active=0, failed=1, failure=("BackoffLimitExceeded", "too often"))
+    world.driver("Failed", exit_code=1)
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert "cannot be read" in world.message()
+
+
+def test_a_report_that_cannot_be_read_gives_way_to_the_one_in_the_pod() -> None:
+    world = started()
+    written(world, result="{")
+    world.driver("Succeeded", exit_code=0, termination_message=world.result().to_termination_message(4096))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.condition("DataLoss")[0] == "False"
+    assert "1100 records" in world.message()
+
+
+def test_an_attempt_that_failed_is_told_before_a_report_that_cannot_be_read() -> None:
+    world = started()
+    written(world, result="{")
+    world.driver("Failed", exit_code=137, exit_reason="OOMKilled")
+    world.job_is(active=0, failed=1)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Retrying")
+    assert "ran out of memory" in world.message()
+
+
+def test_long_reasons_of_losses_are_cut() -> None:
+    world = started()
+    facts = [{"topic": "a", "partition": n, "start": 1, "end": 2, "reason": "r" * 40_000} for n in range(MAX_LISTED)]
+    result = json.loads(world.result().to_json()) | {"loss": facts, "lossTotal": 20, "lossOffsets": 20}
+    written(world, result=json.dumps(result))
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert len(world.status.loss) == MAX_LISTED
+    assert world.condition("DataLoss")[0] == "True"
+    assert len(json.dumps(world.status.to_dict())) < 60_000
+
+
+# ---- any document at all
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([1 << 63, -(1 << 63), 10**400, 1e300, NAN, INFINITE])
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["Succeeded", "Failed", "Running", "\ud800", "\0", "x" * 70_000]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, document: dict[str, Any]) -> str:
+    """The document with one to three places changed, or any text."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.text(max_size=40))
+    body = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 3))):
+        place: Any = body
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if isinstance(place[key], dict | list) and place[key] and draw(st.booleans()):
+                place = place[key]
+                continue
+            if draw(st.integers(0, 4)) == 0:
+                del place[key]
+            else:
+                place[key] = draw(JSON)
+            break
+    return json.dumps(body)
+
+
+REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+def sound(value: Any) -> bool:
+    """Whether the API server stores it as it is."""
+    if isinstance(value, dict):
+        return all(sound(item) for item in value.values())
+    if isinstance(value, list):
+        return all(sound(item) for item in value)
+    if isinstance(value, str):
+        return value == value.encode(errors="replace").decode()
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+@pytest.mark.parametrize("kind", ["KafkaBackup", "KafkaRestore"])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_document_stops_the_status(kind: str, data: st.DataObject) -> None:
+    world = started(kind)
+    facts = [{"topic": "a", "partition": 0, "start": 1, "end": 2, "reason": "gone"}]
+    result = json.loads(world.result(warnings=("w",)).to_json()) | {"loss": facts}
+    outcome = data.draw(st.sampled_from([{}, {"outcome": "Failed", "errorCode": "DataLoss", "lossTotal": 1}]))
+    texts = {
+        "progress": data.draw(spoiled(json.loads(world.progress().to_json()))),
+        "result": data.draw(st.just("") | spoiled(result | outcome)),
+    }
+    message = data.draw(st.just("") | spoiled(result | outcome))
+    written(world, **texts)
+    world.driver("Running", termination_message=message)
+    world.settle()
+    world.job_is(active=0, complete=True)
+    world.driver("Succeeded", exit_code=0, termination_message=message)
+    world.settle()
+    status = world.status.to_dict()
+    assert world.status.phase in (Phase.SUCCEEDED, Phase.FAILED) or "outcome" not in status["run"]
+    assert sound(status), status
+    assert len(json.dumps(status)) < 20_000
+    for condition in status["conditions"]:
+        assert REASON.fullmatch(condition["reason"]), condition
+        assert len(condition["message"]) <= 1024
