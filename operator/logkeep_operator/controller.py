@@ -29,7 +29,7 @@ from logkeep_operator.reconcile import (
     documents,
     is_settled,
     job_state,
-    pod_state,
+    own_pods,
     reconcile,
     refused,
 )
@@ -81,7 +81,7 @@ class Controller:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         jobs = {job.run_id: job for job in map(job_state, self._own("Job", resource))}
-        pods = [pod_state(body) for body in self._cluster.children("Pod", key)]
+        pods = own_pods(self._cluster.children("Pod", key), key.name)
         backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.kind == "KafkaRestore" else None
         name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
         return Observed(

@@ -1,7 +1,16 @@
 """Decisions of the operator, pure: `reconcile(observed, now, engine) -> Plan`. No I/O, no clock; `controller` gathers
 and applies."""
 
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState, documents, job_state, pod_state
+from logkeep_operator.reconcile.observed import (
+    Documents,
+    JobState,
+    Observed,
+    PodState,
+    documents,
+    job_state,
+    own_pods,
+    pod_state,
+)
 from logkeep_operator.reconcile.plan import (
     Action,
     Create,
@@ -30,6 +39,7 @@ __all__ = [
     "documents",
     "is_settled",
     "job_state",
+    "own_pods",
     "pod_state",
     "reconcile",
     "refused",

@@ -12,7 +12,7 @@ from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import ContractError, Progress, RunResult
 from logkeep_operator.api import Resource
 from logkeep_operator.api.status import parse_timestamp
-from logkeep_operator.resources import LABEL_ROLE, LABEL_RUN
+from logkeep_operator.resources import LABEL_ROLE, LABEL_RUN, ROLE_DRIVER, ROLE_EXECUTOR, job_name
 
 D = TypeVar("D", Progress, RunResult)
 
@@ -135,6 +135,33 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         termination_message=(ended.get("message") or "") if ended else "",
         reason=(status["reason"], status.get("message", "")) if status.get("reason") else None,
     )
+
+
+def own_pods(bodies: Sequence[Mapping[str, Any]], resource_name: str) -> list[PodState]:
+    """The pods that a Job of the resource has made, and the executors that such a driver has made.
+
+    Labels can be copied, owners cannot by mistake. A Job is known by its name, not by its uid: the driver of a Job that
+    was deleted, or of an earlier resource of this name, may still live, and must be waited for.
+    """
+
+    def of_job(body: Mapping[str, Any]) -> bool:
+        run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
+        name = job_name(resource_name, run_id)
+        return any(o.get("kind") == "Job" and o.get("name") == name and o.get("controller") for o in _owners(body))
+
+    drivers = [body for body in bodies if pod_state(body).role == ROLE_DRIVER and of_job(body)]
+    uids = {body["metadata"].get("uid") for body in drivers}
+    executors = [
+        body
+        for body in bodies
+        if pod_state(body).role == ROLE_EXECUTOR
+        and any(o.get("kind") == "Pod" and o.get("uid") in uids for o in _owners(body))
+    ]
+    return [pod_state(body) for body in (*drivers, *executors)]
+
+
+def _owners(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return body["metadata"].get("ownerReferences") or ()
 
 
 def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
