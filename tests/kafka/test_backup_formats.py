@@ -633,6 +633,9 @@ def test_avro_archive_holds_the_topics_of_groups_and_schemas(backups: Backups, t
     topics.produce("_schemas", [b"schema"])
     result = backups.run(unique, format="Avro")
     assert result.outcome == "Succeeded", result.message
+    assert {topic.name for topic in backups.state().topics.values()} == {unique}, "others' topics are not asked for"
+    result = backups.run(unique, run_id="internal", format="Avro", topics={"include": [unique], "internal": True})
+    assert result.outcome == "Succeeded", result.message
     assert {topic.name for topic in backups.state().topics.values()} == {unique, "__consumer_offsets", "_schemas"}
     keys = [
         record[3] or b"" for partition in range(50) for record in archived(backups, "__consumer_offsets", partition)
