@@ -56,7 +56,7 @@ class Controller:
             if resource is None:
                 self._metrics.gone(key)
                 return None
-            self._metrics.seen(key, resource.status)
+            self._metrics.seen(key, resource.status, resource.created)
             now = datetime.now(UTC)
             if is_settled(resource, now):
                 return None
@@ -72,7 +72,7 @@ class Controller:
         now = datetime.now(UTC)
         keys = []
         for resource in self._cluster.resources(namespaces):
-            self._metrics.seen(resource.key, resource.status)
+            self._metrics.seen(resource.key, resource.status, resource.created)
             if not is_settled(resource, now):
                 keys.append(resource.key)
         return keys
@@ -134,7 +134,7 @@ class Controller:
             self._cluster.event(resource, event.type, event.reason, event.message, event.run_id)
         if plan.status is not None:
             self._cluster.write_status(resource, plan.status)
-            self._metrics.seen(resource.key, plan.status)
+            self._metrics.seen(resource.key, plan.status, resource.created)
 
     def _act(self, namespace: str, action: Action) -> None:
         cluster = self._cluster

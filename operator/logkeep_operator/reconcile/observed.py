@@ -12,20 +12,24 @@ from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import ContractError, Progress, RunResult
 from logkeep_operator.api import Resource
 from logkeep_operator.api.status import parse_timestamp
-from logkeep_operator.resources import LABEL_ROLE, LABEL_RUN, ROLE_DRIVER, ROLE_EXECUTOR, job_name
+from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_ROLE, LABEL_RUN, ROLE_DRIVER, ROLE_EXECUTOR, job_name
 
 D = TypeVar("D", Progress, RunResult)
+_BY_OPERATOR = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
 class JobState:
-    """`failure`: reason and message of the condition Failed or FailureTarget."""
+    """`failure`: reason and message of the condition Failed or FailureTarget. `by_operator`: whether the operator has
+    suspended it, None if that was not written down (an earlier version made it).
+    """
 
     name: str
     uid: str
     run_id: str
     created: datetime | None = None
     suspended: bool = False
+    by_operator: bool | None = None
     deleting: bool = False
     active: int = 0
     failed: int = 0
@@ -54,6 +58,7 @@ class PodState:
     exit_reason: str | None = None
     termination_message: str = ""
     reason: tuple[str, str] | None = None  # of the pod itself, such as Evicted
+    node: str = ""
 
     @property
     def alive(self) -> bool:
@@ -102,6 +107,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         run_id=(metadata.get("labels") or {}).get(LABEL_RUN, ""),
         created=parse_timestamp(metadata.get("creationTimestamp")),
         suspended=bool(body.get("spec", {}).get("suspend")),
+        by_operator=_BY_OPERATOR.get((metadata.get("annotations") or {}).get(ANNOTATION_SUSPENDED, "")),
         deleting="deletionTimestamp" in metadata,
         active=status.get("active", 0),
         failed=status.get("failed", 0),
@@ -134,6 +140,7 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         exit_reason=ended.get("reason") if ended else None,
         termination_message=(ended.get("message") or "") if ended else "",
         reason=(status["reason"], status.get("message", "")) if status.get("reason") else None,
+        node=(body.get("spec") or {}).get("nodeName") or "",
     )
 
 

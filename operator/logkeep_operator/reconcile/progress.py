@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from logkeep_operator.api import ArchiveStatus, Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED
+from logkeep_operator.api.status import MAX_LISTED, timestamp
 
 
 def progress_status(progress: Progress) -> ProgressStatus:
@@ -19,6 +20,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
     behind = heapq.nlargest(MAX_LISTED, (p for p in progress.partitions_shown if left(p) > 0), key=left)
     return ProgressStatus(
         phase=progress.phase,
+        update_time=_moment(progress.update_time),
         topics=progress.topics,
         partitions=progress.partitions,
         partitions_done=progress.partitions_done,
@@ -28,6 +30,13 @@ def progress_status(progress: Progress) -> ProgressStatus:
         percent=progress.percent,
         lagging=tuple(Lagging(p.topic, p.partition, p.at - p.start, p.end - p.start) for p in behind),
     )
+
+
+def _moment(seconds: float) -> str | None:
+    try:
+        return timestamp(datetime.fromtimestamp(seconds, UTC))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None  # no time at all
 
 
 def final_progress(progress: Progress | None, result: RunResult | None, succeeded: bool) -> ProgressStatus | None:

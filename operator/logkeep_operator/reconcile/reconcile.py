@@ -22,7 +22,7 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
-from logkeep_operator.api import Condition, HistoryEntry, Phase, Resource, RunOutcome, RunStatus
+from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, Resource, RunOutcome, RunStatus
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
@@ -39,7 +39,7 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries, progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.trouble import find_trouble
+from logkeep_operator.reconcile.trouble import find_trouble, silent_driver
 from logkeep_operator.resources import (
     ROLE_DRIVER,
     Run,
@@ -61,15 +61,17 @@ BACKUP_RECHECK_SECONDS = 15.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
 SETTLED_AFTER = timedelta(minutes=10)
+_SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
 @dataclass(frozen=True)
 class _Waiting(Exception):
-    """The run cannot be started yet: what the status says meanwhile."""
+    """The run cannot be started yet: what the status says meanwhile. `warn`: somebody may have to help, so that it is
+    an event too."""
 
     reason: str
     message: str
-    stalled: bool
+    warn: bool
     requeue_after: float
 
 
@@ -247,6 +249,8 @@ class _Reconciliation(_Step):
                 self.event(
                     "Warning", "DriverStuck", "The driver did not end after its run; its pods are deleted.", run.id
                 )
+        if run.outcome is RunOutcome.SUCCEEDED and self.spec.suspend:
+            return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
         phase = Phase(run.outcome.value) if run.outcome in (RunOutcome.SUCCEEDED, RunOutcome.FAILED) else Phase.PENDING
         return self.done(phase, self._end_conditions(run), requeue)
 
@@ -276,6 +280,8 @@ class _Reconciliation(_Step):
         else:
             self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
         extra: tuple[Condition, ...] = ()
+        if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
+            self.status = replace(self.status, last_handled_run=self.wanted.trigger)
         if result is not None:
             archive = archive_status(result, self._archive_uri())
             offset_map = result.offset_map or None
@@ -301,6 +307,8 @@ class _Reconciliation(_Step):
             if found is not None and not found.finished
             else None
         )
+        if succeeded and self.spec.suspend:
+            return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue, extra)
         return self.done(phase, (*state, *extra), requeue)
 
     def _loss(self, result: RunResult, succeeded: bool, run: RunStatus) -> tuple[Condition, ...]:
@@ -406,9 +414,9 @@ class _Reconciliation(_Step):
         return storage, dict(backup.spec["storage"])
 
     def _wait(self, waiting: _Waiting) -> Plan:
-        if waiting.stalled:
+        if waiting.warn:
             self.trouble_event(waiting.reason, waiting.message)
-        state = (conditions.stalled if waiting.stalled else conditions.reconciling)(waiting.reason, waiting.message)
+        state = conditions.reconciling(waiting.reason, waiting.message)
         return self.done(Phase.PENDING, state, waiting.requeue_after)
 
     # ---- a run that goes on
@@ -427,11 +435,23 @@ class _Reconciliation(_Step):
             return self._suspended(
                 "The run is suspended; it goes on from the last commit when spec.suspend is false.", run.id
             )
-        if found.suspended:
+        if found.suspended and not self._suspended_it(found):
+            return self._queued(run, found)
+        if found.suspended or found.by_operator:  # what is written down of it goes, too
             self.actions.append(SuspendJob(found.name, False))
         if self.before.phase is Phase.SUSPENDED:
             self.event("Normal", "Resumed", "The run goes on.", run.id)
         return self._running(run, found)
+
+    def _suspended_it(self, found: JobState) -> bool:
+        if found.by_operator is None:
+            return self.before.phase is Phase.SUSPENDED
+        return found.by_operator
+
+    def _queued(self, run: RunStatus, found: JobState) -> Plan:
+        """Somebody else has suspended the Job, and is the one who lets it go on."""
+        message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue lets it go when there is room."
+        return self._say(run, Phase.PENDING, "Queued", message)
 
     def _again(self, run: RunStatus) -> Plan:
         """The Job vanished before the run was over."""
@@ -454,7 +474,8 @@ class _Reconciliation(_Step):
     def _running(self, run: RunStatus, found: JobState) -> Plan:
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
         progress = self._documents(run.id).progress
-        trouble = find_trouble(self.observed, found, self.now)
+        heard = parse_timestamp(self.status.run.heard_time) if self.status.run is not None else None
+        trouble = silent_driver(heard, drivers, self.now) or find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         phase = Phase.RUNNING if driver_runs or progress is not None or found.failed else Phase.PENDING
         result = last_result(self._documents(run.id), drivers)
@@ -491,15 +512,31 @@ class _Reconciliation(_Step):
         progress = self._documents(run.id).progress
         attempt = max(progress.attempt if progress is not None else 1, found.failed + (1 if found.active else 0), 1)
         shown = progress_status(progress) if progress is not None else self.status.progress
-        self.status = replace(self.status, run=replace(run, attempt=attempt), progress=shown)
+        heard = self._heard(run, shown)
+        self.status = replace(self.status, run=replace(run, attempt=attempt, heard_time=heard), progress=shown)
 
-    def _suspended(self, message: str, run_id: str = "") -> Plan:
+    def _heard(self, run: RunStatus, shown: ProgressStatus | None) -> str | None:
+        """When the driver was last heard of, by the operator's clock: that of the driver's node may be wrong."""
+        drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
+        if not any(pod.phase == "Running" for pod in drivers):
+            return None
+        before = self.before.progress
+        newer = shown is not None and shown.update_time != (before.update_time if before is not None else None)
+        return timestamp(self.now) if newer or run.heard_time is None else run.heard_time
+
+    def _suspended(
+        self,
+        message: str,
+        run_id: str = "",
+        requeue: float | None = RESYNC_SECONDS,
+        extra: tuple[Condition, ...] = (),
+    ) -> Plan:
         if self.before.phase is not Phase.SUSPENDED:
             self.event("Normal", "Suspended", message, run_id)
         run = self.status.run
         if run is not None and run.outcome is None:
             self.status = replace(self.status, run=replace(run, message=message))
-        return self.done(Phase.SUSPENDED, conditions.suspended(message), RESYNC_SECONDS)
+        return self.done(Phase.SUSPENDED, (*conditions.suspended(message), *extra), requeue)
 
     def _job_name(self) -> str:
         return job_name(self.resource.key.name, self.wanted.id)

@@ -4,6 +4,7 @@ from logkeep_operator.resources.access import access_objects
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
     ANNOTATION_RESOURCE,
+    ANNOTATION_SUSPENDED,
     LABEL_KIND,
     LABEL_MANAGED_BY,
     LABEL_NAME,
@@ -22,6 +23,7 @@ from logkeep_operator.resources.run import Run, job, progress_config_map, reques
 
 __all__ = [
     "ANNOTATION_RESOURCE",
+    "ANNOTATION_SUSPENDED",
     "LABEL_KIND",
     "LABEL_MANAGED_BY",
     "LABEL_NAME",

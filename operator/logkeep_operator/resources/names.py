@@ -13,6 +13,7 @@ LABEL_NAME = "logkeep.dev/name"
 LABEL_RUN = "logkeep.dev/run"
 LABEL_ROLE = "logkeep.dev/role"
 ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label had to be shortened
+ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"
 ROLE_DRIVER = "driver"
 ROLE_EXECUTOR = "executor"

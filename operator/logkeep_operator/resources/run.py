@@ -19,6 +19,7 @@ from logkeep_operator.resources.credentials import access
 from logkeep_operator.resources.driver_conf import driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_RESOURCE,
+    ANNOTATION_SUSPENDED,
     LABEL_ROLE,
     ROLE_DRIVER,
     ROLE_EXECUTOR,
@@ -123,6 +124,7 @@ def job(run: Run) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "completions": 1,
         "parallelism": 1,
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
         "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
         "podReplacementPolicy": "Failed",
@@ -130,14 +132,9 @@ def job(run: Run) -> dict[str, Any]:
         "suspend": run.spec.suspend,
         "template": {"metadata": _driver_metadata(run), "spec": _driver_pod(run)},
     }
-    if policy.active_deadline_seconds is not None:
-        spec["activeDeadlineSeconds"] = policy.active_deadline_seconds
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": run.metadata(job_name(run.resource.key.name, run.id)),
-        "spec": spec,
-    }
+    metadata = run.metadata(job_name(run.resource.key.name, run.id))
+    metadata["annotations"][ANNOTATION_SUSPENDED] = "true" if run.spec.suspend else "false"
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _failure_rules() -> list[dict[str, Any]]:
