@@ -39,7 +39,7 @@ Consumed = tuple[int, int | None, int | None, bytes | None, bytes | None, tuple[
 
 
 def only(topic: str) -> dict[str, list[str]]:
-    """A selection without the internal topics that an Avro archive would hold."""
+    """A selection without internal topics."""
     return {"include": [topic], "exclude": ["_.*"]}
 
 
