@@ -430,7 +430,10 @@ class _Reconciliation(_Step):
             return self._again(run)
         self._show(run, found)
         if self.spec.suspend:
-            if not found.suspended:
+            if not found.suspended and found.by_operator:
+                # A queue lets an admitted Job go on whoever has suspended it: only a Job that is gone rests.
+                self.actions.append(DeleteJob(found.name, found.uid))
+            elif not found.suspended:
                 self.actions.append(SuspendJob(found.name, True))
             return self._suspended(
                 "The run is suspended; it goes on from the last commit when spec.suspend is false.", run.id

@@ -84,6 +84,19 @@ def test_the_user_and_the_queue_suspend_independently() -> None:
     assert world.condition("Ready") == ("False", "Queued")
 
 
+def test_a_suspended_run_that_a_queue_lets_go_on_rests_all_the_same() -> None:
+    world = started()
+    run_id = world.run_id
+    world.edit(suspend=True)
+    world.settle()
+    world.job_is(suspended=False, by_operator=True)  # Kueue starts what it has admitted, whoever has suspended it
+    world.settle()
+    assert (world.jobs, world.status.phase) == ({}, Phase.SUSPENDED)
+    world.edit(suspend=False)
+    world.settle()
+    assert set(world.jobs) == {run_id}, "the same run goes on"
+
+
 def test_what_the_operator_has_suspended_goes_on_although_the_status_was_wiped() -> None:
     world = started()
     world.job_is(suspended=True, by_operator=True)
