@@ -82,7 +82,8 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
     try:
         spec = _parse(observed.resource)
     except SpecInvalid as error:
-        return _Step(observed, now).invalid(error)
+        step = _Step(observed, now)
+        return step.kept() if _has_restored(observed.resource) else step.invalid(error)
     return _Reconciliation(observed, now, spec, engine).plan()
 
 
@@ -108,6 +109,11 @@ def is_settled(resource: Resource, now: datetime) -> bool:
 def refused(resource: Resource, message: str, now: datetime) -> Plan:
     """The API refused something that the run needs (a quota, an admission webhook, a missing permission)."""
     return _Step(Observed(resource), now).refused(message)
+
+
+def _has_restored(resource: Resource) -> bool:
+    run = resource.status.run
+    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is RunOutcome.SUCCEEDED
 
 
 def _parse(resource: Resource) -> Spec:
@@ -139,6 +145,10 @@ class _Step:
         if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
             self.event("Warning", "InvalidSpec", message)
         return self.done(Phase.INVALID, conditions.stalled("InvalidSpec", message))
+
+    def kept(self) -> Plan:
+        """A restore that has succeeded runs no more: what a newer version refuses of its spec changes nothing."""
+        return self.done(self.before.phase or Phase.SUCCEEDED, ())
 
     def refused(self, message: str) -> Plan:
         """Something could not be made; the controller tries again."""

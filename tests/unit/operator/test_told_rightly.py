@@ -51,6 +51,16 @@ def test_suspending_does_not_hide_a_failure() -> None:
     assert (world.status.phase, world.condition("Stalled")) == (Phase.FAILED, ("True", "TopicMissing"))
 
 
+def test_a_restore_that_has_succeeded_stays_so_when_a_newer_version_refuses_its_spec() -> None:
+    world = started("KafkaRestore")
+    world.complete()
+    before = world.status
+    world.edit(spark={"conf": {"spark.kubernetes.driver.podTemplateFile": "/template"}})
+    world.settle()
+    assert (world.status.phase, world.condition("Ready")) == (Phase.SUCCEEDED, ("True", "RunSucceeded"))
+    assert world.status == replace(before, observed_generation=2)
+
+
 # ---- a Job that a queue holds
 
 
