@@ -7,8 +7,9 @@
     reporter.done(task=7, records=10_000, bytes=1 << 20)
     reporter.finish(result)
 
-A reporter publishes from a thread of its own, at most once a second and only when something changed. Nothing that goes
-wrong here ever fails a run: the catalog is the truth, this is a view.
+A reporter publishes from a thread of its own, at most once a second, when something changed and every half a minute
+besides: whoever reads it can tell a driver that waits from one that is gone. Nothing that goes wrong here ever fails a
+run: the catalog is the truth, this is a view.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 # A ConfigMap with 2,000 partitions is 300 kB: written every second it would be a burden for etcd.
 SECONDS_PER_PARTITION_SHOWN = 0.002
 RESULT_TRIES = 5
+HEARTBEAT_SECONDS = 30.0
 
 
 class Sink(Protocol):
@@ -111,12 +113,14 @@ class Reporter:
         run_id: str,
         *sinks: Sink,
         interval: float = 1.0,
+        heartbeat: float = HEARTBEAT_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.run_id = run_id
         self.start_time = clock()
         self._sinks = sinks
         self._interval = interval
+        self._heartbeat = heartbeat
         self._clock = clock
         self._lock = threading.Lock()
         self._state = _State()
@@ -250,12 +254,12 @@ class Reporter:
             self._thread = None
 
     def _publish_loop(self) -> None:
-        published = -1
+        published, moment = -1, 0.0
         while not self._stop.is_set():
             version = self._state.version
-            if version != published:
+            if version != published or time.monotonic() - moment >= self._heartbeat:
                 self._publish()
-                published = version
+                published, moment = version, time.monotonic()
             shown = min(len(self._state.partitions), MAX_PARTITIONS_SHOWN)
             self._stop.wait(max(self._interval, shown * SECONDS_PER_PARTITION_SHOWN))
 

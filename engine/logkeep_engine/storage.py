@@ -244,7 +244,8 @@ class ObjectReader(io.RawIOBase):
 def open_storage(spec: specs.Storage, environ: Mapping[str, str] = os.environ) -> Storage:
     """The storage of a resource. Opens no connection.
 
-    Raises CredentialsMissing if the spec names a Secret and the environment does not hold what it should have brought.
+    Raises CredentialsMissing if the spec names a Secret, or the pod's identity, and the environment does not hold what
+    that should have brought.
     """
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
         missing = [name for name in (names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY) if not environ.get(name)]
@@ -256,14 +257,38 @@ def open_storage(spec: specs.Storage, environ: Mapping[str, str] = os.environ) -
                 hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
                 "outside Kubernetes set the variables yourself.",
             )
-    return open_uri(spec.uri, spec.endpoint, spec.region, environ)
+    identity = spec.credentials is not None and spec.credentials.workload_identity is not None
+    if identity and not any(all(environ.get(name) for name in group) for group in _IDENTITIES):
+        ways = ", nor ".join(" and ".join(group) for group in _IDENTITIES)
+        raise CredentialsMissing(
+            f"storage.credentials.workloadIdentity asks for the pod's own identity, and it has none: neither {ways} "
+            "is in the environment.",
+            hint="Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate "
+            "them for EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
+        )
+    return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity)
+
+
+# Variables that IRSA and EKS Pod Identity put into the pods of a ServiceAccount.
+_IDENTITIES = (
+    ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
+    ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
+)
+# Botocore's providers that read them.
+_IDENTITY_PROVIDERS = ("assume-role-with-web-identity", "container-role")
 
 
 def open_uri(
-    uri: str, endpoint: str | None = None, region: str | None = None, environ: Mapping[str, str] = os.environ
+    uri: str,
+    endpoint: str | None = None,
+    region: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    identity: bool = False,
 ) -> Storage:
     """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: AWS_* of `environ`, else botocore's own
-    chain.
+    chain; with `identity` those of the pod's ServiceAccount and no others.
 
     Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
     """
@@ -277,7 +302,7 @@ def open_uri(
         return LocalStorage(uri)
     if parts.scheme == "s3" and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_LOGIN}")
-        return S3Storage(uri, endpoint, region, environ)
+        return S3Storage(uri, endpoint, region, environ, identity=identity)
     raise _no_storage_uri(uri)
 
 
@@ -621,6 +646,17 @@ _MAY_PASS = {
 }
 
 
+def _s3_storage(uri: str, endpoint: str | None, region: str | None, identity: bool) -> S3Storage:
+    """The storage in another process, with credentials of its own."""
+    return S3Storage(uri, endpoint, region, identity=identity)
+
+
+def _only_identity(session: Any) -> None:
+    """Take the other providers of credentials away: what they find is not what the resource asks for."""
+    resolver = session.get_component("credential_provider")
+    resolver.providers = [provider for provider in resolver.providers if provider.METHOD in _IDENTITY_PROVIDERS]
+
+
 class S3Storage(Storage):
     """A prefix of a bucket, through s3fs. `endpoint` and `region` as in the resource; None: botocore's own.
 
@@ -629,7 +665,12 @@ class S3Storage(Storage):
     """
 
     def __init__(
-        self, uri: str, endpoint: str | None, region: str | None, environ: Mapping[str, str] = os.environ
+        self,
+        uri: str,
+        endpoint: str | None,
+        region: str | None,
+        environ: Mapping[str, str] = os.environ,
+        identity: bool = False,
     ) -> None:
         parts = urlsplit(uri)
         self.uri = uri.rstrip("/")
@@ -638,6 +679,7 @@ class S3Storage(Storage):
         self._endpoint = endpoint
         self._region = region
         self._environ = environ
+        self._identity = identity
         self._connecting = threading.Lock()
         self._connection: _Connected | None = None
         # Kept so that a child process does not close connections that its parent still uses.
@@ -647,7 +689,7 @@ class S3Storage(Storage):
         return f"S3Storage({self.uri!r}, endpoint={self._where!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (S3Storage, (self.uri, self._endpoint, self._region))
+        return (_s3_storage, (self.uri, self._endpoint, self._region, self._identity))
 
     def check(self) -> None:
         self._call("list_objects_v2", "", MaxKeys=1, Prefix=self._prefix)
@@ -753,9 +795,10 @@ class S3Storage(Storage):
         region = self._region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
         if region is None and self._endpoint is not None:
             region = "us-east-1"  # any name will do for a store of one's own, but the signature needs one
-        key = environ.get(names.ENV_S3_ACCESS_KEY) or None
-        secret = environ.get(names.ENV_S3_SECRET_KEY) or None
-        token = environ.get(names.ENV_S3_SESSION_TOKEN) or None
+        of_environment = {} if self._identity else environ
+        key = of_environment.get(names.ENV_S3_ACCESS_KEY) or None
+        secret = of_environment.get(names.ENV_S3_SECRET_KEY) or None
+        token = of_environment.get(names.ENV_S3_SESSION_TOKEN) or None
         # One attempt: `_retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
         config = {
             "max_pool_connections": 64,
@@ -763,7 +806,13 @@ class S3Storage(Storage):
             # `_checksum` is thirty times as fast as what botocore would compute by itself.
             "request_checksum_calculation": "when_required",
         }
+        session, asynchronous = get_session(), None
+        if self._identity:
+            asynchronous = s3fs.core.aiobotocore.session.AioSession()
+            _only_identity(session)
+            _only_identity(asynchronous)
         filesystem = s3fs.S3FileSystem(
+            session=asynchronous,
             key=key,
             secret=secret,
             token=token,
@@ -774,7 +823,6 @@ class S3Storage(Storage):
             use_listings_cache=False,
         )
         filesystem.retries = 1
-        session = get_session()
 
         def client(connect_timeout: float, read_timeout: float) -> Any:
             return session.create_client(

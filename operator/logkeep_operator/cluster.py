@@ -23,7 +23,7 @@ from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnavailable, Conflict, NotFound
-from logkeep_operator.resources import LABEL_MANAGED_BY, MANAGED_BY, resource_labels
+from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
 _CONNECT_SECONDS = 5.0
@@ -140,9 +140,12 @@ class Cluster:
         self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
 
     def suspend_job(self, namespace: str, name: str, suspend: bool) -> None:
-        """Set spec.suspend; a Job that is gone is left at that."""
+        """Set spec.suspend, and write down whose doing it is; a Job that is gone is left at that."""
+        annotations = {ANNOTATION_SUSPENDED: "true" if suspend else "false"}
         try:
-            self._merge("Job", namespace, name, {"spec": {"suspend": suspend}})
+            self._merge(
+                "Job", namespace, name, {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
+            )
         except NotFound:
             return
 

@@ -31,7 +31,7 @@ from logkeep_operator.reconcile import (
     documents,
     is_settled,
     job_state,
-    pod_state,
+    own_pods,
     reconcile,
     refused,
 )
@@ -62,7 +62,7 @@ class Controller:
                 self._metrics.gone(key)
                 self.seen.forget(key)
                 return None
-            self._metrics.seen(key, resource.status)
+            self._metrics.seen(key, resource.status, resource.created)
             self.seen.note(resource)
             now = self._cluster.now()
             if is_settled(resource, now):
@@ -81,7 +81,7 @@ class Controller:
         now = self._cluster.now()
         found = []
         for key, resource in snapshot.resources.items():
-            self._metrics.seen(key, resource.status)
+            self._metrics.seen(key, resource.status, resource.created)
             if is_settled(resource, now):
                 continue
             plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
@@ -96,7 +96,7 @@ class Controller:
         key = resource.key
         source = source if source is not None else self._cluster
         jobs = {job.run_id: job for job in map(job_state, _own(source, "Job", resource))}
-        pods = [pod_state(body) for body in source.children("Pod", key)]
+        pods = own_pods(source.children("Pod", key), key.name)
         backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.kind == "KafkaRestore" else None
         name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
         return Observed(
@@ -125,7 +125,7 @@ class Controller:
         if plan.status is not None:
             self.seen.note(resource, plan.status)
             self._cluster.write_status(resource, plan.status)
-            self._metrics.seen(key, plan.status)
+            self._metrics.seen(key, plan.status, resource.created)
         if plan.started:
             self._metrics.run_started(key)
         if plan.finished is not None:

@@ -3,6 +3,8 @@ resources."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from logkeep_operator.api import Key, Status
@@ -25,7 +27,13 @@ class Metrics:
         )
         self._last_success = Gauge(
             "logkeep_last_success_timestamp_seconds",
-            "When a run of the resource last succeeded.",
+            "When a run of the resource last succeeded; 0 if none ever did.",
+            ["kind", "namespace", "name"],
+            registry=self.registry,
+        )
+        self._created = Gauge(
+            "logkeep_resource_created_timestamp_seconds",
+            "When the resource was created.",
             ["kind", "namespace", "name"],
             registry=self.registry,
         )
@@ -84,15 +92,16 @@ class Metrics:
         """Whether the namespace can be read; None is the whole cluster."""
         self._namespace_served.labels(namespace or "*").set(1 if served else 0)
 
-    def seen(self, key: Key, status: Status) -> None:
+    def seen(self, key: Key, status: Status, created: datetime | None) -> None:
         """The resource is there and its status says this."""
         success = parse_timestamp(status.last_success_time)
-        if success is not None:
-            self._last_success.labels(*key).set(success.timestamp())
+        self._last_success.labels(*key).set(success.timestamp() if success is not None else 0)
+        if created is not None:
+            self._created.labels(*key).set(created.timestamp())
         ready = status.condition("Ready")
         self._ready.labels(*key).set(1 if ready is not None and ready.status == "True" else 0)
 
     def gone(self, key: Key) -> None:
         """The resource was deleted: its series end."""
-        for gauge in (self._last_success, self._ready):
+        for gauge in (self._last_success, self._created, self._ready):
             gauge.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})

@@ -196,11 +196,13 @@ class Namespace:
             ended |= {"failed": 1}
         self.job_status(job, **ended)
 
-    def pod(self, job: dict[str, Any], name: str, role: str = "driver", **status: Any) -> None:
-        """As Job controller or Spark, then kubelet: a pod of the run with this status."""
+    def pod(self, job: dict[str, Any], name: str, role: str = "driver", owned: bool = True, **status: Any) -> None:
+        """As Job controller or Spark, then kubelet: a pod of the run with this status. With `owned` false it is a
+        stranger's who has copied the labels. An executor is of the pod `driver`.
+        """
         template = job["spec"]["template"]
         labels = {k: v for k, v in template["metadata"]["labels"].items() if "job" not in k and "controller" not in k}
-        body = {
+        body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -210,6 +212,10 @@ class Namespace:
             },
             "spec": {"containers": [{"name": role, "image": "x"}]},
         }
+        if owned:
+            body["metadata"]["ownerReferences"] = [
+                owner("batch/v1", "Job", job) if role == "driver" else owner("v1", "Pod", self.get("pod", "driver"))
+            ]
         if self.kubectl("get", "pod", name, check=False).returncode:
             self.kubectl("create", "-f", "-", stdin=json.dumps(body))
         self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
@@ -220,6 +226,14 @@ class Namespace:
         data = {key: document.to_json() for key, document in documents.items() if document is not None}
         name = f"{job['metadata']['name']}-progress"
         self.kubectl("patch", "configmap", name, "--type=merge", "-p", json.dumps({"data": data}))
+
+
+def owner(version: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What makes the object the controller of a child."""
+    metadata = body["metadata"]
+    return {
+        "apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True,
+    }  # fmt: skip
 
 
 def run_id_of(job: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ Consumed = tuple[int, int | None, int | None, bytes | None, bytes | None, tuple[
 
 
 def only(topic: str) -> dict[str, list[str]]:
-    """A selection without the internal topics that an Avro archive would hold."""
+    """A selection without internal topics."""
     return {"include": [topic], "exclude": ["_.*"]}
 
 
@@ -632,6 +632,9 @@ def test_avro_archive_holds_the_topics_of_groups_and_schemas(backups: Backups, t
         topics.create("_schemas")
     topics.produce("_schemas", [b"schema"])
     result = backups.run(unique, format="Avro")
+    assert result.outcome == "Succeeded", result.message
+    assert {topic.name for topic in backups.state().topics.values()} == {unique}, "others' topics are not asked for"
+    result = backups.run(unique, run_id="internal", format="Avro", topics={"include": [unique], "internal": True})
     assert result.outcome == "Succeeded", result.message
     assert {topic.name for topic in backups.state().topics.values()} == {unique, "__consumer_offsets", "_schemas"}
     keys = [

@@ -154,3 +154,24 @@ def test_errors_become_results(error: BaseException, code: str, exit_code: int, 
     result = failed(RESULT, error)
     assert (result.outcome, result.error_code, result.exit_code) == ("Failed", code, exit_code)
     assert result.message.startswith(message)
+
+
+def test_a_driver_that_waits_is_heard_of_all_the_same() -> None:
+    seen: list[Progress] = []
+    run = Reporter("run", CallbackSink(seen.append), interval=0.01, heartbeat=0.05)
+    run.phase("Planning")
+    try:
+        wait_until(lambda: len(seen) >= 4, 30, "progress without a change")
+    finally:
+        run.close()
+    assert seen[-1].update_time > seen[1].update_time
+    assert {progress.phase for progress in seen[-2:]} == {"Planning"}
+
+
+def test_without_a_change_progress_is_rare() -> None:
+    seen: list[Progress] = []
+    run = Reporter("run", CallbackSink(seen.append), interval=0.01)
+    wait_until(lambda: bool(seen), 30, "the first progress")
+    time.sleep(0.3)
+    run.close()
+    assert len(seen) == 1

@@ -141,7 +141,8 @@ class Planner:
         that are not gone, although the broker that was asked for all topics does not list them.
         """
         spec = self._spec
-        also = AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO else frozenset()
+        avro = spec.format is FormatName.AVRO and spec.topics.internal
+        also = AVRO_INTERNAL_TOPICS if avro else frozenset()
         deadline = time.monotonic() + self._connection.limits.unknown
         while True:
             found, silent = self._control.list_topics()

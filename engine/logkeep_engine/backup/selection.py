@@ -19,8 +19,8 @@ from logkeep_engine.storage import Storage
 MAX_NAMES_IN_MESSAGE = 10
 
 AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
-"""Topics that an Avro archive holds besides the chosen ones: where groups stood, and the schemas that records refer
-to."""
+"""Topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for it: where groups stood, and
+the schemas that records refer to. They are of all tenants of the cluster, so nobody gets them unasked."""
 
 
 class _Patterns:

@@ -22,6 +22,8 @@ _QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 # A Job that is gone before the operator saw it finished would be made again; five minutes outlast a restart of it.
 MIN_TTL_SECONDS = 300
+# A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
+DEFAULT_DEADLINE_SECONDS = 7 * 86400
 MIN_SEGMENT_BYTES = 1 << 20
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
@@ -345,7 +347,7 @@ class Spark(Model):
 
 class RunPolicy(Model):
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
-    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
+    active_deadline_seconds: Annotated[int, Field(ge=1)] = DEFAULT_DEADLINE_SECONDS
     ttl_seconds_after_finished: Annotated[int, Field(ge=MIN_TTL_SECONDS)] = 86400
 
 
@@ -537,6 +539,9 @@ def _say(item: Any) -> str:
         return "unknown field"
     if item["type"] == "missing":
         return "required"
+    if item["type"] == "too_short":
+        least = item["ctx"]["min_length"]
+        return f"must have at least {least} item{'s' if least > 1 else ''}"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == _HOST_PORT:
         return f"{item['input']!r} is not host:port"
     return str(item["msg"]).removeprefix("Value error, ")

@@ -73,7 +73,7 @@ def select_topics(
     for topic in chosen:
         target = _rename(topic.name, topics.rename)
         if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
-            # An archive of format Avro has __consumer_offsets without being asked for it.
+            # An archive of format Avro may have __consumer_offsets without being asked for it by name.
             notes.append(
                 f"topic {topic.name} was left out: it is Kafka's own; to restore it under another name, include it by "
                 "a pattern that begins with an underscore"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from logkeep_engine.contract.spec import API_VERSION
-from logkeep_operator.api.status import Status
+from logkeep_operator.api.status import Status, parse_timestamp
 
 KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ANNOTATION_RUN = "logkeep.dev/run"
@@ -51,6 +52,11 @@ class Resource:
             annotations=metadata.get("annotations") or {},
             body=body,
         )
+
+    @property
+    def created(self) -> datetime | None:
+        """When the API server made it."""
+        return parse_timestamp((self.body.get("metadata") or {}).get("creationTimestamp"))
 
     @property
     def trigger(self) -> str | None:

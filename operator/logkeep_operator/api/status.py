@@ -93,6 +93,7 @@ class RunStatus(Part):
     attempt: int | None = None
     start_time: str | None = None
     end_time: str | None = None
+    heard_time: str | None = None
     outcome: RunOutcome | None = None
     message: str | None = None
 
@@ -108,6 +109,7 @@ class Lagging(Part):
 @dataclass(frozen=True)
 class ProgressStatus(Part):
     phase: str | None = None
+    update_time: str | None = None
     topics: int = 0
     partitions: int = 0
     partitions_done: int = 0

@@ -9,6 +9,7 @@ from logkeep_operator.reconcile.observed import (
     PodState,
     documents,
     job_state,
+    own_pods,
     pod_state,
 )
 from logkeep_operator.reconcile.plan import (
@@ -40,6 +41,7 @@ __all__ = [
     "documents",
     "is_settled",
     "job_state",
+    "own_pods",
     "pod_state",
     "reconcile",
     "refused",

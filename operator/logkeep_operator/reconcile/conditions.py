@@ -3,8 +3,8 @@
 | | Ready | Reconciling | Stalled |
 |---|---|---|---|
 | the wanted run has succeeded | True | False | False |
-| a run is on its way, or waits for something that may come by itself | False | True | False |
-| suspended | False | False | False |
+| a run is on its way, or waits for something that is looked at again | False | True | False |
+| suspended, also after a success | False | False | False |
 | failed or invalid: somebody must act | False | False | True |
 
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.

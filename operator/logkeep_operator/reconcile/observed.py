@@ -17,9 +17,15 @@ from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RUN_KEY,
     ANNOTATION_RUN_TRIGGER,
+    ANNOTATION_SUSPENDED,
     LABEL_ROLE,
     LABEL_RUN,
+    ROLE_DRIVER,
+    ROLE_EXECUTOR,
+    job_name,
 )
+
+_BY_OPERATOR = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,16 @@ class Origin:
 @dataclass(frozen=True)
 class JobState:
     """`failure`: reason and message of the condition Failed or FailureTarget. `ended`: when the Job controller saw the
-    end."""
+    end. `by_operator`: whether the operator has suspended it, None if that was not written down (an earlier version
+    made it).
+    """
 
     name: str
     uid: str
     run_id: str
     created: datetime | None = None
     suspended: bool = False
+    by_operator: bool | None = None
     deleting: bool = False
     active: int = 0
     failed: int = 0
@@ -74,6 +83,7 @@ class PodState:
     exit_reason: str | None = None
     termination_message: str = ""
     reason: tuple[str, str] | None = None  # of the pod itself, such as Evicted
+    node: str = ""
 
     @property
     def alive(self) -> bool:
@@ -83,8 +93,8 @@ class PodState:
 @dataclass(frozen=True)
 class Documents:
     """What the driver of a run has written to its ConfigMap so far. `config_maps`: names of all ConfigMaps of the
-    run. `created` and `written` (the last change of the ConfigMap with the progress) are times of the API server.
-    `unreadable`: what is wrong with a document that counts as absent for it."""
+    run. `created` and `written` (the last change of the ConfigMap with the progress, readable or not) are times of the
+    API server. `unreadable`: what is wrong with a document that counts as absent for it."""
 
     progress: Progress | None = None
     result: RunResult | None = None
@@ -127,6 +137,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         run_id=(metadata.get("labels") or {}).get(LABEL_RUN, ""),
         created=parse_timestamp(metadata.get("creationTimestamp")),
         suspended=bool(body.get("spec", {}).get("suspend")),
+        by_operator=_BY_OPERATOR.get((metadata.get("annotations") or {}).get(ANNOTATION_SUSPENDED, "")),
         deleting="deletionTimestamp" in metadata,
         active=status.get("active", 0),
         failed=status.get("failed", 0),
@@ -161,7 +172,35 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         exit_reason=ended.get("reason") if ended else None,
         termination_message=(ended.get("message") or "") if ended else "",
         reason=(status["reason"], status.get("message", "")) if status.get("reason") else None,
+        node=(body.get("spec") or {}).get("nodeName") or "",
     )
+
+
+def own_pods(bodies: Sequence[Mapping[str, Any]], resource_name: str) -> list[PodState]:
+    """The pods that a Job of the resource has made, and the executors that such a driver has made.
+
+    Labels can be copied, owners cannot by mistake. A Job is known by its name, not by its uid: the driver of a Job that
+    was deleted, or of an earlier resource of this name, may still live, and must be waited for.
+    """
+
+    def of_job(body: Mapping[str, Any]) -> bool:
+        run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
+        name = job_name(resource_name, run_id)
+        return any(o.get("kind") == "Job" and o.get("name") == name and o.get("controller") for o in _owners(body))
+
+    drivers = [body for body in bodies if pod_state(body).role == ROLE_DRIVER and of_job(body)]
+    uids = {body["metadata"].get("uid") for body in drivers}
+    executors = [
+        body
+        for body in bodies
+        if pod_state(body).role == ROLE_EXECUTOR
+        and any(o.get("kind") == "Pod" and o.get("uid") in uids for o in _owners(body))
+    ]
+    return [pod_state(body) for body in (*drivers, *executors)]
+
+
+def _owners(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return body["metadata"].get("ownerReferences") or ()
 
 
 def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
@@ -178,7 +217,7 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
             result=result or before.result,
             config_maps=(*before.config_maps, body["metadata"]["name"]),
             created=before.created or parse_timestamp(body["metadata"].get("creationTimestamp")),
-            written=_last_change(body["metadata"]) if progress is not None else before.written,
+            written=_last_change(body["metadata"]) if data.get(KEY_PROGRESS) else before.written,
             origin=_origin(body["metadata"]),
             unreadable=wrong_result or wrong_progress or before.unreadable,
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from logkeep_operator.api import ArchiveStatus, Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED
+from logkeep_operator.api.status import MAX_LISTED, timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 
@@ -20,6 +21,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
     behind = heapq.nlargest(MAX_LISTED, (p for p in progress.partitions_shown if left(p) > 0), key=left)
     return ProgressStatus(
         phase=progress.phase,
+        update_time=timestamp(datetime.fromtimestamp(progress.update_time, UTC)),
         topics=progress.topics,
         partitions=progress.partitions,
         partitions_done=progress.partitions_done,

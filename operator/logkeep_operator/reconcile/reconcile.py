@@ -40,7 +40,7 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries, progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.trouble import find_trouble, unreadable
+from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RUN_KEY,
@@ -66,15 +66,17 @@ BACKUP_RECHECK_SECONDS = 15.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
 SETTLED_AFTER = timedelta(minutes=10)
+_SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
 @dataclass(frozen=True)
 class _Waiting(Exception):
-    """The run cannot be started yet: what the status says meanwhile."""
+    """The run cannot be started yet: what the status says meanwhile. `warn`: somebody may have to help, so that it is
+    an event too."""
 
     reason: str
     message: str
-    stalled: bool
+    warn: bool
     requeue_after: float
 
 
@@ -85,7 +87,8 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
     try:
         spec = _parse(observed.resource)
     except SpecInvalid as error:
-        return _Step(observed, now).invalid(error)
+        step = _Step(observed, now)
+        return step.kept() if _has_restored(observed.resource) else step.invalid(error)
     return _Reconciliation(observed, now, spec, engine).plan()
 
 
@@ -119,6 +122,11 @@ def _last_turn(status: Status) -> datetime | None:
     conditions_of_state = (status.condition(kind) for kind in ("Ready", "Reconciling", "Stalled"))
     times = [parse_timestamp(c.last_transition_time) for c in conditions_of_state if c is not None]
     return max((moment for moment in times if moment is not None), default=None)
+
+
+def _has_restored(resource: Resource) -> bool:
+    run = resource.status.run
+    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is RunOutcome.SUCCEEDED
 
 
 def _parse(resource: Resource) -> Spec:
@@ -189,6 +197,10 @@ class _Step:
         if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
             self.event("Warning", "InvalidSpec", message)
         return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
+
+    def kept(self) -> Plan:
+        """A restore that has succeeded runs no more: what a newer version refuses of its spec changes nothing."""
+        return self.done(self.before.phase or Phase.SUCCEEDED, ())
 
     def refused(self, message: str) -> Plan:
         """Something could not be made; the controller tries again."""
@@ -400,6 +412,8 @@ class _Reconciliation(_Step):
                 self.event(
                     "Warning", "DriverStuck", "The driver did not end after its run; its pods are deleted.", run.id
                 )
+        if run.outcome is RunOutcome.SUCCEEDED and self.spec.suspend:
+            return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
         phase = Phase(run.outcome.value) if run.outcome in (RunOutcome.SUCCEEDED, RunOutcome.FAILED) else Phase.PENDING
         return self.done(phase, self._end_conditions(run), requeue)
 
@@ -418,6 +432,8 @@ class _Reconciliation(_Step):
 
     def _finish(self, run: RunStatus, outcome: Outcome) -> Plan:
         extra = self.book(run, outcome)
+        if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
+            self.status = replace(self.status, last_handled_run=self.wanted.trigger)
         succeeded = outcome.outcome is RunOutcome.SUCCEEDED
         state = (
             conditions.ready("RunSucceeded", outcome.message)
@@ -434,6 +450,8 @@ class _Reconciliation(_Step):
             if found is not None and not found.finished
             else None
         )
+        if succeeded and self.spec.suspend:
+            return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue, extra)
         return self.done(phase, (*state, *extra), requeue)
 
     # ---- a run that is to be started, again or for the first time
@@ -531,9 +549,9 @@ class _Reconciliation(_Step):
         return storage, dict(backup.spec["storage"])
 
     def _wait(self, waiting: _Waiting) -> Plan:
-        if waiting.stalled:
+        if waiting.warn:
             self.trouble_event(waiting.reason, waiting.message)
-        state = (conditions.stalled if waiting.stalled else conditions.reconciling)(waiting.reason, waiting.message)
+        state = conditions.reconciling(waiting.reason, waiting.message)
         return self.done(Phase.PENDING, state, waiting.requeue_after)
 
     # ---- a run that goes on
@@ -551,16 +569,31 @@ class _Reconciliation(_Step):
         except _Waiting as waiting:
             return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if self.spec.suspend:
-            if not found.suspended:
+            if not found.suspended and found.by_operator:
+                # A queue lets an admitted Job go on whoever has suspended it: only a Job that is gone rests.
+                self.actions.append(DeleteJob(found.name, found.uid))
+            elif not found.suspended:
                 self.actions.append(SuspendJob(found.name, True))
             return self._suspended(
                 "The run is suspended; it goes on from the last commit when spec.suspend is false.", run.id
             )
-        if found.suspended:
+        if found.suspended and not self._suspended_it(found):
+            return self._queued(run, found)
+        if found.suspended or found.by_operator:  # what is written down of it goes, too
             self.actions.append(SuspendJob(found.name, False))
         if self.before.phase is Phase.SUSPENDED:
             self.event("Normal", "Resumed", "The run goes on.", run.id)
         return self._running(run, found)
+
+    def _suspended_it(self, found: JobState) -> bool:
+        if found.by_operator is None:
+            return self.before.phase is Phase.SUSPENDED
+        return found.by_operator
+
+    def _queued(self, run: RunStatus, found: JobState) -> Plan:
+        """Somebody else has suspended the Job, and is the one who lets it go on."""
+        message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue lets it go when there is room."
+        return self._say(run, Phase.PENDING, "Queued", message)
 
     def _make_lost_config_maps(self, run: RunStatus) -> None:
         """A driver that is tried again mounts its request; the running one writes its progress. Raises _Waiting."""
@@ -598,7 +631,8 @@ class _Reconciliation(_Step):
     def _running(self, run: RunStatus, found: JobState) -> Plan:
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
         documents = self.documents(run.id)
-        trouble = find_trouble(self.observed, found, self.now)
+        heard = parse_timestamp(self.status.run.heard_time) if self.status.run is not None else None
+        trouble = silent_driver(heard, drivers, self.now) or find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         reported = documents.progress is not None or bool(documents.unreadable)
         phase = Phase.RUNNING if driver_runs or reported or found.failed else Phase.PENDING
@@ -640,15 +674,31 @@ class _Reconciliation(_Step):
         progress = self.documents(run.id).progress
         attempt = max(progress.attempt if progress is not None else 1, found.failed + (1 if found.active else 0), 1)
         shown = progress_status(progress) if progress is not None else self.status.progress
-        self.status = replace(self.status, run=replace(run, attempt=attempt), progress=shown)
+        heard = self._heard(run)
+        self.status = replace(self.status, run=replace(run, attempt=attempt, heard_time=heard), progress=shown)
 
-    def _suspended(self, message: str, run_id: str = "") -> Plan:
+    def _heard(self, run: RunStatus) -> str | None:
+        """When the driver last wrote, readable or not, or was first seen to run: by the API server's clock, since that
+        of the driver's node may be wrong."""
+        drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
+        if not any(pod.phase == "Running" for pod in drivers):
+            return None
+        since = parse_timestamp(run.heard_time) or self.now
+        return timestamp(max(since, self.documents(run.id).written or since))
+
+    def _suspended(
+        self,
+        message: str,
+        run_id: str = "",
+        requeue: float | None = None,
+        extra: tuple[Condition, ...] = (),
+    ) -> Plan:
         if self.before.phase is not Phase.SUSPENDED:
             self.event("Normal", "Suspended", message, run_id)
         run = self.status.run
         if run is not None and run.outcome is None:
             self.status = replace(self.status, run=replace(run, message=message))
-        return self.done(Phase.SUSPENDED, conditions.suspended(message))
+        return self.done(Phase.SUSPENDED, (*conditions.suspended(message), *extra), requeue)
 
     def _job_name(self) -> str:
         return job_name(self.resource.key.name, self.wanted.id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.run import Progress
+from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
 from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
 
@@ -17,6 +18,8 @@ _CONFIG_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunCon
 # shows nowhere else).
 STUCK_AFTER = timedelta(seconds=10)
 NO_EXECUTORS_AFTER = timedelta(seconds=60)
+# The driver writes every half a minute, whatever it does.
+NO_PROGRESS_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,22 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | 
         or _of_pods("Executors", executors, len(executors))
         or _not_mounted(observed, executors)
         or _no_executors(drivers[-1], executors, documents, now)
+    )
+
+
+def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> Trouble | None:
+    """A driver that is said to run and has not been heard of for long: its node may be gone. Both times are the
+    API server's."""
+    running = [pod for pod in drivers if pod.phase == "Running"]
+    if heard is None or not running or now - heard < NO_PROGRESS_AFTER:
+        return None
+    pod = running[-1]
+    where = f" on node {pod.node}" if pod.node else ""
+    return Trouble(
+        "NoProgress",
+        f"Nothing has been heard of driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? When "
+        f"it is certainly off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then goes on "
+        "from the last commit. Otherwise the pod's log says more.",
     )
 
 
@@ -101,6 +120,8 @@ def _no_executors(
     progress = documents.progress
     if executors or driver.phase != "Running" or progress is None or progress.phase != "Running":
         return None
+    if documents.written is not None and driver.created is not None and documents.written < driver.created:
+        return None  # the driver before this one wrote it
     if progress.percent >= 100 or _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
         return None
     message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"

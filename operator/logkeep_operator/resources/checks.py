@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, SpecInvalid, Storage, parse_quantity
-from logkeep_operator.resources import memory
+from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
 
 # Mounting a volume there would hide what the image or the kubelet put there.
@@ -47,6 +47,8 @@ def _spark_problems(spark: Spark) -> list[tuple[str, str]]:
             problems.append((f"spec.spark.conf[{key}]", "keys begin with 'spark.'"))
         elif key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES):
             problems.append((f"spec.spark.conf[{key}]", "is set by Logkeep and cannot be changed here"))
+        elif (wrong := driver_conf.problem(key)) is not None:
+            problems.append((f"spec.spark.conf[{key}]", wrong))
     cores = spark.executor.cores
     for path, quantity, least, why in (
         ("spec.spark.driver.memory", spark.driver.memory, memory.DRIVER_MIN_MIB, ""),

@@ -17,6 +17,7 @@ ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label 
 ANNOTATION_RUN_KEY = "logkeep.dev/run-key"
 ANNOTATION_RUN_TRIGGER = "logkeep.dev/run-trigger"
 ANNOTATION_PREVIOUS_RUN = "logkeep.dev/previous-run"
+ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"
 ROLE_DRIVER = "driver"
 ROLE_EXECUTOR = "executor"

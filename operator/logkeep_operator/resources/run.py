@@ -16,8 +16,10 @@ from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import DRIVER_ACCOUNT
 from logkeep_operator.resources.credentials import access
+from logkeep_operator.resources.driver_conf import driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_RESOURCE,
+    ANNOTATION_SUSPENDED,
     LABEL_ROLE,
     ROLE_DRIVER,
     ROLE_EXECUTOR,
@@ -26,7 +28,7 @@ from logkeep_operator.resources.names import (
     request_name,
     run_labels,
 )
-from logkeep_operator.resources.spark_conf import DRIVER_CPU_KEY, spark_conf
+from logkeep_operator.resources.spark_conf import spark_conf
 from logkeep_operator.settings import EngineSettings
 
 USER = 185  # Spark's customary user; the image has it in /etc/passwd
@@ -124,21 +126,17 @@ def job(run: Run) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "completions": 1,
         "parallelism": 1,
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
         "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules()},
         "suspend": run.spec.suspend,
-        "template": {"metadata": _pod_metadata(run, ROLE_DRIVER), "spec": _driver_pod(run)},
+        "template": {"metadata": _driver_metadata(run), "spec": _driver_pod(run)},
     }
-    if policy.active_deadline_seconds is not None:
-        spec["activeDeadlineSeconds"] = policy.active_deadline_seconds
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": run.metadata(job_name(run.resource.key.name, run.id)),
-        "spec": spec,
-    }
+    metadata = run.metadata(job_name(run.resource.key.name, run.id))
+    metadata["annotations"][ANNOTATION_SUSPENDED] = "true" if run.spec.suspend else "false"
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _failure_rules() -> list[dict[str, Any]]:
@@ -157,21 +155,26 @@ def _failure_rules() -> list[dict[str, Any]]:
 def _driver_pod(run: Run) -> dict[str, Any]:
     parts = access(run.spec.cluster, run.storage)
     spark = run.spec.spark
+    settings = driver_conf(spark.conf)
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
+    limits = {"memory": memory_request}
+    if settings.limit_cores is not None:
+        limits["cpu"] = settings.limit_cores
     container = {
         "name": ROLE_DRIVER,
         "image": spark.image or run.engine.image,
-        "imagePullPolicy": run.engine.pull_policy,
+        "imagePullPolicy": settings.pull_policy or run.engine.pull_policy,
         "args": ["driver", "--request", f"{names.PATH_REQUEST_DIR}/{names.KEY_REQUEST}"],
         "env": [
             _from_pod(names.ENV_POD_NAME, "metadata.name"),
             _from_pod(names.ENV_POD_IP, "status.podIP"),
             _from_pod(names.ENV_POD_NAMESPACE, "metadata.namespace"),
             *parts.env,
+            *({"name": name, "value": value} for name, value in settings.environment.items()),
         ],
         "resources": {
-            "requests": {"cpu": spark.conf.get(DRIVER_CPU_KEY, str(spark.driver.cores)), "memory": memory_request},
-            "limits": {"memory": memory_request},
+            "requests": {"cpu": settings.request_cores or str(spark.driver.cores), "memory": memory_request},
+            "limits": limits,
         },
         "securityContext": _container_security(),
         "volumeMounts": [
@@ -193,9 +196,23 @@ def _driver_pod(run: Run) -> dict[str, Any]:
             *parts.volumes,
         ],
     }
-    if run.engine.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in run.engine.pull_secrets]
+    pull_secrets = run.engine.pull_secrets if settings.pull_secrets is None else settings.pull_secrets
+    if pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
+    if settings.scheduler is not None:
+        pod["schedulerName"] = settings.scheduler
+    if settings.node_selector:
+        pod["nodeSelector"] = dict(settings.node_selector)
     return pod
+
+
+def _driver_metadata(run: Run) -> dict[str, Any]:
+    """Own labels and annotations come last: the resource's cannot replace them."""
+    own, settings = _pod_metadata(run, ROLE_DRIVER), driver_conf(run.spec.spark.conf)
+    return {
+        "labels": {**settings.labels, **own["labels"]},
+        "annotations": {**settings.annotations, **own["annotations"]},
+    }
 
 
 def _pod_metadata(run: Run, role: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from logkeep_operator.resources.names import LABEL_ROLE, ROLE_EXECUTOR, run_labe
 from logkeep_operator.settings import EngineSettings
 
 EXECUTOR_TEMPLATE_PATH = f"{PATH_REQUEST_DIR}/{KEY_EXECUTOR_TEMPLATE}"
-DRIVER_CPU_KEY = "spark.kubernetes.driver.request.cores"
 
 RESERVED_KEYS = frozenset(
     {
@@ -23,20 +22,25 @@ RESERVED_KEYS = frozenset(
         "spark.driver.host",
         "spark.driver.memory",
         "spark.driver.memoryOverhead",
+        "spark.driver.memoryOverheadFactor",
+        "spark.driver.minMemoryOverhead",
         "spark.dynamicAllocation.enabled",
         "spark.executor.cores",
         "spark.executor.instances",
         "spark.executor.memory",
         "spark.executor.memoryOverhead",
         "spark.executor.memoryOverheadFactor",
+        "spark.executor.minMemoryOverhead",
         "spark.executor.pyspark.memory",
         "spark.jars.ivy",
+        "spark.kubernetes.allocation.pods.allocator",  # executors belong to the driver's pod, not to a StatefulSet
         "spark.kubernetes.container.image",
         "spark.kubernetes.driver.pod.name",
         "spark.kubernetes.executor.container.image",
         "spark.kubernetes.executor.podNamePrefix",
         "spark.kubernetes.executor.podTemplateContainerName",
         "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.memoryOverheadFactor",
         "spark.kubernetes.namespace",
         "spark.master",
         "spark.speculation",

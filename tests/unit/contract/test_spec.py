@@ -155,6 +155,27 @@ def test_a_wrong_backup_is_refused_by_field(spec: dict[str, Any], field: str, wh
     assert [path for path, message in refused.value.problems if what in message] == [field]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (backup(topics={"include": ["("]}), "spec.topics.include[0]: '(' is not a regular expression: missing ), "),
+        (
+            backup(topics={"include": ["ok", "*"]}),
+            "spec.topics.include[1]: '*' is not a regular expression",
+        ),
+        (backup(topics={"include": []}), "spec.topics.include: must have at least 1 item"),
+        (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]: 'kafka' is not host:port"),
+    ],
+    ids=["only", "second", "none", "server"],
+)
+def test_one_mistake_is_one_problem_in_the_words_of_yaml(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_backup(wrong)
+    assert len(refused.value.problems) == 1
+    assert str(refused.value).startswith(said)
+    assert "Tuple" not in str(refused.value)
+
+
 BAD_RESTORES = [
     (restore(source={}), "spec.source", "exactly one of backupRef and storage"),
     (restore(source={"backupRef": {"name": "a"}, "storage": {"uri": "s3://bucket"}}), "spec.source", "exactly one of"),

@@ -558,7 +558,7 @@ def test_a_restore_whose_spec_a_new_version_refuses_keeps_its_run() -> None:
 def test_a_restore_waits_for_its_backup() -> None:
     world = World("KafkaRestore")
     plan = world.step()
-    assert world.condition("Stalled") == ("True", "BackupNotFound")
+    assert (world.condition("Reconciling"), world.condition("Stalled")[0]) == (("True", "BackupNotFound"), "False")
     assert "KafkaBackup 'nightly'" in world.message()
     assert plan.requeue_after == pytest.approx(15.0)
     world.step()
@@ -573,7 +573,7 @@ def test_a_restore_of_an_invalid_backup_says_so() -> None:
     world = World("KafkaRestore")
     world.backup = resource("KafkaBackup", {"storage": {}})
     world.settle()
-    assert world.condition("Stalled") == ("True", "BackupInvalid")
+    assert (world.condition("Reconciling"), world.condition("Stalled")[0]) == (("True", "BackupInvalid"), "False")
 
 
 def test_what_the_api_refuses_is_in_the_status() -> None:

@@ -12,7 +12,15 @@ from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import SpecInvalid, Storage, parse_backup, parse_restore
 from logkeep_operator.api import Key
-from logkeep_operator.resources import Run, access_objects, job, job_name, request_config_map, resource_labels
+from logkeep_operator.resources import (
+    Run,
+    access_objects,
+    check_spec,
+    job,
+    job_name,
+    request_config_map,
+    resource_labels,
+)
 from logkeep_operator.resources.memory import executor_min_mib, split
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
@@ -213,6 +221,91 @@ def test_the_drivers_cpu_request_can_be_lowered_by_sparks_own_key() -> None:
     spec = backup_spec(spark={"driver": {"cores": 2}, "conf": {"spark.kubernetes.driver.request.cores": "250m"}})
     requests = job(run(spec))["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
     assert requests == {"cpu": "250m", "memory": "1024Mi"}
+
+
+WIRED = {
+    "spark.kubernetes.driver.request.cores": "250m",
+    "spark.kubernetes.driver.limit.cores": "2",
+    "spark.kubernetes.driver.label.cost-centre": "42",
+    "spark.kubernetes.driver.annotation.sidecar.istio.io/inject": "false",
+    "spark.kubernetes.driver.node.selector.disk": "ssd",
+    "spark.kubernetes.driver.scheduler.name": "volcano",
+    "spark.kubernetes.driverEnv.HTTPS_PROXY": "http://proxy:3128",
+    "spark.kubernetes.container.image.pullPolicy": "Always",
+    "spark.kubernetes.container.image.pullSecrets": "one, two",
+}
+
+
+def test_sparks_settings_of_the_drivers_pod_are_in_the_job() -> None:
+    template = job(run(backup_spec(spark={"conf": WIRED})))["spec"]["template"]
+    pod, container = template["spec"], template["spec"]["containers"][0]
+    assert container["resources"]["requests"]["cpu"] == "250m"
+    assert container["resources"]["limits"]["cpu"] == "2"
+    assert template["metadata"]["labels"]["cost-centre"] == "42"
+    assert template["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
+    assert (pod["nodeSelector"], pod["schedulerName"]) == ({"disk": "ssd"}, "volcano")
+    assert environment(pod)["HTTPS_PROXY"] == "http://proxy:3128"
+    assert container["imagePullPolicy"] == "Always"
+    assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+
+
+def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own() -> None:
+    both = {"spark.kubernetes.node.selector.zone": "a", "spark.kubernetes.scheduler.name": "volcano"}
+    pod = job(run(backup_spec(spark={"conf": both})))["spec"]["template"]["spec"]
+    assert (pod["nodeSelector"], pod["schedulerName"]) == ({"zone": "a"}, "volcano")
+    own = both | {
+        "spark.kubernetes.driver.node.selector.zone": "b",
+        "spark.kubernetes.driver.scheduler.name": "yunikorn",
+    }
+    pod = job(run(backup_spec(spark={"conf": own})))["spec"]["template"]["spec"]
+    assert (pod["nodeSelector"], pod["schedulerName"]) == ({"zone": "b"}, "yunikorn")
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        *((f"spark.kubernetes.driver.{rest}", "has no effect") for rest in (
+            "container.image", "podTemplateFile", "podTemplateContainerName", "secrets.ca", "secretKeyRef.KEY",
+            "volumes.hostPath.a.mount.path", "service.label.a", "service.annotation.a", "service.ipFamilies",
+            "pod.featureSteps", "annotateExitException", "master", "resourceNamePrefix", "of.tomorrow",
+        )),
+        *((f"spark.kubernetes.{rest}", "has no effect") for rest in (
+            "file.upload.path", "submission.waitAppCompletion", "kerberos.krb5.path", "submitInDriver",
+        )),
+        *((f"spark.kubernetes.{role}.{kind}.{name}", "how the operator finds the run's pods")
+          for role in ("driver", "executor") for kind in ("label", "annotation") for name in (
+            "app.kubernetes.io/managed-by", "logkeep.dev/kind", "logkeep.dev/name", "logkeep.dev/run",
+            "logkeep.dev/role", "logkeep.dev/resource",
+        )),
+        ("spark.kubernetes.executor.label.spark-role", "is set by Spark"),
+        ("spark.kubernetes.driverEnv.AWS_ACCESS_KEY_ID", "is set by Logkeep"),
+        ("spark.kubernetes.driverEnv.LOGKEEP_POD_NAME", "is set by Logkeep"),
+        ("spark.kubernetes.allocation.pods.allocator", "is set by Logkeep"),
+        ("spark.kubernetes.memoryOverheadFactor", "is set by Logkeep"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_would_do_nothing_or_hide_the_pods_is_refused(key: str, why: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        check_spec(parse_backup(backup_spec(spark={"conf": {key: "x"}})))
+    assert [(path, why in what) for path, what in refused.value.problems] == [(f"spec.spark.conf[{key}]", True)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *WIRED,
+        "spark.kubernetes.driver.connectionTimeout",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim",
+        "spark.kubernetes.driverEnv.LOGKEEP_TASK_MEMORY",
+        "spark.kubernetes.executor.label.cost-centre",
+        "spark.kubernetes.executor.annotation.a",
+        "spark.kubernetes.executor.request.cores",
+        "spark.executorEnv.LOGKEEP_TASK_MEMORY",
+    ],
+)
+def test_a_setting_that_somebody_reads_is_taken(key: str) -> None:
+    check_spec(parse_backup(backup_spec(spark={"conf": {key: "1"}})))
 
 
 def test_pull_secrets_and_policy_of_the_installation() -> None:

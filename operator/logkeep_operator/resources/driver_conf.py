@@ -1,0 +1,110 @@
+"""Spark's settings of the driver's pod. In cluster mode `spark-submit` makes that pod from them; here the Job does, so
+Spark itself never reads them: each is wired into the Job's pod here, or refused.
+
+What Spark reads in a running driver too (`SPARKS_OWN`) is passed on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from logkeep_engine.contract import names
+from logkeep_operator.resources.names import LABEL_MANAGED_BY
+
+DRIVER = "spark.kubernetes.driver."
+_DRIVER_ENV = "spark.kubernetes.driverEnv."
+_NODE_SELECTOR = "spark.kubernetes.node.selector."
+_DRIVER_NODE_SELECTOR = "spark.kubernetes.driver.node.selector."
+_DRIVER_LABEL = "spark.kubernetes.driver.label."
+_DRIVER_ANNOTATION = "spark.kubernetes.driver.annotation."
+_EXECUTOR_LABEL = "spark.kubernetes.executor.label."
+_EXECUTOR_ANNOTATION = "spark.kubernetes.executor.annotation."
+_REQUEST_CORES = "spark.kubernetes.driver.request.cores"
+_LIMIT_CORES = "spark.kubernetes.driver.limit.cores"
+_DRIVER_SCHEDULER = "spark.kubernetes.driver.scheduler.name"
+_SCHEDULER = "spark.kubernetes.scheduler.name"
+_PULL_POLICY = "spark.kubernetes.container.image.pullPolicy"
+_PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
+
+_WIRED = (_REQUEST_CORES, _LIMIT_CORES, _DRIVER_SCHEDULER)
+_WIRED_PREFIXES = (_DRIVER_LABEL, _DRIVER_ANNOTATION, _DRIVER_NODE_SELECTOR)
+SPARKS_OWN = (
+    "spark.kubernetes.driver.connectionTimeout",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim",
+    "spark.kubernetes.driver.requestTimeout",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim",
+    "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
+)
+# Read by `spark-submit` only, or for a driver that it has made.
+_SUBMISSION = (
+    "spark.kubernetes.file.upload.path",
+    "spark.kubernetes.hadoop.configMapName",
+    "spark.kubernetes.report.interval",
+    "spark.kubernetes.resource.type",
+    "spark.kubernetes.submitInDriver",
+)
+_SUBMISSION_PREFIXES = ("spark.kubernetes.kerberos.", "spark.kubernetes.submission.")
+# Spark refuses them when it makes the first executor; here the resource says so at once.
+_SPARKS_LABELS = ("spark-app-selector", "spark-exec-id", "spark-exec-resourceprofile-id", "spark-role")
+_OWN_PREFIX = "logkeep.dev/"
+_OWN_ENVIRONMENT = frozenset(
+    value for name, value in vars(names).items() if name.startswith("ENV_") and value != names.ENV_TASK_MEMORY
+)
+
+_NO_EFFECT = "has no effect: the driver's pod is made by the Job, not by spark-submit; leave it out"
+_OWN = "is how the operator finds the run's pods and cannot be changed here"
+
+
+@dataclass(frozen=True)
+class DriverConf:
+    """What the settings say about the driver's pod; None: nothing."""
+
+    request_cores: str | None
+    limit_cores: str | None
+    scheduler: str | None
+    pull_policy: str | None
+    pull_secrets: tuple[str, ...] | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    node_selector: Mapping[str, str]
+    environment: Mapping[str, str]
+
+
+def driver_conf(conf: Mapping[str, str]) -> DriverConf:
+    """From `spark.conf`, which `problem` has found right."""
+    secrets = conf.get(_PULL_SECRETS)
+    return DriverConf(
+        request_cores=conf.get(_REQUEST_CORES),
+        limit_cores=conf.get(_LIMIT_CORES),
+        scheduler=conf.get(_DRIVER_SCHEDULER) or conf.get(_SCHEDULER),
+        pull_policy=conf.get(_PULL_POLICY),
+        pull_secrets=None if secrets is None else tuple(n.strip() for n in secrets.split(",") if n.strip()),
+        labels=_with_prefix(conf, _DRIVER_LABEL),
+        annotations=_with_prefix(conf, _DRIVER_ANNOTATION),
+        node_selector={**_with_prefix(conf, _NODE_SELECTOR), **_with_prefix(conf, _DRIVER_NODE_SELECTOR)},
+        environment=_with_prefix(conf, _DRIVER_ENV),
+    )
+
+
+def problem(key: str) -> str | None:
+    """Why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the operator."""
+    for prefix in (_DRIVER_LABEL, _EXECUTOR_LABEL, _DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
+        if key.startswith(prefix) and _is_own(key.removeprefix(prefix)):
+            return _OWN
+    if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in _SPARKS_LABELS:
+        return "is set by Spark and cannot be changed"
+    if key.startswith(_DRIVER_ENV) and key.removeprefix(_DRIVER_ENV) in _OWN_ENVIRONMENT:
+        return "is set by Logkeep and cannot be changed here"
+    if key.startswith(DRIVER):
+        known = key in _WIRED or key in SPARKS_OWN or key.startswith(_WIRED_PREFIXES)
+        return None if known else _NO_EFFECT
+    return _NO_EFFECT if key in _SUBMISSION or key.startswith(_SUBMISSION_PREFIXES) else None
+
+
+def _is_own(name: str) -> bool:
+    return name == LABEL_MANAGED_BY or name.startswith(_OWN_PREFIX)
+
+
+def _with_prefix(conf: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {key.removeprefix(prefix): value for key, value in sorted(conf.items()) if key.startswith(prefix)}
