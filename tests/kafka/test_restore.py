@@ -172,6 +172,7 @@ class TestAnotherCluster:
         spec = restore_spec(kafka, tmp_path, suffix="-other")
         new = next(topic for topic in Archive.open(open_uri(tmp_path.as_uri())).load().topics if topic != old)
         spec["source"] = {**spec["source"], "topicIds": {unique: new}}
+        spec["allowEmpty"] = True
         assert bring_back(spec, run_id="restore-2").records == 0
 
     def test_aborted_records_of_a_topic_that_was_created_again_are_not_taken_for_its_records(

@@ -436,8 +436,8 @@ class IfTopicExists(StrEnum):
 
 
 class OnDamagedArchive(StrEnum):
-    """`Refuse`: every object is read and checked before the first record is written. `Skip`: what is whole is
-    restored.
+    """`Refuse`: every object is read and checked before the first record is written, and a backup must have come to its
+    end. `Skip`: what is whole is restored.
     """
 
     REFUSE = "Refuse"
@@ -489,6 +489,7 @@ class KafkaRestoreSpec(Model):
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
+    allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     limits: RestoreLimits = RestoreLimits()

@@ -22,7 +22,7 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
-from logkeep_operator.api import Condition, HistoryEntry, Phase, Resource, RunOutcome, RunStatus
+from logkeep_operator.api import Condition, HistoryEntry, Phase, Resource, RunOutcome, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
@@ -403,6 +403,8 @@ class _Reconciliation(_Step):
         except SpecInvalid as error:
             message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
             raise _Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+        if backup.status.last_success_time is None and self.before.run is None:
+            raise _Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
         return storage, dict(backup.spec["storage"])
 
     def _wait(self, waiting: _Waiting) -> Plan:
@@ -503,3 +505,11 @@ class _Reconciliation(_Step):
 
     def _job_name(self) -> str:
         return job_name(self.resource.key.name, self.wanted.id)
+
+
+def _not_succeeded(name: str, backup: Status) -> str:
+    phase = f" ({backup.phase.value})" if backup.phase is not None else ""
+    return (
+        f"spec.source.backupRef: KafkaBackup {name!r} has not succeeded yet{phase}; the restore begins when it has. An "
+        "archive that another KafkaBackup has written, or one whose backups fail, is restored from spec.source.storage."
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import LossFact
-from logkeep_operator.api import Phase
+from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
@@ -563,10 +563,38 @@ def test_a_restore_waits_for_its_backup() -> None:
     assert plan.requeue_after == pytest.approx(15.0)
     world.step()
     assert world.events == [("Warning", "BackupNotFound")]
-    world.backup = resource("KafkaBackup", backup_spec())
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
     world.settle()
     assert len(world.jobs) == 1
     assert world.condition("Stalled")[0] == "False"
+
+
+def test_a_restore_that_is_applied_with_its_backup_waits_for_its_success() -> None:
+    world = World("KafkaRestore")
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(phase=Phase.RUNNING))
+    plan = world.step()
+    assert world.jobs == {}
+    assert plan.requeue_after == pytest.approx(15.0)
+    assert (world.condition("Ready"), world.condition("Stalled")[0]) == (("False", "WaitingForBackup"), "False")
+    assert world.condition("Reconciling") == ("True", "WaitingForBackup")
+    assert "KafkaBackup 'nightly' has not succeeded yet (Running)" in world.message()
+    assert "spec.source.storage" in world.message()
+    world.backup = replace(world.backup, status=Status(phase=Phase.FAILED))
+    world.step()
+    assert (world.jobs, world.condition("Stalled")[0]) == ({}, "False")
+    world.backup = replace(world.backup, status=Status(phase=Phase.RUNNING, last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    assert len(world.jobs) == 1
+
+
+def test_a_restore_that_has_begun_goes_on_whatever_becomes_of_its_backups_status() -> None:
+    world = World("KafkaRestore")
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    world.backup = resource("KafkaBackup", backup_spec())
+    world.jobs = {}
+    world.settle()
+    assert len(world.jobs) == 1
 
 
 def test_a_restore_of_an_invalid_backup_says_so() -> None:
