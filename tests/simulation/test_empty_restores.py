@@ -148,3 +148,16 @@ def test_an_archive_of_which_nothing_is_whole_brings_nothing(
     assert target.topics == {}
     result = restored(target, tmp_path, "restore-3", onDamagedArchive="Skip", allowEmpty=True)
     assert (result.records, result.loss_offsets) == (0, 10)
+
+
+def test_a_backup_that_has_failed_only_for_what_gave_no_answer_can_be_restored(
+    source: SimulatedCluster, target: SimulatedCluster, tmp_path: Path
+) -> None:
+    for name in ("orders", "users"):
+        create(source, name, 10)
+    spec = backup_spec(source, tmp_path, topics={"include": ["orders", "users", "nothing"]}, onUnmatched="Fail")
+    failed = try_backup(spec, "backup-1")
+    assert (failed.outcome, failed.error_code) == ("Failed", "PatternsUnmatched"), failed.message
+    result = restored(target, tmp_path)
+    assert result.records == 20
+    assert any("run backup-1 has failed after it had archived all that it could" in text for text in result.warnings)

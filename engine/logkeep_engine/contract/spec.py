@@ -303,6 +303,16 @@ class OnDivergence(StrEnum):
     BRANCH = "Branch"
 
 
+class OnUnmatched(StrEnum):
+    """Of patterns in `topics.include` that choose no topic, topics that vanished, and those that the user may not see.
+
+    `Fail`: the run fails when everything else is archived. `Warn`: it is told.
+    """
+
+    FAIL = "Fail"
+    WARN = "Warn"
+
+
 class RestoreLimits(Model):
     """`bytesPerSecond`: of record batches as they are on the wire, for the whole run."""
 
@@ -360,6 +370,7 @@ class KafkaBackupSpec(Model):
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
+    on_unmatched: OnUnmatched | None = None
     limits: BackupLimits = BackupLimits()
     suspend: bool = False
     spark: Spark = Spark()

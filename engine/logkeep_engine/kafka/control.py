@@ -283,6 +283,11 @@ class ControlPlane:
             silent = {view.name: Code.name_of(view.code) for view in views if view.code in RETRIABLE}
             return found, silent
 
+    def undescribable(self, names: Sequence[str]) -> list[str]:
+        """Those of these topics that the user may not describe (ACL DESCRIBE), whether they exist or not."""
+        views = self._ask(lambda survey: survey.topics(names), "describe topics")
+        return [view.name for view in views if view.code == Code.TOPIC_AUTHORIZATION_FAILED]
+
     def _describe(self, names: Sequence[str]) -> list[TopicInfo]:
         found, silent = self.list_topics(names)
         self._refuse_silent(silent)

@@ -8,6 +8,8 @@
 | failed or invalid: somebody must act | False | False | True |
 
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
+`Coverage` (see `coverage`) is there once a backup has been planned: False when something that the spec names is not
+there.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from logkeep_engine.contract.spec import (
 from logkeep_operator.api import Condition, HistoryEntry, Phase, Resource, RunOutcome, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
+from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, decide, last_result
 from logkeep_operator.reconcile.plan import (
@@ -285,7 +286,7 @@ class _Reconciliation(_Step):
                 offset_map=offset_map or self.status.offset_map,
                 loss=loss_entries(result),
             )
-            extra = self._loss(result, succeeded, run)
+            extra = (*self._loss(result, succeeded, run), *self._coverage(result, run))
         state = (
             conditions.ready("RunSucceeded", outcome.message)
             if succeeded
@@ -312,6 +313,17 @@ class _Reconciliation(_Step):
             message += f", the first: {first.topic}-{first.partition} [{first.start}, {first.end}): {first.reason}"
         self.event("Warning", "RecordsMissing", message, run.id)
         return (conditions.data_loss(True, message),)
+
+    def _coverage(self, result: RunResult, run: RunStatus) -> tuple[Condition, ...]:
+        found = coverage_of(result, self.spec)
+        if found is None:
+            return ()
+        self.status = replace(self.status, coverage=coverage_status(found))
+        condition = coverage_condition(found)
+        before = self.before.condition("Coverage")
+        if condition.status == "False" and (before is None or before.message != condition.message):
+            self.event("Warning", condition.reason, condition.message, run.id)
+        return (condition,)
 
     def _archive_uri(self) -> str:
         if isinstance(self.spec, KafkaBackupSpec):
