@@ -13,8 +13,10 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
-from tests.simulation.cluster import SimulatedCluster, World
+from tests.simulation.cluster import NOT_AUTHORIZED, SimulatedCluster, World
+from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.partition_log import batch
+from tests.simulation.protocol import Api
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,8 @@ def cluster(shared: SimulatedCluster) -> Iterator[SimulatedCluster]:
         create(shared, name)
     yield shared
     shared.hidden.clear()
+    shared.unreadable.clear()
+    shared.lies.active = []
 
 
 def create(cluster: SimulatedCluster, name: str) -> None:
@@ -121,7 +125,7 @@ def test_a_topic_that_the_user_may_not_see_is_told_by_its_name(cluster: Simulate
     cluster.hidden.add("users")
     result = backup(cluster, tmp_path, "flights", "users", onUnmatched="Warn")
     assert result.outcome == "Succeeded", result.message
-    assert any("may not describe 1 topic: 'users'" in warning for warning in result.warnings), result.warnings
+    assert any("do not let this user read 1 topic" in warning for warning in result.warnings), result.warnings
     assert (coverage(result).unmatched, coverage(result).unreadable) == (1, 1)
     assert coverage(result).topics_unreadable == ("users",)
     result = backup(cluster, tmp_path, "flights", "users", run_id="two")
@@ -136,6 +140,37 @@ def test_an_archived_topic_that_the_user_may_not_see_any_more_is_told(
     cluster.hidden.add("users")
     result = backup(cluster, tmp_path, ".*", run_id="two", onUnmatched="Warn")
     assert (result.outcome, result.error_code) == ("Failed", "BrokerRefused"), result.message
+    assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
+
+
+def test_a_topic_that_the_user_may_see_and_not_read_is_left_out_and_told(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    """It had ended the run for all others at its first fetch."""
+    cluster.unreadable.add("users")
+    result = backup(cluster, tmp_path, ".*")
+    assert result.outcome == "Succeeded", result.message
+    assert any("do not let this user read 1 topic" in warning for warning in result.warnings), result.warnings
+    found = coverage(result)
+    assert (found.protected, found.unreadable, found.left_out, found.unmatched) == (2, 1, 0, 0)
+    result = backup(cluster, tmp_path, "flights", "users", run_id="two")
+    assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched")
+    assert "'users' chooses no topic that the user may read" in result.message
+    result = backup(cluster, tmp_path, "users", run_id="three", onUnmatched="Warn")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerRefused"), result
+    assert "do not let this user read any topic" in result.message
+
+
+def test_an_archived_topic_that_the_user_may_not_read_any_more_fails_the_run_when_all_else_is_archived(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
+    for name in ("flights", "users"):
+        cluster.do(lambda to=cluster.topics[name]: to.partitions[0].append(batch([(b"key", b"value")])))  # type: ignore[misc]
+    cluster.unreadable.add("users")
+    cluster.lies.active = [Lie(Kind.CODE, Api.FETCH, code=NOT_AUTHORIZED, topic="users", times=FOREVER)]
+    result = backup(cluster, tmp_path, ".*", run_id="two", onUnmatched="Warn")
+    assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerRefused", 1), result
     assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
 
 

@@ -29,11 +29,11 @@ def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
 
 def told_patterns(plan: BackupPlan, include: Sequence[str]) -> list[str]:
     """A sentence for each pattern that chooses no topic."""
-    return [_no_topic(include, at) for at in unmatched(plan, include)]
+    return [_no_topic(plan, include, at) for at in unmatched(plan, include)]
 
 
 def told_topics(plan: BackupPlan) -> list[str]:
-    """A sentence each for the topics that vanished, and for those that the user may not describe."""
+    """A sentence each for the topics that vanished, and for those that the user may not read."""
     sight, told = plan.sight, []
     if sight.vanished.total:
         are = "is" if sight.vanished.total == 1 else "are"
@@ -43,8 +43,8 @@ def told_topics(plan: BackupPlan) -> list[str]:
         )
     if sight.unreadable.total:
         told.append(
-            f"The brokers say that the user may not describe {_count(sight.unreadable)}: {sight.unreadable}. They do "
-            "not say whether it exists; the ACL READ on it is needed."
+            f"The brokers do not let this user read {_count(sight.unreadable)}: {sight.unreadable}. Whether a topic "
+            "exists that it may not even describe, they do not say. The ACL READ is needed."
         )
     return told
 
@@ -55,7 +55,7 @@ def refuse_unmatched(plan: BackupPlan, spec: KafkaBackupSpec) -> None:
     if policy is OnUnmatched.WARN:
         return
     patterns = [at for at in unmatched(plan, include) if policy is OnUnmatched.FAIL or literal(include[at]) is not None]
-    told = [_no_topic(include, at) for at in patterns]
+    told = [_no_topic(plan, include, at) for at in patterns]
     if told or policy is OnUnmatched.FAIL:
         told += told_topics(plan)
     if told:
@@ -91,8 +91,9 @@ def coverage(
     )
 
 
-def _no_topic(include: Sequence[str], at: int) -> str:
-    return f"spec.topics.include[{at}] {include[at]!r} chooses no topic of the cluster."
+def _no_topic(plan: BackupPlan, include: Sequence[str], at: int) -> str:
+    what = "that the user may read" if literal(include[at]) in plan.sight.unreadable.shown else "of the cluster"
+    return f"spec.topics.include[{at}] {include[at]!r} chooses no topic {what}."
 
 
 def _count(names: Names) -> str:

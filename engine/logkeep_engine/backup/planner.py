@@ -161,18 +161,27 @@ class Planner:
         hidden = {topic.name for topic in unlisted}
         selected = select_topics([*found, *nameless.values(), *unlisted], spec.topics, also=also)
         topics = [topic for topic in selected if topic.name not in nameless and topic.name not in hidden]
+        refused = [topic.name for topic in selected if not topic.readable]
+        # What the archive knows is asked for when all else is archived; the error names the ACL then.
+        archived = {topic.name for topic in state.topics.values()}
+        nameless |= {name: TopicInfo(name, "", (), 0, False) for name in refused if name in archived}
+        left = {name for name in refused if name not in archived}
+        selected = [topic for topic in selected if topic.name not in left]
+        topics = [topic for topic in topics if topic.readable]
+        if not selected:
+            raise unreadable(refused)
         chosen = {topic.name for topic in selected}
         kept = {state.topics[topic_id].name for topic_id, _ in state.segments}
         sight = Sight(
-            left_out([*found, *nameless.values()], chosen, spec.topics),
+            left_out([*found, *nameless.values()], chosen | left, spec.topics),
             Names.of(topic.name for topic in known if topic.name in kept and topic.name not in chosen),
-            self._unreadable([*hidden, *missed(spec.topics.include, spec.topics.exclude, chosen)]),
+            self._unreadable(refused, [*hidden, *missed(spec.topics.include, spec.topics.exclude, chosen | left)]),
         )
         return topics, [topic.name for topic in selected if topic.name in nameless], unlisted, sight
 
-    def _unreadable(self, names: Sequence[str]) -> Names:
-        """Those of these topics, which no broker lists, that the user may not describe."""
-        return Names.of(self._control.undescribable(names) if names else ())
+    def _unreadable(self, refused: Sequence[str], unlisted: Sequence[str]) -> Names:
+        """The topics that the user may not read, with those of `unlisted` ones that it may not even describe."""
+        return Names.of([*refused, *(self._control.undescribable(unlisted) if unlisted else ())])
 
     def _not_gone(self, topics: Sequence[TopicEntry]) -> tuple[list[TopicInfo], list[str]]:
         """Those of these topics of which not all brokers say that they are deleted, with the partitions that the
@@ -376,6 +385,14 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
     return BrokerUnavailable(
         f"{len(partitions)} partitions have no leader, or gave no answer, and were not archived: {shown}.",
         hint="Everything else was archived. Bring their brokers back and run again.",
+    )
+
+
+def unreadable(names: Sequence[str]) -> BrokerRefused:
+    """The error of a run that may read none of its topics."""
+    return BrokerRefused(
+        f"The brokers do not let this user read any topic that spec.topics chooses: {Names.of(names)}.",
+        hint="Give the user the ACL READ on the topics.",
     )
 
 

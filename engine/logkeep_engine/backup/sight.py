@@ -42,7 +42,7 @@ NO_NAMES = Names()
 @dataclass(frozen=True, slots=True)
 class Sight:
     """`left_out`: the cluster has them, and nothing chooses them. `vanished`: the archive holds records of them, and
-    every broker says that they are gone. `unreadable`: brokers do not let the user describe them.
+    every broker says that they are gone. `unreadable`: brokers do not let the user read them.
     """
 
     left_out: Names = NO_NAMES

@@ -165,7 +165,7 @@ class TopicCoverage:
     """How much of a cluster a backup protects: numbers, and of each list the first MAX_LIST.
 
     `protected` topics were archived whole, as far as the run has come. `left_out` topics exist and are not chosen,
-    `vanished` ones are in the archive and no more in the cluster, `unreadable` ones may not be described by the user.
+    `vanished` ones are in the archive and no more in the cluster, the user may not read `unreadable` ones.
     """
 
     protected: int = 0

@@ -118,13 +118,16 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id."""
+    """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id. `readable` is False
+    where a broker that was asked for all topics says that the user may not read it.
+    """
 
     name: str
     topic_id: str
     partitions: tuple[PartitionInfo, ...]
     replication_factor: int
     internal: bool
+    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -824,7 +827,7 @@ def _topic_info(view: TopicView) -> TopicInfo:
         PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
     )
     replicas = max((len(part.replicas) for part in partitions), default=0)
-    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal)
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
 
 
 def _is_own(entry: ConfigEntry) -> bool:

@@ -41,7 +41,7 @@ def coverage_condition(found: TopicCoverage) -> Condition:
     """True: all that the spec names is there and may be read. What is left out on purpose does not count."""
     parts = (
         ("PatternsUnmatched", found.unmatched, "patterns choose no topic", found.patterns_unmatched),
-        ("TopicsUnreadable", found.unreadable, "topics may not be described", found.topics_unreadable),
+        ("TopicsUnreadable", found.unreadable, "topics may not be read", found.topics_unreadable),
         ("TopicsVanished", found.vanished, "archived topics are gone from the cluster", found.topics_vanished),
     )
     missing = [(reason, f"{total} {what}{_named(names)}") for reason, total, what, names in parts if total]
