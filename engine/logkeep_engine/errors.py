@@ -55,6 +55,24 @@ class NoTopicMatches(Refused):
     code = "NoTopicMatches"
 
 
+class PatternsUnmatched(Refused):
+    """A pattern that must choose a topic chooses none. Everything else was archived."""
+
+    code = "PatternsUnmatched"
+
+
+class BackupUnfinished(Refused):
+    """No backup of the archive has come to its end: what it holds is a part that nobody has chosen."""
+
+    code = "BackupUnfinished"
+
+
+class NothingToRestore(Refused):
+    """The archive holds no record of the topics that are to be restored, and the resource does not allow that."""
+
+    code = "NothingToRestore"
+
+
 class CredentialsMissing(Refused):
     code = "CredentialsMissing"
 

@@ -170,8 +170,18 @@ def test_an_invalid_expression_names_the_field(namespace: Namespace, operator: O
 def test_a_restore_finds_its_backup_when_it_comes(namespace: Namespace, operator: Operator) -> None:
     namespace.apply("KafkaRestore", "again", restore_spec())
     namespace.reason("krst", "again", "BackupNotFound")
-    namespace.apply("KafkaBackup", "nightly", backup_spec(suspend=True))
-    job = wait_for("the restore's Job", lambda: namespace.items("jobs"))[0]
+    namespace.apply("KafkaBackup", "nightly", backup_spec())
+    backup = namespace.job()
+    stalled = namespace.reason("krst", "again", "WaitingForBackup")
+    assert "KafkaBackup 'nightly' has not succeeded yet" in stalled["message"]
+    assert namespace.condition("krst", "again", "Stalled")["status"] == "False"
+    assert len(namespace.items("jobs")) == 1
+    namespace.write(backup, result=result(run_id_of(backup)))
+
+    def restores() -> list[dict[str, Any]]:
+        return [job for job in namespace.items("jobs") if "again" in job["metadata"]["name"]]
+
+    job = wait_for("the restore's Job", restores)[0]
     request = namespace.get("configmap", f"{job['metadata']['name']}-request")["data"]["request.json"]
     assert json.loads(request)["spec"]["source"]["storage"]["uri"] == "s3://bucket/prefix"
     offset_map = "s3://bucket/prefix/runs/x/offset-maps"

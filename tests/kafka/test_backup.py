@@ -431,13 +431,34 @@ def test_pattern_without_a_topic_is_refused_naming_what_exists(backups: Backups,
     assert backups.state().runs[result.run_id].outcome is Outcome.FAILED
 
 
-def test_pattern_that_chooses_no_topic_beside_others_is_a_warning(
+def test_name_that_chooses_no_topic_beside_others_fails_the_run_when_the_others_are_archived(
     backups: Backups, topics: Topics, unique: str
 ) -> None:
     topics.create(unique)
+    topics.produce(unique, numbers(10))
+    told = f"spec.topics.include[1] '{unique}-typo' chooses no topic of the cluster."
     result = backups.run(unique, f"{unique}-typo")
-    assert result.outcome == "Succeeded"
-    assert result.warnings == (f"spec.topics.include[1] '{unique}-typo' chooses no topic of the cluster.",)
+    assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "PatternsUnmatched")
+    assert told in result.message
+    assert backups.log(unique) == topics.log(unique)
+    result = backups.run(unique, f"{unique}-typo", onUnmatched="Warn")
+    assert (result.outcome, result.warnings) == ("Succeeded", (told,))
+    assert result.coverage is not None
+    assert (result.coverage.protected, result.coverage.unmatched) == (1, 1)
+
+
+def test_topic_that_was_deleted_since_the_last_backup_is_told(backups: Backups, topics: Topics, unique: str) -> None:
+    for name in (unique, f"{unique}-gone"):
+        topics.create(name)
+        topics.produce(name, numbers(10))
+    assert backups.run(f"{unique}.*").warnings == ()
+    topics.delete(f"{unique}-gone")
+    result = backups.run(f"{unique}.*")
+    assert result.outcome == "Succeeded", result.message
+    (warning,) = result.warnings
+    assert f"1 topic of the archive is not in the cluster any more: '{unique}-gone'" in warning
+    assert result.coverage is not None
+    assert (result.coverage.protected, result.coverage.vanished) == (1, 1)
 
 
 def test_internal_topics_are_left_out_unless_asked_for(backups: Backups, topics: Topics, unique: str) -> None:

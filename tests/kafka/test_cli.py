@@ -341,3 +341,36 @@ class TestDamage:
 def _no_thread_left() -> Iterator[None]:
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("logkeep-heartbeat")]
+
+
+class TestCoverage:
+    def test_topics_that_no_backup_protects_are_listed(self, kafka: KafkaBroker, orders: str, tmp_path: Path) -> None:
+        spec = backup_spec(kafka, tmp_path / "b", orders)
+        done = self.ask(kafka, resource("KafkaBackup", spec), "-o", "json")
+        rest = [item["topic"] for item in json.loads(done.stdout)["uncovered"]]
+        assert orders not in rest
+        spec["topics"] = {"include": [".*"], "exclude": [orders]}
+        found = self.ask(kafka, resource("KafkaBackup", spec))
+        assert found.returncode == 1, found.stderr
+        assert [line.split()[0] for line in found.stdout.splitlines()] == ["topic", orders]
+        assert "1 topics are protected by none of 1 KafkaBackups" in found.stderr
+
+    def test_it_reads_what_kubectl_lists(self, kafka: KafkaBroker, orders: str, tmp_path: Path) -> None:
+        spec = backup_spec(kafka, tmp_path / "b", ".*")
+        one = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "all"}, "spec": spec}
+        good = {**one, "status": {"lastSuccessTime": "2026-11-21T07:00:00Z"}}
+        other = {**one, "status": {"archive": {"clusterId": "another"}}}
+        for item, code, said in ((good, 0, "0 topics"), ({**one, "status": {}}, 1, ""), (other, 1, "another cluster")):
+            listed = {"apiVersion": "v1", "kind": "List", "items": [item], "metadata": {"resourceVersion": ""}}
+            done = self.ask(kafka, json.dumps(listed))
+            assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert "never succeeded" in self.ask(kafka, json.dumps({**one, "status": {}})).stdout
+
+    def test_what_is_wrong_is_named(self, kafka: KafkaBroker) -> None:
+        spec = {**BACKUP, "topics": {"include": ["("]}}
+        assert_refused(self.ask(kafka, resource("KafkaBackup", spec)), r"spec\.topics\.include\[0\]")
+        assert_refused(logkeep("coverage", "--bootstrap-server", "nowhere", "-f", "/dev/null"), "--bootstrap-server")
+
+    @staticmethod
+    def ask(kafka: KafkaBroker, text: str, *more: str) -> "subprocess.CompletedProcess[str]":
+        return logkeep("coverage", "--bootstrap-server", kafka.bootstrap, "-f", "-", *more, stdin=text)

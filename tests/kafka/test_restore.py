@@ -172,6 +172,7 @@ class TestAnotherCluster:
         spec = restore_spec(kafka, tmp_path, suffix="-other")
         new = next(topic for topic in Archive.open(open_uri(tmp_path.as_uri())).load().topics if topic != old)
         spec["source"] = {**spec["source"], "topicIds": {unique: new}}
+        spec["allowEmpty"] = True
         assert bring_back(spec, run_id="restore-2").records == 0
 
     def test_aborted_records_of_a_topic_that_was_created_again_are_not_taken_for_its_records(
@@ -461,7 +462,8 @@ class TestDamagedArchive:
     ) -> None:
         archived.unlink()
         assert "the object is missing" in self.refused(kafka, unique, tmp_path).message
-        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
+        spec = restore_spec(kafka, tmp_path, onDamagedArchive="Skip", allowEmpty=True)
+        result = bring_back(spec, "restore-2")
         assert [(fact.start, fact.end) for fact in result.loss] == [(0, 300)]
         assert committed(kafka, f"{unique}-copy") == []
 
@@ -739,7 +741,7 @@ class TestSnapshots:
         ]
         aborted = [AbortedTxn(2, 6, 7, 6)]
         handmade(tmp_path, unique, batches, end=13, finished=False, aborted=aborted)
-        result = bring_back(restore_spec(kafka, tmp_path))
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"))
         assert len(committed(kafka, f"{unique}-copy")) == 5 + 2 + 3
         assert result.loss == ()
         assert any("no backup of this archive has succeeded" in warning for warning in result.warnings)
@@ -790,7 +792,7 @@ class TestSnapshots:
                 topics=[topic], receipts=[chunk(storage, start, start + 10, topic=topic) for start in (10, 30)]
             )
             writer.end(Outcome.FAILED)
-        result = bring_back(restore_spec(kafka, tmp_path))
+        result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"))
         assert result.records == 20
         assert [(fact.start, fact.end) for fact in result.loss] == [(0, 10), (20, 30)]
         assert {fact.reason for fact in result.loss} == {

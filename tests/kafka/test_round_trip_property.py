@@ -145,7 +145,7 @@ def test_a_committed_consumer_sees_the_same_records(
     back_up(backup_spec(kafka, root, topic), "backup-last", runner)
     after = [committed(kafka, topic, partition) for partition in range(PARTITIONS)]
 
-    result = bring_back(restore_spec(kafka, root), runner=runner)
+    result = bring_back(restore_spec(kafka, root, allowEmpty=True), runner=runner)
 
     copies = [committed(kafka, f"{topic}-copy", partition) for partition in range(PARTITIONS)]
     note(f"{topic} {backups + 1} backups, {result}")

@@ -33,6 +33,8 @@ UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE =
 REQUEST_TIMED_OUT, NOT_CONTROLLER, UNSUPPORTED_VERSION, TOPIC_EXISTS = 7, 41, 35, 36
 INVALID_REPLICATION_FACTOR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NOT_AVAILABLE = 38, 74, 75, 78
 UNKNOWN_TOPIC_ID, NOT_AUTHORIZED = 100, 29
+_READ = 1 << 3  # org.apache.kafka.common.acl.AclOperation
+_OF_TOPICS = _READ | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 THROTTLE_MS = 10
 SLOW_SECONDS = 0.03
@@ -115,6 +117,7 @@ class SimulatedCluster:
         self.release = release
         self.cluster_id = name
         self.hidden: set[str] = set()  # topics that clients may not describe
+        self.unreadable: set[str] = set()  # topics that clients may describe and not read
         self.old_views: dict[int, dict[str, Topic]] = {}  # of brokers that know an old state of the cluster
         self.lies = Lies()
         self.topics: dict[str, Topic] = {}
@@ -401,6 +404,10 @@ class Broker:
                 found = self._known().get(item["name"]) if item["name"] else self._find(None, item.get("topic_id"))
                 unknown = {"error_code": UNKNOWN_TOPIC, "name": item["name"], "topic_id": item.get("topic_id", _ZERO)}
                 topics.append(self._describe(asked.api, found) if found is not None else unknown)
+        if asked.body.get("include_topic_authorized_operations"):
+            for topic in topics:
+                denied = _READ if topic["name"] in self._cluster.unreadable else 0
+                topic["topic_authorized_operations"] = _OF_TOPICS & ~denied
         return {
             "brokers": self._brokers(asked.api),
             "cluster_id": self._cluster.cluster_id,

@@ -27,6 +27,7 @@ from logkeep_engine.archive.model import (
     TopicEntry,
 )
 from logkeep_engine.archive.ranges import cut
+from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.kafka.control import TopicInfo
 
@@ -110,6 +111,7 @@ class BackupPlan:
     `uncompared` partitions are archived in part, and nothing says of which leaders. `idle` partitions have nothing new.
     `unavailable` ones gave no answer, and neither did all of a topic with the number ALL_PARTITIONS; `gone` topics were
     deleted. What was selected is in one of these: nothing is left out.
+    `sight` is what of the cluster was not selected, or missed.
     `begun` is when the run had begun for the catalog that it was made by (see `archiving.check_beginning`).
     """
 
@@ -125,6 +127,7 @@ class BackupPlan:
     unavailable: tuple[TopicPartition, ...] = ()
     gone: tuple[GoneTopic, ...] = ()
     begun: int = 0
+    sight: Sight = NOTHING_MISSED
 
     def extended(self, more: BackupPlan) -> BackupPlan:
         """With what was unavailable and is planned in `more`; the numbers of chunks stay as they are."""
@@ -165,6 +168,7 @@ class BackupPlan:
             "unavailable": [list(pair) for pair in self.unavailable],
             "gone": [asdict(topic) for topic in self.gone],
             "begun": self.begun,
+            "sight": self.sight.to_json(),
         }
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -206,6 +210,7 @@ class BackupPlan:
             unavailable=tuple((name, number) for name, number in document["unavailable"]),
             gone=tuple(GoneTopic(**topic) for topic in document.get("gone", ())),
             begun=document.get("begun", 0),
+            sight=Sight.from_json(document.get("sight", {})),
         )
 
 

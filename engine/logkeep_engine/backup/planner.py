@@ -8,7 +8,6 @@ bounds of chunks stay what they were whenever a driver dies.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
+from logkeep_engine.backup.coverage import told_patterns, told_topics
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan, unheard_of
 from logkeep_engine.backup.remote import cut_remote
@@ -30,6 +30,7 @@ from logkeep_engine.backup.selection import (
     select_topics,
     unlisted_topics,
 )
+from logkeep_engine.backup.sight import Names, Sight, left_out, missed
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
@@ -110,7 +111,7 @@ class Planner:
         seen: dict[str, TopicInfo] = {}
         changed = ""
         for _ in range(PLANNING_TRIES):
-            topics, silent, unlisted = self._select(state)
+            topics, silent, unlisted, sight = self._select(state)
             seen |= {topic.topic_id: topic for topic in topics}
             listed = {topic.topic_id for topic in topics}
             fates = dict(self._fates([topic for topic_id, topic in seen.items() if topic_id not in listed]))
@@ -126,6 +127,7 @@ class Planner:
                     plan,
                     unavailable=(*plan.unavailable, *((name, ALL_PARTITIONS) for name in silent)),
                     gone=tuple(GoneTopic(seen[topic_id].name, topic_id) for topic_id in gone),
+                    sight=sight,
                 )
             log.info("planning again: topic %s was deleted or created again meanwhile", changed)
             time.sleep(self._connection.limits.control_pause)
@@ -136,9 +138,10 @@ class Planner:
             "spec.topics.exclude.",
         )
 
-    def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo]]:
+    def _select(self, state: ArchiveState) -> tuple[list[TopicInfo], list[str], list[TopicInfo], Sight]:
         """The topics of this run, the names of those that cannot be described, and those that the archive knows and
-        that are not gone, although the broker that was asked for all topics does not list them.
+        that are not gone, although the broker that was asked for all topics does not list them; and what is in none of
+        these.
         """
         spec = self._spec
         avro = spec.format is FormatName.AVRO and spec.topics.internal
@@ -147,7 +150,8 @@ class Planner:
         while True:
             found, silent = self._control.list_topics()
             listed = {topic.name for topic in found}.union(silent)
-            unlisted, again = self._not_gone(unlisted_topics(state, listed, spec.topics, also=also))
+            known = unlisted_topics(state, listed, spec.topics, also=also)
+            unlisted, again = self._not_gone(known)
             if not (unlisted or again):
                 break
             if time.monotonic() > deadline:
@@ -159,7 +163,27 @@ class Planner:
         hidden = {topic.name for topic in unlisted}
         selected = select_topics([*found, *nameless.values(), *unlisted], spec.topics, also=also)
         topics = [topic for topic in selected if topic.name not in nameless and topic.name not in hidden]
-        return topics, [topic.name for topic in selected if topic.name in nameless], unlisted
+        refused = [topic.name for topic in selected if not topic.readable]
+        # What the archive knows is asked for when all else is archived; the error names the ACL then.
+        archived = {topic.name for topic in state.topics.values()}
+        nameless |= {name: TopicInfo(name, "", (), 0, False) for name in refused if name in archived}
+        left = {name for name in refused if name not in archived}
+        selected = [topic for topic in selected if topic.name not in left]
+        topics = [topic for topic in topics if topic.readable]
+        if not selected:
+            raise unreadable(refused)
+        chosen = {topic.name for topic in selected}
+        kept = {state.topics[topic_id].name for topic_id, _ in state.segments}
+        sight = Sight(
+            left_out([*found, *nameless.values()], chosen | left, spec.topics),
+            Names.of(topic.name for topic in known if topic.name in kept and topic.name not in chosen),
+            self._unreadable(refused, [*hidden, *missed(spec.topics.include, spec.topics.exclude, chosen | left)]),
+        )
+        return topics, [topic.name for topic in selected if topic.name in nameless], unlisted, sight
+
+    def _unreadable(self, refused: Sequence[str], unlisted: Sequence[str]) -> Names:
+        """The topics that the user may not read, with those of `unlisted` ones that it may not even describe."""
+        return Names.of([*refused, *(self._control.undescribable(unlisted) if unlisted else ())])
 
     def _not_gone(self, topics: Sequence[TopicEntry]) -> tuple[list[TopicInfo], list[str]]:
         """Those of these topics of which not all brokers say that they are deleted, with the partitions that the
@@ -398,17 +422,19 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
     )
 
 
+def unreadable(names: Sequence[str]) -> BrokerRefused:
+    """The error of a run that may read none of its topics."""
+    return BrokerRefused(
+        f"The brokers do not let this user read any topic that spec.topics chooses: {Names.of(names)}.",
+        hint="Give the user the ACL READ on the topics.",
+    )
+
+
 def selection_warnings(plan: BackupPlan, include: Sequence[str], before: Mapping[str, TopicEntry]) -> list[str]:
-    """The warnings for patterns that choose no topic, and for topics that are others than those of the same name that
-    the archive knew `before` the run.
+    """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for topics
+    that are others than those of the same name that the archive knew `before` the run.
     """
-    chosen = {topic.name for topic in plan.topics} | {topic.name for topic in plan.gone}
-    chosen |= {name for name, _ in plan.unavailable}
-    warnings = [
-        f"spec.topics.include[{at}] {pattern!r} chooses no topic of the cluster."
-        for at, pattern in enumerate(include)
-        if not any(re.fullmatch(pattern, name) for name in chosen)
-    ]
+    warnings = [*told_patterns(plan, include), *told_topics(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
     return warnings + [
         f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "

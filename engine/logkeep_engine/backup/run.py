@@ -24,6 +24,7 @@ from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
+from logkeep_engine.backup.coverage import coverage, refuse_unmatched
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
     LOSS_FILE,
@@ -360,6 +361,7 @@ class _Run(ArchivingRun):
         loss = self._loss()
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
+        refuse_unmatched(plan, self._spec)
         groups = writer.state.groups_after(plan.groups, plan.topics)
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
@@ -432,6 +434,10 @@ class _Run(ArchivingRun):
                 loss=tuple(loss[:MAX_LIST]),
                 warnings=tuple(self._warnings(plan)[:MAX_LIST]),
             )
+        if plan is not None and self._writer is not None:
+            left = self._not_archived
+            found = coverage(plan, self._writer.state, self._spec.topics.include, left)
+            result = replace(result, coverage=found)
         return result
 
 

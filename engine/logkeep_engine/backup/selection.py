@@ -32,15 +32,35 @@ class _Patterns:
         return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
 
 
+class Chooser:
+    """Whether `spec.topics` chooses a topic."""
+
+    def __init__(self, wanted: Topics) -> None:
+        self._patterns = _Patterns(wanted.include, wanted.exclude)
+        self._internal = wanted.internal
+
+    @staticmethod
+    def is_internal(topic: TopicInfo) -> bool:
+        """It is one of Kafka's own."""
+        return topic.internal or topic.name in INTERNAL_TOPICS
+
+    def may_choose(self, topic: TopicInfo) -> bool:
+        """Whether it is none that only `internal` chooses."""
+        return self._internal or not self.is_internal(topic)
+
+    def chooses(self, topic: TopicInfo) -> bool:
+        return self.may_choose(topic) and self._patterns.match(topic.name)
+
+
 def select_topics(
     existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicInfo]:
     """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
     NoTopicMatches, which names the patterns and topics that do exist.
     """
-    patterns = _Patterns(wanted.include, wanted.exclude)
-    candidates = [t for t in existing if wanted.internal or not (t.internal or t.name in INTERNAL_TOPICS)]
-    selected = [topic for topic in candidates if patterns.match(topic.name)]
+    chooser = Chooser(wanted)
+    candidates = [topic for topic in existing if chooser.may_choose(topic)]
+    selected = [topic for topic in candidates if chooser.chooses(topic)]
     if not selected:
         names = sorted(topic.name for topic in candidates)
         shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")

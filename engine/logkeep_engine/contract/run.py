@@ -40,6 +40,8 @@ class _Document:
 
     def to_json(self) -> str:
         body = {_camel(f.name): self._field_to_json(f.name) for f in fields(self)}  # type: ignore[arg-type]
+        if body.get("coverage", body) is None:  # versions that do not know it read what a restore has left
+            del body["coverage"]
         return json.dumps({"format": FORMAT, **body}, separators=(",", ":"), ensure_ascii=False)
 
     def _field_to_json(self, name: str) -> Any:
@@ -159,6 +161,47 @@ class LossFact:
 
 
 @dataclass(frozen=True)
+class TopicCoverage:
+    """How much of a cluster a backup protects: numbers, and of each list the first MAX_LIST.
+
+    `protected` topics were archived whole, as far as the run has come. `left_out` topics exist and are not chosen,
+    `vanished` ones are in the archive and no more in the cluster, the user may not read `unreadable` ones.
+    """
+
+    protected: int = 0
+    unmatched: int = 0
+    left_out: int = 0
+    vanished: int = 0
+    unreadable: int = 0
+    patterns_unmatched: tuple[str, ...] = ()
+    topics_left_out: tuple[str, ...] = ()
+    topics_vanished: tuple[str, ...] = ()
+    topics_unreadable: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, value: Any) -> TopicCoverage:
+        """From JSON. Raises ContractError for what is none."""
+        if not isinstance(value, dict):
+            raise ContractError(f"coverage: a {type(value).__name__}")
+        known = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
+        for key, item in known.items():
+            names = isinstance(item, tuple) and all(isinstance(name, str) for name in item)
+            if not names and type(item) is not int:
+                raise ContractError(f"coverage.{key}: neither a number nor names")
+        try:
+            found: TopicCoverage = _record(cls, known)
+        except KeyError as error:
+            raise ContractError(f"coverage: unknown key {error}") from error
+        if any(isinstance(getattr(found, f.name), tuple) != isinstance(f.default, tuple) for f in fields(cls)):
+            raise ContractError("coverage: numbers and names are mixed up")
+        return found
+
+    def without_names(self) -> TopicCoverage:
+        """The numbers alone."""
+        return TopicCoverage(self.protected, self.unmatched, self.left_out, self.vanished, self.unreadable)
+
+
+@dataclass(frozen=True)
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths.
@@ -187,17 +230,21 @@ class RunResult(_Document):
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
     offset_map: str = ""  # URI of the folder with a restore's offset maps
+    coverage: TopicCoverage | None = None  # of a backup that came so far as to plan
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
         body = cls._body(text)
         body["loss"] = tuple(_record(LossFact, item) for item in body.get("loss", ()))
         body["warnings"] = tuple(body.get("warnings", ()))
+        if (found := body.get("coverage")) is not None:
+            body["coverage"] = TopicCoverage.of(found)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:
         """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
-        short = replace(self, loss=(), warnings=())
+        numbers = self.coverage.without_names() if self.coverage is not None else None
+        short = replace(self, loss=(), warnings=(), coverage=numbers)
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])
             text = short.to_json()

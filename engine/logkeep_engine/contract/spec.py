@@ -305,6 +305,16 @@ class OnDivergence(StrEnum):
     BRANCH = "Branch"
 
 
+class OnUnmatched(StrEnum):
+    """Of patterns in `topics.include` that choose no topic, topics that vanished, and those that the user may not read.
+
+    `Fail`: the run fails when everything else is archived. `Warn`: it is told.
+    """
+
+    FAIL = "Fail"
+    WARN = "Warn"
+
+
 class RestoreLimits(Model):
     """`bytesPerSecond`: of record batches as they are on the wire, for the whole run."""
 
@@ -362,6 +372,7 @@ class KafkaBackupSpec(Model):
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
+    on_unmatched: OnUnmatched | None = None
     limits: BackupLimits = BackupLimits()
     suspend: bool = False
     spark: Spark = Spark()
@@ -438,8 +449,8 @@ class IfTopicExists(StrEnum):
 
 
 class OnDamagedArchive(StrEnum):
-    """`Refuse`: every object is read and checked before the first record is written. `Skip`: what is whole is
-    restored.
+    """`Refuse`: every object is read and checked before the first record is written, and a backup must have come to its
+    end. `Skip`: what is whole is restored.
     """
 
     REFUSE = "Refuse"
@@ -491,6 +502,7 @@ class KafkaRestoreSpec(Model):
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
+    allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     limits: RestoreLimits = RestoreLimits()

@@ -118,13 +118,16 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id."""
+    """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id. `readable` is False
+    where a broker that was asked for all topics says that the user may not read it.
+    """
 
     name: str
     topic_id: str
     partitions: tuple[PartitionInfo, ...]
     replication_factor: int
     internal: bool
+    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,11 @@ class ControlPlane:
             found = [_topic_info(view) for view in views if view.code == Code.NONE]
             silent = {view.name: Code.name_of(view.code) for view in views if view.code in RETRIABLE}
             return found, silent
+
+    def undescribable(self, names: Sequence[str]) -> list[str]:
+        """Those of these topics that the user may not describe (ACL DESCRIBE), whether they exist or not."""
+        views = self._ask(lambda survey: survey.topics(names), "describe topics")
+        return [view.name for view in views if view.code == Code.TOPIC_AUTHORIZATION_FAILED]
 
     def _describe(self, names: Sequence[str]) -> list[TopicInfo]:
         found, silent = self.list_topics(names)
@@ -821,7 +829,7 @@ def _topic_info(view: TopicView) -> TopicInfo:
         PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
     )
     replicas = max((len(part.replicas) for part in partitions), default=0)
-    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal)
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
 
 
 def _is_own(entry: ConfigEntry) -> bool:

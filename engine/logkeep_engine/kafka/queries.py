@@ -28,6 +28,8 @@ _WITH_IDS = 10
 _NO_ID = bytes(16)
 NO_TOPIC_ID = "A" * 22
 """All zeros, as Kafka prints it: the topic id of a topic that has none."""
+NOT_TOLD = -(2**31)
+_READ = 1 << 3  # org.apache.kafka.common.acl.AclOperation
 _PARTITION = struct.Struct(">hiii")
 _OFFSETS_PARTITION = struct.Struct(">iiq")
 _OFFSETS_ANSWER = struct.Struct(">ihqqi")
@@ -52,13 +54,21 @@ class PartitionView:
 @dataclass(frozen=True, slots=True)
 class TopicView:
     """A topic as a broker knows it. `code` is the protocol's error code; a topic that was asked for by an unknown id
-    has no name. `topic_id` as Kafka prints it; all zeros from a broker that has no topic ids."""
+    has no name. `topic_id` as Kafka prints it; all zeros from a broker that has no topic ids. `operations`: what the
+    user may do with it, a bit for each `AclOperation` (KIP-430).
+    """
 
     code: int
     name: str
     topic_id: str
     internal: bool
     partitions: dict[int, PartitionView]
+    operations: int = NOT_TOLD
+
+    @property
+    def readable(self) -> bool:
+        """False if the broker says that the user may not read it."""
+        return self.operations == NOT_TOLD or bool(self.operations & _READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,9 @@ class ClusterView:
 def describe_topics(
     names: Sequence[str] | None, *, ids: Sequence[str] = (), version: int = METADATA_VERSIONS[1]
 ) -> Call[ClusterView]:
-    """The topics of these names, or of these ids (from version BY_ID on); `names` None asks for all. Creates none."""
+    """The topics of these names, or of these ids (from version BY_ID on); `names` None asks for all, and for what the
+    user may do with each. Creates none.
+    """
     flexible = version >= _FLEXIBLE_METADATA
     if ids and version < BY_ID:
         raise ValueError(f"Metadata version {version} cannot ask for topic ids")
@@ -85,8 +97,8 @@ def describe_topics(
         head = b"\x00" if every else _uvarint(len(items) + 1)
     else:
         head = struct.pack(">i", -1 if every else len(items))
-    # No creation of topics, no authorized operations of the cluster (up to version 10) and of topics.
-    flags = bytes(3 if version <= 10 else 2) + (b"\x00" if flexible else b"")
+    # No creation of topics, no authorized operations of the cluster (up to version 10).
+    flags = bytes(2 if version <= 10 else 1) + bytes([every]) + (b"\x00" if flexible else b"")
     body = head + b"".join(items) + flags
     return Call(METADATA, version, (body,), lambda read: _cluster_view(read, version), flexible)
 
@@ -126,9 +138,9 @@ def _cluster_view(read: Reader, version: int) -> ClusterView:
             partitions[number] = PartitionView(
                 failed, leader, epoch, seen.setdefault(replicas, replicas), seen.setdefault(in_sync, in_sync)
             )
-        read.int32()
+        operations = read.int32()
         read.tags()
-        topics.append(TopicView(code, name, _printed(topic_id), internal, partitions))
+        topics.append(TopicView(code, name, _printed(topic_id), internal, partitions, operations))
     return ClusterView(throttle, brokers, tuple(topics), cluster_id)
 
 
@@ -150,8 +162,7 @@ def _plain_cluster_view(read: Reader) -> ClusterView:
             replicas, in_sync = tuple(read.array(read.int32)), tuple(read.array(read.int32))
             read.array(read.int32)
             partitions[number] = PartitionView(failed, leader, epoch, replicas, in_sync)
-        read.int32()
-        topics.append(TopicView(code, name, _printed(_NO_ID), internal, partitions))
+        topics.append(TopicView(code, name, _printed(_NO_ID), internal, partitions, operations=read.int32()))
     return ClusterView(throttle, brokers, tuple(topics), cluster_id)
 
 

@@ -52,6 +52,7 @@ from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.restore import count, groups, snapshot
 from logkeep_engine.restore.check import ArchiveCheck, check_segments
+from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.keys import first_without_key
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
@@ -282,10 +283,11 @@ class _Restore:
     def _make_plan(self, cluster_id: str) -> tuple[RestorePlan, ArchiveState]:
         batching = batching_of(self._archive.info.segments, self._spec.record_batches)
         seen = snapshot.choose(self._archive)
+        refuse_unfinished(seen, self._storage.uri, self._spec)
         state = with_branches(seen.state, self._spec.source.topic_ids)
         selection = select_topics(state, self._spec.topics, self._spec.source.topic_ids, shows(self._storage, state))
         existing = self._existing(selection.choices)
-        warnings = [*seen.warnings, *selection.warnings]
+        warnings = [*seen.warnings, *selection.warnings, *told_empty(state, selection.choices)]
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
             refuse_existing(selection.choices, existing)
         now_ms = int(time.time() * 1000)
@@ -300,7 +302,11 @@ class _Restore:
         self._check_replicas([choice for choice in selection.choices if choice.target not in existing])
         self._reporter.phase("Checking")
         check = ArchiveCheck(self._run_id, self._spec, self._archive, self._run_tasks)
+        if not self._spec.allow_empty:
+            refuse_empty(self._storage, state, selection.choices)
         findings = check.check(state, selection.choices)
+        if not self._spec.allow_empty:
+            refuse_damaged(state, selection.choices, findings.surveys)
         plan = RestorePlan(
             run_id=self._run_id,
             spec_digest=self._digest,

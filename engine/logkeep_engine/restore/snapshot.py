@@ -3,8 +3,9 @@ of a later one that failed after it had tried everything.
 
 At that commit every partition is archived up to a last stable offset, but for what a failed run names, and the consumer
 groups are those of the last success. What retention removed right after it is left out. What a later run has added so
-far, out of order, is not looked at. If no backup has succeeded (the cluster was lost during the first one), the newest
-commit is used. How transactions ended is known either way, see `archive.transactions`.
+far, out of order, is not looked at. If no backup has ended so, the snapshot is that of the newest commit and not
+`finished`: a restore refuses it, unless somebody says that what there is shall be taken (the cluster was lost during
+the first backup). How transactions ended is known either way, see `archive.transactions`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from logkeep_engine.errors import ArchiveDamaged
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state at `state.commit`; `warnings` say what of the archive is not in it, or why it may be incomplete."""
+    """The state at `state.commit`; `warnings` say what of the archive is not in it, or why it may be incomplete.
+    `finished`: a run has ended with it.
+    """
 
     state: ArchiveState
     warnings: tuple[str, ...]
+    finished: bool = True
 
 
 def choose(archive: Archive) -> Snapshot:
@@ -34,14 +38,15 @@ def choose(archive: Archive) -> Snapshot:
 
 
 def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
-    succeeded = [run for run in newest.runs.values() if run.outcome is Outcome.SUCCEEDED]
-    if not succeeded:
-        if not newest.segments:
-            return Snapshot(newest, ())
-        return Snapshot(
-            newest, ("no backup of this archive has succeeded yet: what has been archived so far is taken",)
-        )
     end = _last_end(archive, newest.commit)
+    if end is None:
+        if any(run.outcome is Outcome.SUCCEEDED for run in newest.runs.values()):
+            raise ArchiveDamaged(
+                f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
+                hint="Restore the catalog from a copy of the archive.",
+            )
+        told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
+        return Snapshot(newest, (told,) if newest.segments else (), finished=False)
     commit = _with_removals(archive, end.number, newest.commit)
     state = newest if commit == newest.commit else load_at(archive, commit)
     warnings = []
@@ -64,16 +69,16 @@ def _word(run: RunEntry) -> str:
     return {Outcome.RUNNING: "still running, or dead", Outcome.FAILED: "failed"}.get(run.outcome, "taken over")
 
 
-def _last_end(archive: Archive, commit: int) -> Commit:
+def _last_end(archive: Archive, commit: int) -> Commit | None:
+    """The end of the last run that succeeded, or that failed after it had tried everything."""
+    if commit < 0:
+        return None
     # Backwards: the end of the last run is the last commit, or those of a running one lie after it. They may be
     # thousands: they are read ahead.
     for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
         if found.restorable:
             return found
-    raise ArchiveDamaged(
-        f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
-        hint="Restore the catalog from a copy of the archive.",
-    )
+    return None
 
 
 def _with_removals(archive: Archive, commit: int, newest: int) -> int:

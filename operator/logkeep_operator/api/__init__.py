@@ -15,6 +15,7 @@ from logkeep_operator.api.resource import KINDS, Key, Resource
 from logkeep_operator.api.status import (
     ArchiveStatus,
     Condition,
+    CoverageStatus,
     HistoryEntry,
     Lagging,
     LossEntry,
@@ -32,6 +33,7 @@ __all__ = [
     "VERSION",
     "ArchiveStatus",
     "Condition",
+    "CoverageStatus",
     "HistoryEntry",
     "KafkaBackupSpec",
     "KafkaRestoreSpec",

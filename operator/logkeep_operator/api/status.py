@@ -139,6 +139,21 @@ class LossEntry(Part):
 
 
 @dataclass(frozen=True)
+class CoverageStatus(Part):
+    """Numbers, and the first of each list."""
+
+    protected: int = 0
+    unmatched: int = 0
+    left_out: int = 0
+    vanished: int = 0
+    unreadable: int = 0
+    patterns_unmatched: tuple[str, ...] = ()
+    topics_left_out: tuple[str, ...] = ()
+    topics_vanished: tuple[str, ...] = ()
+    topics_unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class HistoryEntry(Part):
     run_id: str = ""
     outcome: str = ""
@@ -151,7 +166,7 @@ class HistoryEntry(Part):
 
 @dataclass(frozen=True)
 class Status(Part):
-    """`last_handled_run` is a KafkaBackup's, `offset_map` a KafkaRestore's; all else is of both."""
+    """`last_handled_run` and `coverage` are a KafkaBackup's, `offset_map` a KafkaRestore's; all else is of both."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -162,6 +177,7 @@ class Status(Part):
     last_success_time: str | None = None
     last_handled_run: str | None = None
     offset_map: str | None = None
+    coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import asdict
 from typing import Any, TypeVar
 
-from logkeep_engine.contract.run import LossFact, PartitionProgress, Progress, RunResult
+from logkeep_engine.contract.run import LossFact, PartitionProgress, Progress, RunResult, TopicCoverage
 from logkeep_operator.api import RunOutcome
 
 D = TypeVar("D", Progress, RunResult)
@@ -103,12 +104,23 @@ def _result(document: RunResult) -> None:
         _text("warnings", warning)
     for fact in document.loss:
         _loss(fact)
+    if document.coverage is not None:
+        _coverage(document.coverage)
 
 
 def _loss(fact: LossFact) -> None:
     _text("topic", fact.topic, MAX_TOPIC)
     _text("reason", fact.reason)
     _integers(partition=fact.partition, start=fact.start, end=fact.end)
+
+
+def _coverage(found: TopicCoverage) -> None:
+    for name, value in asdict(found).items():
+        if isinstance(value, tuple):
+            for text in value:  # of a pattern, too
+                _text(f"coverage.{name}", text)
+        else:
+            _integer(f"coverage.{name}", value, 0)
 
 
 def _text(name: str, value: Any, longest: int | None = None) -> None:

@@ -9,6 +9,8 @@
 
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
 Unknown when a run succeeded whose report nobody could read.
+`Coverage` (see `coverage`) is there once a backup has been planned: False when something that the spec names is not
+there.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
-from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_engine.contract.spec import (
     KafkaBackupSpec,
     KafkaRestoreSpec,
@@ -25,6 +25,7 @@ from logkeep_engine.contract.spec import (
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, Resource, RunOutcome, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
+from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin, PodState
 from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, decide, last_result
@@ -288,8 +289,9 @@ class _Step:
         found = self.job(run_id)
         return outcome.end or (found.ended if found is not None else None) or self.now
 
-    def book(self, run: RunStatus, outcome: Outcome) -> tuple[Condition, ...]:
-        """The end of the status's run, with all that it left; the conditions that say what is missing."""
+    def book(self, run: RunStatus, outcome: Outcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
+        """The end of the status's run, with all that it left; the conditions that say what is missing. `include`: the
+        patterns of a backup, if they are known to be the run's."""
         succeeded = outcome.outcome is RunOutcome.SUCCEEDED
         result = outcome.result
         end = self._end_of(run.id, outcome)
@@ -308,7 +310,7 @@ class _Step:
             offset_map=result.offset_map or self.status.offset_map,
             loss=loss_entries(result),
         )
-        return self.loss(result, succeeded, run)
+        return (*self.loss(result, succeeded, run), *self.coverage(coverage_of(result, include), run))
 
     def tell(self, run: RunStatus, outcome: Outcome) -> None:
         """The event of a run's end."""
@@ -329,6 +331,17 @@ class _Step:
             message += f", the first: {first.topic}-{first.partition} [{first.start}, {first.end}): {first.reason}"
         self.event("Warning", "RecordsMissing", message, run.id)
         return (conditions.data_loss(True, message),)
+
+    def coverage(self, found: TopicCoverage | None, run: RunStatus) -> tuple[Condition, ...]:
+        """What the run protects, if it has come so far as to know that."""
+        if found is None:
+            return ()
+        self.status = replace(self.status, coverage=coverage_status(found))
+        condition = coverage_condition(found)
+        before = self.before.condition("Coverage")
+        if condition.status == "False" and (before is None or before.message != condition.message):
+            self.event("Warning", condition.reason, condition.message, run.id)
+        return (condition,)
 
     def archive_uri(self) -> str:
         """Where the archive is, as the spec or the backup that it names says."""
@@ -431,9 +444,11 @@ class _Reconciliation(_Step):
         return conditions.stalled(reason, message)
 
     def _finish(self, run: RunStatus, outcome: Outcome) -> Plan:
-        extra = self.book(run, outcome)
+        include: tuple[str, ...] = ()
         if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
+            include = self.spec.topics.include
             self.status = replace(self.status, last_handled_run=self.wanted.trigger)
+        extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is RunOutcome.SUCCEEDED
         state = (
             conditions.ready("RunSucceeded", outcome.message)
@@ -546,6 +561,9 @@ class _Reconciliation(_Step):
         except SpecInvalid as error:
             message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
             raise _Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+        has_begun = self.before.run is not None or self.job(self.wanted.id) is not None
+        if backup.status.last_success_time is None and not has_begun:
+            raise _Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
         return storage, dict(backup.spec["storage"])
 
     def _wait(self, waiting: _Waiting) -> Plan:
@@ -702,3 +720,11 @@ class _Reconciliation(_Step):
 
     def _job_name(self) -> str:
         return job_name(self.resource.key.name, self.wanted.id)
+
+
+def _not_succeeded(name: str, backup: Status) -> str:
+    phase = f" ({backup.phase.value})" if backup.phase is not None else ""
+    return (
+        f"spec.source.backupRef: KafkaBackup {name!r} has not succeeded yet{phase}; the restore begins when it has. An "
+        "archive that another KafkaBackup has written, or one whose backups fail, is restored from spec.source.storage."
+    )

@@ -313,7 +313,9 @@ def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_su
         for start in range(60, 260, 10):
             writer.commit(receipts=[chunk(storage, start, start + 10, epoch=2)])
         storage.most = 0
-        assert _last_end(archive, writer.state.commit).number == success
+        end = _last_end(archive, writer.state.commit)
+        assert end is not None
+        assert end.number == success
         assert storage.most > 1
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from logkeep_engine.contract.names import TERMINATION_MESSAGE_MAX_BYTES
-from logkeep_engine.contract.run import ContractError, LossFact, PartitionProgress, Progress, RunRequest, RunResult
+from logkeep_engine.contract.run import (
+    ContractError,
+    LossFact,
+    PartitionProgress,
+    Progress,
+    RunRequest,
+    RunResult,
+    TopicCoverage,
+)
 
 PARTITION = PartitionProgress("orders", 3, 10, 30, 20, 10, 1000)
 RESULT = RunResult(
@@ -69,3 +78,34 @@ def test_a_termination_message_always_fits() -> None:
     text = result.to_termination_message(TERMINATION_MESSAGE_MAX_BYTES)
     assert len(text.encode()) <= TERMINATION_MESSAGE_MAX_BYTES
     assert RunResult.from_json(text).message == "ä" * 500
+
+
+COVERAGE = TopicCoverage(12, 1, 2, patterns_unmatched=("typo",), topics_left_out=("a", "b"))
+
+
+def test_coverage_survives_json_and_its_numbers_the_termination_message() -> None:
+    result = replace(RESULT, coverage=COVERAGE)
+    assert RunResult.from_json(result.to_json()) == result
+    assert RunResult.from_json(result.to_termination_message(4096)).coverage == TopicCoverage(12, 1, 2)
+
+
+def test_a_result_without_coverage_is_one_of_an_earlier_version() -> None:
+    assert "coverage" not in json.loads(replace(RESULT, coverage=None).to_json())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "x",
+        [1],
+        {"protected": "12"},
+        {"protected": ["a"]},
+        {"patternsUnmatched": 3},
+        {"more": 1},
+        {"topicsVanished": [1]},
+    ],
+)
+def test_coverage_that_is_none_is_refused(wrong: object) -> None:
+    document = {**json.loads(RESULT.to_json()), "coverage": wrong}
+    with pytest.raises(ContractError, match="coverage"):
+        RunResult.from_json(json.dumps(document))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.run import LossFact
-from logkeep_operator.api import Phase
+from logkeep_engine.contract.run import LossFact, TopicCoverage
+from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
@@ -563,10 +564,38 @@ def test_a_restore_waits_for_its_backup() -> None:
     assert plan.requeue_after == pytest.approx(15.0)
     world.step()
     assert world.events == [("Warning", "BackupNotFound")]
-    world.backup = resource("KafkaBackup", backup_spec())
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
     world.settle()
     assert len(world.jobs) == 1
     assert world.condition("Stalled")[0] == "False"
+
+
+def test_a_restore_that_is_applied_with_its_backup_waits_for_its_success() -> None:
+    world = World("KafkaRestore")
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(phase=Phase.RUNNING))
+    plan = world.step()
+    assert world.jobs == {}
+    assert plan.requeue_after == pytest.approx(15.0)
+    assert (world.condition("Ready"), world.condition("Stalled")[0]) == (("False", "WaitingForBackup"), "False")
+    assert world.condition("Reconciling") == ("True", "WaitingForBackup")
+    assert "KafkaBackup 'nightly' has not succeeded yet (Running)" in world.message()
+    assert "spec.source.storage" in world.message()
+    world.backup = replace(world.backup, status=Status(phase=Phase.FAILED))
+    world.step()
+    assert (world.jobs, world.condition("Stalled")[0]) == ({}, "False")
+    world.backup = replace(world.backup, status=Status(phase=Phase.RUNNING, last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    assert len(world.jobs) == 1
+
+
+def test_a_restore_that_has_begun_goes_on_whatever_becomes_of_its_backups_status() -> None:
+    world = World("KafkaRestore")
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    world.backup = resource("KafkaBackup", backup_spec())
+    world.jobs = {}
+    world.settle()
+    assert len(world.jobs) == 1
 
 
 def test_a_restore_of_an_invalid_backup_says_so() -> None:
@@ -584,6 +613,77 @@ def test_what_the_api_refuses_is_in_the_status() -> None:
     assert ready is not None
     assert (ready.reason, "exceeded quota" in ready.message) == ("ApiRefused", True)
     assert [event.reason for event in plan.events] == ["ApiRefused"]
+
+
+# ---- what a backup protects
+
+
+FOUND = TopicCoverage(protected=12, left_out=3, topics_left_out=("a", "b", "c"))
+
+
+def ended_with(**result: Any) -> World:
+    world = started()
+    world.driver()
+    world.reports(world.progress(), world.result(**result))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    return world
+
+
+def test_a_success_says_how_many_topics_it_protects() -> None:
+    world = ended_with(coverage=FOUND)
+    assert world.condition("Coverage") == ("True", "AllFound")
+    assert world.message("Coverage") == "12 topics are protected; 3 others are left out."
+    shown = world.status.coverage
+    assert shown is not None
+    assert (shown.protected, shown.left_out, shown.topics_left_out) == (12, 3, ("a", "b", "c"))
+    assert [event for event in world.events if event[0] == "Warning"] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "reason", "said"),
+    [
+        ({"unmatched": 1, "patterns_unmatched": ("typo",), "vanished": 1}, "PatternsUnmatched", "1 patterns choose no"),
+        ({"vanished": 2, "topics_vanished": ("old", "older")}, "TopicsVanished", "(old, older)"),
+        ({"unreadable": 1, "topics_unreadable": ("secret",)}, "TopicsUnreadable", "(secret)"),
+    ],
+)
+def test_a_success_that_has_missed_something_says_so(more: dict[str, Any], reason: str, said: str) -> None:
+    world = ended_with(coverage=replace(FOUND, **more))
+    assert world.condition("Ready") == ("True", "RunSucceeded")
+    assert world.condition("Coverage") == ("False", reason)
+    assert said in world.message("Coverage")
+    assert world.events.count(("Warning", reason)) == 1
+
+
+def test_what_a_later_run_finds_replaces_it_and_a_run_that_has_not_looked_leaves_it() -> None:
+    world = ended_with(coverage=replace(FOUND, vanished=1))
+    for result, expected in (({"coverage": None}, "False"), ({"coverage": FOUND}, "True")):
+        world.pass_time(minutes=1)
+        world.annotate(str(result))
+        world.settle()
+        world.pods = []
+        world.reports(result=world.result(**result))
+        world.job_is(active=0, complete=True)
+        world.settle()
+        assert world.condition("Coverage")[0] == expected
+
+
+def test_a_run_that_no_topic_matches_protects_none() -> None:
+    world = started()
+    world.driver("Failed", exit_code=2)
+    world.reports(result=world.failed_result(error_code="NoTopicMatches", exit_code=2))
+    world.job_is(active=0, failed=1, failure=("PodFailurePolicy", ""))
+    world.settle()
+    assert world.condition("Coverage") == ("False", "PatternsUnmatched")
+    assert world.status.coverage is not None
+    assert (world.status.coverage.protected, world.status.coverage.unmatched) == (0, 1)
+
+
+def test_coverage_is_bounded_whatever_the_names_are() -> None:
+    names = tuple("x" * 5000 + str(number) for number in range(1000))
+    world = ended_with(coverage=TopicCoverage(1, len(names), patterns_unmatched=names, topics_left_out=names))
+    assert len(json.dumps(world.status.to_dict())) < 20_000
 
 
 # ---- trouble with pods

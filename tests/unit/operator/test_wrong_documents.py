@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.contract.run import TopicCoverage
 from logkeep_operator.api import Phase
 from logkeep_operator.api.status import MAX_LISTED
 from logkeep_operator.reconcile import documents
@@ -124,6 +125,10 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "loss with texts for offsets": {"loss": [{"topic": "a", "partition": 0, "start": "1", "end": 2, "reason": ""}]},
     "a commit that is no number": {"commit": "last"},
     "an id without end": {"archiveId": "a" * 100_000},
+    "coverage that is a number": {"coverage": 5},
+    "coverage of fewer topics than none": {"coverage": {"protected": -1}},
+    "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},
+    "coverage with half a character": {"coverage": {"topicsVanished": ["\ud800"]}},
 }
 
 
@@ -232,7 +237,8 @@ def sound(value: Any) -> bool:
 def test_no_document_stops_the_status(kind: str, data: st.DataObject) -> None:
     world = started(kind)
     facts = [{"topic": "a", "partition": 0, "start": 1, "end": 2, "reason": "gone"}]
-    result = json.loads(world.result(warnings=("w",)).to_json()) | {"loss": facts}
+    covered = TopicCoverage(protected=1, vanished=1, topics_vanished=("b",))
+    result = json.loads(world.result(warnings=("w",), coverage=covered).to_json()) | {"loss": facts}
     outcome = data.draw(st.sampled_from([{}, {"outcome": "Failed", "errorCode": "DataLoss", "lossTotal": 1}]))
     texts = {
         "progress": data.draw(spoiled(json.loads(world.progress().to_json()))),

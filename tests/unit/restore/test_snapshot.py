@@ -58,6 +58,18 @@ def test_what_a_run_has_archived_before_it_broke_off_is_not_restored(storage: St
     assert any("the state is that of run lossy" in warning for warning in seen.warnings)
 
 
+def test_an_archive_is_finished_once_a_run_has_tried_everything(storage: Storage) -> None:
+    run(storage, "broken", 0, 10, BrokerUnavailable("no store"))
+    seen = snapshot.choose(Archive.open(storage))
+    assert (seen.finished, archived(seen)) == (False, [(0, 10)])
+
+    run(storage, "lossy", 20, 30, BrokerUnavailable(LOST), partial=True)
+    run(storage, "also-broken", 30, 40, BrokerUnavailable("no store"))
+    seen = snapshot.choose(Archive.open(storage))
+    assert (seen.finished, archived(seen)) == (True, [(0, 10), (20, 30)])
+    assert any("run lossy has failed after it had archived all that it could" in warning for warning in seen.warnings)
+
+
 def test_a_success_after_it_is_what_is_restored(storage: Storage) -> None:
     run(storage, "lossy", 0, 10, BrokerUnavailable(LOST), partial=True)
     run(storage, "good", 10, 20, None)

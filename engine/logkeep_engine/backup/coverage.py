@@ -1,0 +1,100 @@
+"""What of a cluster a run has protected, and what must not be missing.
+
+Everything is told in warnings and in the run's result. What `spec.onUnmatched` does not allow fails the run when
+everything else is archived; without it a pattern without wildcards must choose a topic, since it is the name of one
+that somebody counts on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from logkeep_engine.archive.model import ArchiveState, Partition
+from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
+from logkeep_engine.backup.sight import Names, literal
+from logkeep_engine.contract.run import MAX_LIST, TopicCoverage
+from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched
+from logkeep_engine.errors import PatternsUnmatched
+
+_SHOWN_IN_ERROR = 3
+
+
+def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
+    """The places of the patterns that choose no topic."""
+    chosen = {topic.name for topic in plan.topics} | {topic.name for topic in plan.gone}
+    chosen |= {name for name, _ in plan.unavailable}
+    return [at for at, pattern in enumerate(include) if not any(re.fullmatch(pattern, name) for name in chosen)]
+
+
+def told_patterns(plan: BackupPlan, include: Sequence[str]) -> list[str]:
+    """A sentence for each pattern that chooses no topic."""
+    return [_no_topic(plan, include, at) for at in unmatched(plan, include)]
+
+
+def told_topics(plan: BackupPlan) -> list[str]:
+    """A sentence each for the topics that vanished, and for those that the user may not read."""
+    sight, told = plan.sight, []
+    if sight.vanished.total:
+        are = "is" if sight.vanished.total == 1 else "are"
+        told.append(
+            f"{_count(sight.vanished)} of the archive {are} not in the cluster any more: {sight.vanished}. What is "
+            "archived of it stays; spec.topics.exclude says that it was meant."
+        )
+    if sight.unreadable.total:
+        told.append(
+            f"The brokers do not let this user read {_count(sight.unreadable)}: {sight.unreadable}. Whether a topic "
+            "exists that it may not even describe, they do not say. The ACL READ is needed."
+        )
+    return told
+
+
+def refuse_unmatched(plan: BackupPlan, spec: KafkaBackupSpec) -> None:
+    """Raises PatternsUnmatched for what `spec.onUnmatched` does not allow."""
+    include, policy = spec.topics.include, spec.on_unmatched
+    if policy is OnUnmatched.WARN:
+        return
+    patterns = [at for at in unmatched(plan, include) if policy is OnUnmatched.FAIL or literal(include[at]) is not None]
+    told = [_no_topic(plan, include, at) for at in patterns]
+    if told or policy is OnUnmatched.FAIL:
+        told += told_topics(plan)
+    if told:
+        more = f" And {len(told) - _SHOWN_IN_ERROR} more." if len(told) > _SHOWN_IN_ERROR else ""
+        raise PatternsUnmatched(
+            " ".join(told[:_SHOWN_IN_ERROR]) + more,
+            hint="Everything else was archived. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: "
+            "Warn.",
+        )
+
+
+def coverage(
+    plan: BackupPlan, state: ArchiveState, include: Sequence[str], not_archived: Collection[Partition]
+) -> TopicCoverage:
+    """How much the run has protected so far. `not_archived` are partitions that it must leave out."""
+    silent = {name for name, _ in plan.unavailable}
+    left = {piece.topic_id for piece in open_pieces(plan, state)}
+    left |= {gap.topic_id for gap in open_gaps(plan, state)}
+    left |= {fork.topic_id for fork in plan.forks if not fork.branch_id}
+    left |= {topic_id for topic_id, _ in not_archived}
+    protected = [topic for topic in plan.topics if topic.topic_id not in left and topic.name not in silent]
+    patterns, sight = unmatched(plan, include), plan.sight
+    return TopicCoverage(
+        protected=len(protected),
+        unmatched=len(patterns),
+        left_out=sight.left_out.total,
+        vanished=sight.vanished.total,
+        unreadable=sight.unreadable.total,
+        patterns_unmatched=tuple(include[at] for at in patterns[:MAX_LIST]),
+        topics_left_out=sight.left_out.shown,
+        topics_vanished=sight.vanished.shown,
+        topics_unreadable=sight.unreadable.shown,
+    )
+
+
+def _no_topic(plan: BackupPlan, include: Sequence[str], at: int) -> str:
+    what = "that the user may read" if literal(include[at]) in plan.sight.unreadable.shown else "of the cluster"
+    return f"spec.topics.include[{at}] {include[at]!r} chooses no topic {what}."
+
+
+def _count(names: Names) -> str:
+    return "1 topic" if names.total == 1 else f"{names.total} topics"

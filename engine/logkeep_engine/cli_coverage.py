@@ -1,0 +1,125 @@
+"""The command `logkeep coverage`: the topics of a cluster that no KafkaBackup protects. Registered by `cli.py`.
+
+kubectl get kafkabackups -A -o yaml | logkeep coverage --bootstrap-server kafka:9092 -f -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli_common import (
+    Debug,
+    Mechanism,
+    Output,
+    OutputFormat,
+    SecurityProtocol,
+    cluster_connection,
+    errors,
+    print_json,
+    say,
+    stdout,
+    table,
+)
+from logkeep_engine.cli_documents import check_envelope, load_documents, name_of
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import SpecInvalid, parse_backup
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.backup.covered import Backup, Uncovered
+
+_EXIT_CODES = (
+    "Exit codes: 0 every topic is protected; 1 some are not, or no broker answered; 2 refused: a file or an option is "
+    "wrong, or the broker said no; 130 interrupted."
+)
+_KIND = "KafkaBackup"
+
+Files = Annotated[
+    list[str],
+    typer.Option(
+        "--file", "-f", help="KafkaBackups as YAML, also as kubectl lists them; - reads standard input. Repeatable."
+    ),
+]
+Server = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", help="The cluster, host:port[,host:port].", show_default=False),
+]
+Internal = Annotated[bool, typer.Option("--internal", help="Kafka's own topics count too.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep`."""
+    app.command(epilog=_EXIT_CODES)(coverage)
+
+
+def coverage(
+    bootstrap_server: Server,
+    file: Files,
+    internal: Internal = False,
+    security_protocol: SecurityProtocol = None,
+    sasl_mechanism: Mechanism = None,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """List the topics of a cluster that no KafkaBackup protects: none chooses them, or those that do are suspended or
+    have never succeeded.
+
+    Topics that the user may not describe are not seen: give it the ACL DESCRIBE on all.
+    """
+    with errors(debug):
+        connection = cluster_connection("--bootstrap-server", bootstrap_server, security_protocol, sasl_mechanism)
+        backups = [backup for name in file for backup in _backups(name)]
+        from logkeep_engine.backup.covered import is_of, uncovered
+        from logkeep_engine.kafka.control import ControlPlane
+
+        with ControlPlane(connection) as control:
+            cluster_id = control.cluster_id()
+            control.only(cluster_id)
+            topics, silent = control.list_topics()
+        own = [backup for backup in backups if is_of(backup, cluster_id, connection.bootstrap)]
+        for backup in backups:
+            if backup not in own:
+                say(f"note: {backup.name} is left aside: it backs up another cluster")
+        for name, reason in silent.items():
+            say(f"warning: topic {name} cannot be described now: {reason}")
+        found = uncovered(topics, own, internal=internal)
+        _print(found, cluster_id, own, output)
+        if found:
+            raise typer.Exit(ExitCode.FAILED)
+
+
+def _backups(file: str) -> Iterator[Backup]:
+    """The KafkaBackups of a file. Raises SpecError for one that is wrong."""
+    from logkeep_engine.backup.covered import backup_of, resource_name
+
+    for document in _resources(file):
+        check_envelope(document, name_of(file))
+        try:
+            yield backup_of(document, parse_backup(document["spec"]))
+        except SpecInvalid as error:
+            raise SpecError(f"{name_of(file)}: {resource_name(document)}: {error}") from error
+
+
+def _resources(file: str) -> Iterator[dict[str, Any]]:
+    for document in load_documents(file, _KIND):
+        if document.get("kind") == _KIND:
+            yield document
+        elif str(document.get("kind")).endswith("List"):
+            items = document.get("items") or []
+            yield from (item for item in items if isinstance(item, dict) and item.get("kind") == _KIND)
+
+
+def _print(found: list[Uncovered], cluster_id: str, backups: list[Backup], output: Output) -> None:
+    if output is Output.JSON:
+        rows = [{"topic": item.topic, "partitions": item.partitions, "chosenBy": item.chosen_by} for item in found]
+        print_json({"clusterId": cluster_id, "backups": [item.name for item in backups], "uncovered": rows})
+        return
+    shown = table("topic", "partitions", "chosen by")
+    for item in found:
+        shown.add_row(item.topic, str(item.partitions), ", ".join(item.chosen_by) or "-")
+    if found:
+        stdout().print(shown)
+    say(f"{len(found)} topics are protected by none of {len(backups)} KafkaBackups")

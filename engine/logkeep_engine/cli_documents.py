@@ -1,0 +1,95 @@
+"""Reads the resources that commands of `logkeep` are given as YAML, as Kubernetes takes and shows them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from logkeep_engine.contract.spec import API_VERSION
+from logkeep_engine.errors import SpecError
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML in which a key that stands twice in a mapping is an error, not a silent overwrite."""
+
+
+def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, str) and key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands here twice", key_node.start_mark)
+        if isinstance(key, str):
+            seen.add(key)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def name_of(file: str) -> str:
+    """What messages call it."""
+    return "standard input" if file == "-" else file
+
+
+def load_documents(file: str, kind: str) -> list[dict[str, Any]]:
+    """All documents of a YAML file (`-`: standard input), which must hold a resource of `kind`. Raises SpecError."""
+    name = name_of(file)
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SpecError(f"{name}: {reason}", hint="Name a YAML file with --file.") from error
+    try:
+        documents = [item for item in yaml.load_all(text, Loader=_StrictLoader) if item is not None]
+    except yaml.YAMLError as error:
+        raise SpecError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    if not documents:
+        raise SpecError(f"{name}: holds no document", hint=f"It must hold a resource of kind {kind}.")
+    for document in documents:
+        if not isinstance(document, dict):
+            raise SpecError(f"{name}: a document is a {type(document).__name__}, not a resource")
+    return documents
+
+
+def read_document(file: str, kind: str) -> dict[str, Any]:
+    """The one document of `kind` in a YAML file (`-`: standard input). Raises SpecError for a wrong file, apiVersion,
+    kind or top-level field.
+    """
+    name = name_of(file)
+    documents = load_documents(file, kind)
+    found = [document for document in documents if document.get("kind") == kind]
+    if not found:
+        kinds = ", ".join(sorted({repr(document.get("kind")) for document in documents}))
+        raise SpecError(f"{name}: kind: {kinds} found, {kind} wanted", hint=_other_command(documents))
+    if len(found) > 1:
+        raise SpecError(
+            f"{name}: {len(found)} documents of kind {kind}", hint="A run is for one resource: split the file."
+        )
+    return check_envelope(found[0], name)
+
+
+def _other_command(documents: Sequence[Mapping[str, Any]]) -> str:
+    kinds = {document.get("kind") for document in documents}
+    for kind, command in (("KafkaBackup", "logkeep backup"), ("KafkaRestore", "logkeep restore")):
+        if kind in kinds:
+            return f"A {kind} is run by `{command}`."
+    return ""
+
+
+def check_envelope(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """The document. Raises SpecError for a wrong apiVersion or top-level field."""
+    if document.get("apiVersion") != API_VERSION:
+        raise SpecError(f"{name}: apiVersion: {document.get('apiVersion')!r} found, {API_VERSION!r} wanted")
+    unknown = sorted(set(map(str, document)) - {"apiVersion", "kind", "metadata", "spec", "status"})
+    if unknown:
+        raise SpecError(f"{name}: {unknown[0]}: unknown field")
+    if not isinstance(document.get("spec"), dict):
+        raise SpecError(f"{name}: spec: required")
+    if not isinstance(document.get("metadata") or {}, dict):
+        raise SpecError(f"{name}: metadata: must be a mapping")
+    return document

@@ -1,0 +1,115 @@
+"""A restore that would bring nothing is no success: it is refused before the first topic is created.
+
+An archive in which no backup has come to its end holds a part that nobody has chosen. `onDamagedArchive: Skip` takes
+it, for a cluster that was lost during its first backup. Topics may have no record because they had none, because
+retention has removed them all, because transactions were aborted, or because nothing of them is whole; `allowEmpty`
+takes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from logkeep_engine.archive.entry import SegmentEntry
+from logkeep_engine.archive.model import ArchiveState, Partition, TopicEntry
+from logkeep_engine.archive.ranges import Range, add_range, without
+from logkeep_engine.archive.visible import shows
+from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.errors import BackupUnfinished, NothingToRestore
+from logkeep_engine.restore.plan import PartitionSurvey
+from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.snapshot import Snapshot
+from logkeep_engine.storage import Storage
+
+MAX_NAMES_SHOWN = 10
+
+_HINT = "Check spec.source and spec.topics. spec.allowEmpty: true creates the topics without records."
+
+
+def refuse_unfinished(seen: Snapshot, uri: str, spec: KafkaRestoreSpec) -> None:
+    """Raises BackupUnfinished for an archive in which no run has ended, unless the spec takes what there is."""
+    if seen.finished or spec.on_damaged_archive is OnDamagedArchive.SKIP:
+        return
+    records = sum(run.records for run in seen.state.runs.values())
+    runs = "; ".join(
+        f"run {run.run_id} is {run.outcome.value}" + (f": {run.message}" if run.message else "")
+        for run in list(seen.state.runs.values())[-3:]
+    )
+    raise BackupUnfinished(
+        f"no backup of the archive at {uri} has succeeded yet, it holds {records} records of a part of the topics: "
+        f"{runs or 'none has begun'}; nothing was written",
+        hint="Restore when a backup has succeeded. spec.onDamagedArchive: Skip restores what there is.",
+    )
+
+
+def told_empty(state: ArchiveState, choices: Sequence[Choice]) -> list[str]:
+    """The warnings for topics of which the archive holds no record."""
+    found: dict[str, list[str]] = {}
+    for choice in choices:
+        if not any(_with_records(state, choice.source)):
+            found.setdefault(_why_empty(state, choice.source), []).append(choice.source.name)
+    return [f"the archive holds no record of {_topics(names)} ({why}): {_shown(names)}" for why, names in found.items()]
+
+
+def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice]) -> None:
+    """Raises NothingToRestore if none of the topics has a record that a consumer of committed records sees."""
+    # A record outside of transactions is seen. Only where there is none the outcomes of transactions are looked up.
+    if any(not entry.transactional for choice in choices for entry in _with_records(state, choice.source)):
+        return
+    seen = shows(storage, state)
+    why = {}
+    for choice in choices:
+        topic = choice.source
+        if not any(_with_records(state, topic)):
+            why[topic.name] = _why_empty(state, topic)
+        elif seen(topic):
+            return
+        else:
+            why[topic.name] = "all its records are of aborted transactions"
+    raise _nothing(why)
+
+
+def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iterable[PartitionSurvey]) -> None:
+    """Raises NothingToRestore if nothing of the topics is whole."""
+    lost: dict[Partition, list[Range]] = {}
+    for item in surveys:
+        for part in item.survey.lost:
+            add_range(lost.setdefault((item.topic_id, item.partition), []), part.start, part.end)
+    if lost and not any(_is_left(entry, lost) for choice in choices for entry in _with_records(state, choice.source)):
+        raise _nothing({choice.source.name: "all that there was is damaged" for choice in choices})
+
+
+def _nothing(why: Mapping[str, str]) -> NothingToRestore:
+    told = [f"{name} ({reason})" for name, reason in why.items()]
+    return NothingToRestore(
+        f"the archive holds no record of what spec.topics chooses: {_shown(told)}; nothing was written", hint=_HINT
+    )
+
+
+def _is_left(entry: SegmentEntry, lost: Mapping[Partition, Sequence[Range]]) -> bool:
+    ranges = lost.get((entry.topic_id, entry.partition), ())
+    return bool(without(entry.base_offset, entry.next_offset, ranges))
+
+
+def _with_records(state: ArchiveState, topic: TopicEntry) -> Iterator[SegmentEntry]:
+    """The segments of a topic that hold records, also those of aborted transactions."""
+    for partition in range(topic.partitions):
+        yield from (entry for entry in state.segments.get((topic.topic_id, partition), ()) if entry.records)
+
+
+def _why_empty(state: ArchiveState, topic: TopicEntry) -> str:
+    keys = [(topic.topic_id, partition) for partition in range(topic.partitions)]
+    if any(state.removed.get(key) for key in keys):
+        return "retention has removed all of it"
+    if any(state.gaps.get(key) for key in keys):
+        return "it was lost before it could be archived"
+    return "it was empty, or nothing of it is archived yet"
+
+
+def _topics(names: Sequence[str]) -> str:
+    return "1 topic" if len(names) == 1 else f"{len(names)} topics"
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + more

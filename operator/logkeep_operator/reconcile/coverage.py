@@ -1,0 +1,62 @@
+"""What the status says of the topics that a backup protects, and of those that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_operator.api import Condition, CoverageStatus
+from logkeep_operator.api.status import MAX_LISTED
+from logkeep_operator.reconcile.conditions import cut
+
+MAX_NAME = 249  # of a topic; a pattern may be longer, and a document may hold anything
+_NAMES_IN_MESSAGE = 5
+
+
+def coverage_of(result: RunResult, include: tuple[str, ...]) -> TopicCoverage | None:
+    """As far as the run has come; None: nothing is known. A run that no topic matches protects none; `include` are its
+    patterns, if they are known."""
+    if result.coverage is None and result.error_code == "NoTopicMatches" and include:
+        return TopicCoverage(unmatched=len(include), patterns_unmatched=include)
+    return result.coverage
+
+
+def coverage_status(found: TopicCoverage) -> CoverageStatus:
+    """Bounded, whatever the names are."""
+    return CoverageStatus(
+        protected=found.protected,
+        unmatched=found.unmatched,
+        left_out=found.left_out,
+        vanished=found.vanished,
+        unreadable=found.unreadable,
+        patterns_unmatched=_listed(found.patterns_unmatched),
+        topics_left_out=_listed(found.topics_left_out),
+        topics_vanished=_listed(found.topics_vanished),
+        topics_unreadable=_listed(found.topics_unreadable),
+    )
+
+
+def coverage_condition(found: TopicCoverage) -> Condition:
+    """True: all that the spec names is there and may be read. What is left out on purpose does not count."""
+    parts = (
+        ("PatternsUnmatched", found.unmatched, "patterns choose no topic", found.patterns_unmatched),
+        ("TopicsUnreadable", found.unreadable, "topics may not be read", found.topics_unreadable),
+        ("TopicsVanished", found.vanished, "archived topics are gone from the cluster", found.topics_vanished),
+    )
+    missing = [(reason, f"{total} {what}{_named(names)}") for reason, total, what, names in parts if total]
+    told = [f"{found.protected} topics are protected", *(text for _, text in missing)]
+    if found.left_out:
+        told.append(f"{found.left_out} others are left out")
+    message = cut("; ".join(told) + ".")
+    if missing:
+        return Condition("Coverage", "False", missing[0][0], message)
+    return Condition("Coverage", "True", "AllFound", message)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = _listed(names)[:_NAMES_IN_MESSAGE]
+    return f" ({', '.join(shown)}{', ...' if len(names) > len(shown) else ''})" if shown else ""
+
+
+def _listed(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name[:MAX_NAME] for name in names[:MAX_LISTED])

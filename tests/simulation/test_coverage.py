@@ -1,0 +1,199 @@
+"""What a backup does not protect is told: patterns that choose nothing, topics that vanished or that the user may not
+see, topics that were left out. Patterns without wildcards must choose a topic unless the spec says otherwise.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.storage import open_uri
+from tests.kafka.restores import ThreadRunner, try_backup
+from tests.simulation.cluster import NOT_AUTHORIZED, SimulatedCluster, World
+from tests.simulation.faults import FOREVER, Kind, Lie
+from tests.simulation.partition_log import batch
+from tests.simulation.protocol import Api
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SimulatedCluster]:
+    with World() as world, SimulatedCluster(world, 1) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(shared: SimulatedCluster) -> Iterator[SimulatedCluster]:
+    """With the topics flights, users and users.v1."""
+    shared.do(shared.topics.clear)
+    for name in ("flights", "users", "users.v1"):
+        create(shared, name)
+    yield shared
+    shared.hidden.clear()
+    shared.unreadable.clear()
+    shared.lies.active = []
+
+
+def create(cluster: SimulatedCluster, name: str) -> None:
+    cluster.do(lambda: cluster.create(name, 1))
+    cluster.do(lambda: cluster.topics[name].partitions[0].append(batch([(b"key", b"value")])))
+
+
+def backup(
+    cluster: SimulatedCluster,
+    root: Path,
+    *include: str,
+    run_id: str = "one",
+    exclude: list[str] | None = None,
+    runner: ThreadRunner | None = None,
+    **more: Any,
+) -> RunResult:
+    spec = {
+        "cluster": {"bootstrapServers": cluster.bootstrap},
+        "topics": {"include": list(include), "exclude": exclude or []},
+        "storage": {"uri": root.as_uri()},
+        **more,
+    }
+    return try_backup(spec, run_id, runner)
+
+
+def archived(root: Path) -> list[str]:
+    state = Archive.open(open_uri(root.as_uri())).load()
+    return sorted(state.topics[topic_id].name for topic_id, _ in state.segments)
+
+
+def coverage(result: RunResult) -> TopicCoverage:
+    assert result.coverage is not None
+    return result.coverage
+
+
+def test_a_name_that_chooses_no_topic_fails_the_run_when_all_else_is_archived(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    result = backup(cluster, tmp_path, "flights", r"orders\.does-not-exist", "users.v2")
+    assert (result.outcome, result.error_code, result.exit_code) == ("Failed", "PatternsUnmatched", 2), result
+    assert r"spec.topics.include[1] 'orders\\.does-not-exist' chooses no topic" in result.message
+    assert "spec.topics.include[2] 'users.v2' chooses no topic" in result.message
+    assert "Everything else was archived" in result.message
+    assert archived(tmp_path) == ["flights"]
+    found = coverage(result)
+    assert (found.protected, found.unmatched, found.left_out) == (1, 2, 2)
+    assert found.patterns_unmatched == (r"orders\.does-not-exist", "users.v2")
+    assert found.topics_left_out == ("users", "users.v1")
+
+
+def test_a_pattern_with_wildcards_that_chooses_no_topic_is_told(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    result = backup(cluster, tmp_path, "flights", "orders.*")
+    assert result.outcome == "Succeeded", result.message
+    assert result.warnings == ("spec.topics.include[1] 'orders.*' chooses no topic of the cluster.",)
+    assert (coverage(result).protected, coverage(result).unmatched) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "pattern", "outcome"),
+    [("Warn", "orders", "Succeeded"), ("Fail", "orders", "Failed"), ("Fail", "ord[e]rs", "Failed")],
+)
+def test_the_spec_decides_whether_it_fails(
+    cluster: SimulatedCluster, tmp_path: Path, policy: str, pattern: str, outcome: str
+) -> None:
+    result = backup(cluster, tmp_path, "flights", pattern, onUnmatched=policy)
+    assert (result.outcome, coverage(result).unmatched) == (outcome, 1), result.message
+    assert any("include[1]" in warning for warning in result.warnings)
+
+
+def test_a_topic_that_vanished_is_told_until_somebody_excludes_it(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
+    cluster.do(lambda: cluster.topics.pop("users"))
+    for run_id in ("two", "three"):
+        result = backup(cluster, tmp_path, ".*", run_id=run_id)
+        assert result.outcome == "Succeeded", result.message
+        (warning,) = result.warnings
+        assert "1 topic of the archive is not in the cluster any more: 'users'" in warning
+        assert (coverage(result).protected, coverage(result).vanished) == (2, 1)
+        assert coverage(result).topics_vanished == ("users",)
+    result = backup(cluster, tmp_path, ".*", run_id="four", onUnmatched="Fail")
+    assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched")
+    result = backup(cluster, tmp_path, ".*", run_id="five", exclude=["users"], onUnmatched="Fail")
+    assert (result.outcome, result.warnings, coverage(result).vanished) == ("Succeeded", (), 0)
+
+
+def test_a_topic_that_the_user_may_not_see_is_told_by_its_name(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    """Brokers leave it out of the list of all topics, and say so only if they are asked for its name."""
+    cluster.hidden.add("users")
+    result = backup(cluster, tmp_path, "flights", "users", onUnmatched="Warn")
+    assert result.outcome == "Succeeded", result.message
+    assert any("do not let this user read 1 topic" in warning for warning in result.warnings), result.warnings
+    assert (coverage(result).unmatched, coverage(result).unreadable) == (1, 1)
+    assert coverage(result).topics_unreadable == ("users",)
+    result = backup(cluster, tmp_path, "flights", "users", run_id="two")
+    assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched")
+    assert "ACL" in result.message
+
+
+def test_an_archived_topic_that_the_user_may_not_see_any_more_is_told(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
+    cluster.hidden.add("users")
+    result = backup(cluster, tmp_path, ".*", run_id="two", onUnmatched="Warn")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerRefused"), result.message
+    assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
+
+
+def test_a_topic_that_the_user_may_see_and_not_read_is_left_out_and_told(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    """It had ended the run for all others at its first fetch."""
+    cluster.unreadable.add("users")
+    result = backup(cluster, tmp_path, ".*")
+    assert result.outcome == "Succeeded", result.message
+    assert any("do not let this user read 1 topic" in warning for warning in result.warnings), result.warnings
+    found = coverage(result)
+    assert (found.protected, found.unreadable, found.left_out, found.unmatched) == (2, 1, 0, 0)
+    result = backup(cluster, tmp_path, "flights", "users", run_id="two")
+    assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched")
+    assert "'users' chooses no topic that the user may read" in result.message
+    result = backup(cluster, tmp_path, "users", run_id="three", onUnmatched="Warn")
+    assert (result.outcome, result.error_code) == ("Failed", "BrokerRefused"), result
+    assert "do not let this user read any topic" in result.message
+
+
+def test_an_archived_topic_that_the_user_may_not_read_any_more_fails_the_run_when_all_else_is_archived(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
+    for name in ("flights", "users"):
+        cluster.do(lambda to=cluster.topics[name]: to.partitions[0].append(batch([(b"key", b"value")])))  # type: ignore[misc]
+    cluster.unreadable.add("users")
+    cluster.lies.active = [Lie(Kind.CODE, Api.FETCH, code=NOT_AUTHORIZED, topic="users", times=FOREVER)]
+    result = backup(cluster, tmp_path, ".*", run_id="two", onUnmatched="Warn")
+    assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerRefused", 1), result
+    assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
+
+
+def test_a_run_that_is_started_again_tells_what_its_plan_saw(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    def die(work: object) -> None:
+        raise KeyboardInterrupt
+
+    include = ("flights", "orders")
+    interrupted = backup(cluster, tmp_path, *include, runner=ThreadRunner(before=die))
+    assert (interrupted.error_code, coverage(interrupted).protected) == ("Interrupted", 0)
+    again = backup(cluster, tmp_path, *include)
+    assert again.error_code == "PatternsUnmatched"
+    assert (coverage(again).protected, coverage(again).unmatched, coverage(again).left_out) == (1, 1, 2)
+
+
+def test_a_plan_of_an_earlier_version_is_gone_on_with(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    def die(work: object) -> None:
+        raise KeyboardInterrupt
+
+    backup(cluster, tmp_path, "flights", runner=ThreadRunner(before=die))
+    path = tmp_path / "runs" / "one" / "plan.json"
+    plan = json.loads(path.read_text())
+    assert plan.pop("sight") == {"leftOut": [2, ["users", "users.v1"]], "vanished": [0, []], "unreadable": [0, []]}
+    path.write_text(json.dumps(plan))
+    result = backup(cluster, tmp_path, "flights")
+    assert (result.outcome, coverage(result).protected) == ("Succeeded", 1), result.message
