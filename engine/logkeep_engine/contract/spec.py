@@ -484,7 +484,10 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
+
     source: Source
+    state: Storage | None = None
     cluster: Cluster
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
@@ -495,6 +498,24 @@ class KafkaRestoreSpec(Model):
     suspend: bool = False
     spark: Spark = Spark()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _identity_of_the_state(self) -> KafkaRestoreSpec:
+        if self.source.storage is not None:
+            check_identity(self.source.storage, self.state)
+        return self
+
+
+def check_identity(archive: Storage, state: Storage | None) -> None:
+    """Raises ValueError for a state by workload identity where the archive's keys come from a Secret."""
+    by_identity = (
+        state is not None and state.credentials is not None and state.credentials.workload_identity is not None
+    )
+    if by_identity and archive.credentials is not None and archive.credentials.secret_ref is not None:
+        raise ValueError(
+            "state.credentials.workloadIdentity would not be used: the keys of the archive's Secret stand in the "
+            "environment of the pods and go before; name a Secret for the state, too"
+        )
 
 
 M = TypeVar("M", bound=Model)

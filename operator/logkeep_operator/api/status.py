@@ -149,7 +149,8 @@ class HistoryEntry(Part):
 
 @dataclass(frozen=True)
 class Status(Part):
-    """`last_handled_run` is a KafkaBackup's, `offset_map` a KafkaRestore's; all else is of both."""
+    """`last_handled_run` is a KafkaBackup's, `last_handled_retry` and `offset_map` are a KafkaRestore's; all else is of
+    both."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -159,6 +160,7 @@ class Status(Part):
     archive: ArchiveStatus | None = None
     last_success_time: str | None = None
     last_handled_run: str | None = None
+    last_handled_retry: str | None = None
     offset_map: str | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

@@ -2,8 +2,9 @@
 
     deleted?  invalid?  another run unfinished?  this run over?  suspended?  no Job yet?  then it goes on.
 
-A run that has ended is never touched again, whatever became of its Job. A Job that vanished before its run ended is
-made again: the engine goes on where the archive's last commit is.
+A run that has ended is never touched again, whatever became of its Job, but for a restore that failed and is to be
+tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the archive's
+last commit is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from logkeep_engine.contract.spec import (
 )
 from logkeep_operator.api import Condition, HistoryEntry, Phase, Resource, RunOutcome, RunStatus
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
-from logkeep_operator.reconcile import conditions
+from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, decide, last_result
 from logkeep_operator.reconcile.plan import (
@@ -50,7 +51,7 @@ from logkeep_operator.resources import (
     request_config_map,
     request_name,
 )
-from logkeep_operator.resources.checks import storage_problems
+from logkeep_operator.resources.checks import state_problems, storage_problems
 from logkeep_operator.settings import EngineSettings
 
 Spec = KafkaBackupSpec | KafkaRestoreSpec
@@ -92,7 +93,7 @@ def is_settled(resource: Resource, now: datetime) -> bool:
     run = status.run
     if status.phase is Phase.INVALID:
         return run is None or run.outcome is not None
-    if run is None or run.outcome is None:
+    if run is None or run.outcome is None or retry.is_asked(resource):
         return False
     end = parse_timestamp(run.end_time)
     if end is None or now - end < SETTLED_AFTER:
@@ -106,6 +107,10 @@ def is_settled(resource: Resource, now: datetime) -> bool:
 def refused(resource: Resource, message: str, now: datetime) -> Plan:
     """The API refused something that the run needs (a quota, an admission webhook, a missing permission)."""
     return _Step(Observed(resource), now).refused(message)
+
+
+def _same_try(old: HistoryEntry, new: HistoryEntry) -> bool:
+    return old.run_id == new.run_id and (old.start_time == new.start_time or old.end_time == new.end_time)
 
 
 def _parse(resource: Resource) -> Spec:
@@ -161,7 +166,7 @@ class _Step:
     def close_run(
         self, run: RunStatus, outcome: RunOutcome, message: str, end: datetime, result: RunResult | None
     ) -> None:
-        """The run is over: into the status and the history. A run that is there already is not entered twice."""
+        """The run is over: into the status and the history. A try that is there already is not entered twice."""
         text = conditions.cut(message)
         ended = replace(run, outcome=outcome, message=text, end_time=timestamp(end))
         progress = self.status.progress
@@ -174,7 +179,8 @@ class _Step:
             bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
             message=text[:256],
         )
-        history = (entry, *(old for old in self.status.history if old.run_id != run.id))[:MAX_HISTORY]
+        others = (old for old in self.status.history if not _same_try(old, entry))
+        history = (entry, *others)[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)
         self.finished = outcome.value
 
@@ -235,6 +241,8 @@ class _Reconciliation(_Step):
     # ---- a run that is over
 
     def _ended(self, run: RunStatus) -> Plan:
+        if retry.is_asked(self.resource):
+            return self._retry(run)
         requeue = None
         found = self._job(run.id)
         end = parse_timestamp(run.end_time) or self.now
@@ -249,6 +257,26 @@ class _Reconciliation(_Step):
                 )
         phase = Phase(run.outcome.value) if run.outcome in (RunOutcome.SUCCEEDED, RunOutcome.FAILED) else Phase.PENDING
         return self.done(phase, self._end_conditions(run), requeue)
+
+    def _retry(self, run: RunStatus) -> Plan:
+        """The run goes on. Its Job is made when the status says so, as one that vanished is: a crash between the two
+        leaves no Job that is taken for the one before."""
+        if self.spec.suspend:
+            return self._suspended("The run goes on when spec.suspend is false.", run.id)
+        self.actions += retry.leftovers(self.observed, run.id)
+        if not retry.is_clear(self.observed, run.id):
+            message = f"What is left of the last try, Job {run.job} and its pods, is being deleted."
+            return self._wait(_Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
+        self.started = True
+        message = f"Run {run.id} has failed and goes on where it stopped."
+        self.event("Normal", "RunRetried", f"{message} ({self.resource.retry})", run.id)
+        self.status = replace(
+            self.status,
+            run=retry.renewed(run, self.now),
+            progress=None,
+            last_handled_retry=self.resource.retry,
+        )
+        return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
 
     def _end_conditions(self, run: RunStatus) -> tuple[Condition, ...]:
         """As they were written when the run ended; the time before, the spec may have been invalid."""
@@ -326,6 +354,8 @@ class _Reconciliation(_Step):
     def _start(self) -> Plan:
         outcome = self._outcome(self.wanted.id)
         known = RunStatus(id=self.wanted.id, key=self.wanted.key, job=self._job_name(), start_time=timestamp(self.now))
+        if isinstance(self.spec, KafkaRestoreSpec):  # a value that is there from the beginning asks for nothing
+            self.status = replace(self.status, last_handled_retry=self.resource.retry)
         if outcome is not None:
             return self._finish(known, outcome)  # it ran, and the status was lost
         if self.spec.suspend and self._job(self.wanted.id) is None:
@@ -403,6 +433,8 @@ class _Reconciliation(_Step):
         except SpecInvalid as error:
             message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
             raise _Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+        if problems := state_problems(storage, self.spec.state):
+            raise _Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS)
         return storage, dict(backup.spec["storage"])
 
     def _wait(self, waiting: _Waiting) -> Plan:
@@ -445,6 +477,9 @@ class _Reconciliation(_Step):
             return self._wait(waiting)
         # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
         self.actions.insert(0, DeleteConfigMap(request_name(self.resource.key.name, run.id)))
+        if run.attempt == retry.NOT_STARTED:
+            said = "The run goes on where it stopped; the driver's pod is on its way."
+            return self.done(Phase.PENDING, conditions.reconciling("RunRetried", said), RESYNC_SECONDS)
         message = (
             f"Job {run.job} was deleted before the run was over; it is made again and goes on from the last commit."
         )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, SpecInvalid, Storage, parse_quantity
+from logkeep_engine.contract.spec import (
+    KafkaBackupSpec,
+    KafkaRestoreSpec,
+    Spark,
+    SpecInvalid,
+    Storage,
+    check_identity,
+    parse_quantity,
+)
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
 
@@ -19,8 +27,12 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     problems = [*_spark_problems(spec.spark)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
-    elif spec.source.storage is not None:
-        problems += storage_problems("spec.source.storage", spec.source.storage)
+    else:
+        if spec.source.storage is not None:
+            problems += storage_problems("spec.source.storage", spec.source.storage)
+            problems += state_problems(spec.source.storage, spec.state)
+        if spec.state is not None:
+            problems += storage_problems("spec.state", spec.state)
     if problems:
         raise SpecInvalid(problems)
 
@@ -37,6 +49,23 @@ def storage_problems(path: str, storage: Storage) -> list[tuple[str, str]]:
         problems.append(
             (f"{path}.uri", f"the volume is mounted at the uri's path, and {storage.uri!r} is a system folder")
         )
+    return problems
+
+
+def state_problems(archive: Storage, state: Storage | None) -> list[tuple[str, str]]:
+    """Problems of a place for the state of a restore from this archive."""
+    if state is None:
+        return []
+    problems = []
+    try:
+        check_identity(archive, state)
+    except ValueError as error:
+        problems.append(("spec.state.credentials", str(error)))
+    if archive.volume is not None and state.volume is not None:
+        one, other = (PurePosixPath(at.uri.removeprefix("file://")) for at in (archive, state))
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            what = f"a volume is mounted there and one at the archive's {archive.uri!r}: neither may lie in the other"
+            problems.append(("spec.state.uri", what))
     return problems
 
 
