@@ -269,6 +269,12 @@ class StorageRefused(Refused):
     code = "StorageRefused"
 
 
+class StateRefused(Refused):
+    """A restore may not write where it keeps its state. Nothing was written anywhere."""
+
+    code = "StateRefused"
+
+
 class BucketMissing(Refused):
     code = "BucketMissing"
 

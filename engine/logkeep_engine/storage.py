@@ -241,28 +241,48 @@ class ObjectReader(io.RawIOBase):
         return self._storage.read_range(self._path, start, start + self._block)
 
 
-def open_storage(spec: specs.Storage, environ: Mapping[str, str] = os.environ) -> Storage:
-    """The storage of a resource. Opens no connection.
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names of the variables that hold the credentials of one store. `field`: where a resource names their Secret."""
+
+    access: str
+    secret: str
+    token: str
+    field: str
+
+
+OWN_KEYS = Keys(names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY, names.ENV_S3_SESSION_TOKEN, "storage")
+STATE_KEYS = Keys(
+    names.ENV_STATE_S3_ACCESS_KEY, names.ENV_STATE_S3_SECRET_KEY, names.ENV_STATE_S3_SESSION_TOKEN, "state"
+)
+
+
+def open_storage(
+    spec: specs.Storage, environ: Mapping[str, str] = os.environ, *, secret_keys: Keys = OWN_KEYS
+) -> Storage:
+    """The storage of a resource. Opens no connection. `secret_keys`: where the environment holds the keys of the Secret
+    that the spec names; without one they are the process's own.
 
     Raises CredentialsMissing if the spec names a Secret, or the pod's identity, and the environment does not hold what
     that should have brought.
     """
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
-        missing = [name for name in (names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY) if not environ.get(name)]
+        missing = [name for name in (secret_keys.access, secret_keys.secret) if not environ.get(name)]
         if missing:
             secret = spec.credentials.secret_ref.name
             raise CredentialsMissing(
-                f"storage.credentials.secretRef names Secret {secret!r}, but {' and '.join(missing)} "
+                f"{secret_keys.field}.credentials.secretRef names Secret {secret!r}, but {' and '.join(missing)} "
                 f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
                 hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
                 "outside Kubernetes set the variables yourself.",
             )
+        return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys)
     identity = spec.credentials is not None and spec.credentials.workload_identity is not None
     if identity and not any(all(environ.get(name) for name in group) for group in _IDENTITIES):
         ways = ", nor ".join(" and ".join(group) for group in _IDENTITIES)
         raise CredentialsMissing(
-            f"storage.credentials.workloadIdentity asks for the pod's own identity, and it has none: neither {ways} "
-            "is in the environment.",
+            f"{secret_keys.field}.credentials.workloadIdentity asks for the pod's own identity, and it has none: "
+            f"neither {ways} is in the environment.",
             hint="Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate "
             "them for EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
         )
@@ -285,10 +305,11 @@ def open_uri(
     region: str | None = None,
     environ: Mapping[str, str] = os.environ,
     *,
+    keys: Keys = OWN_KEYS,
     identity: bool = False,
 ) -> Storage:
-    """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: AWS_* of `environ`, else botocore's own
-    chain; with `identity` those of the pod's ServiceAccount and no others.
+    """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: the `keys` of `environ`, else botocore's
+    own chain; with `identity` those of the pod's ServiceAccount and no others.
 
     Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
     """
@@ -302,7 +323,7 @@ def open_uri(
         return LocalStorage(uri)
     if parts.scheme == "s3" and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_LOGIN}")
-        return S3Storage(uri, endpoint, region, environ, identity=identity)
+        return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity)
     raise _no_storage_uri(uri)
 
 
@@ -646,9 +667,9 @@ _MAY_PASS = {
 }
 
 
-def _s3_storage(uri: str, endpoint: str | None, region: str | None, identity: bool) -> S3Storage:
-    """The storage in another process, with credentials of its own."""
-    return S3Storage(uri, endpoint, region, identity=identity)
+def _s3_storage(uri: str, endpoint: str | None, region: str | None, keys: Keys, identity: bool) -> S3Storage:
+    """The storage in another process, with the credentials of its environment."""
+    return S3Storage(uri, endpoint, region, keys=keys, identity=identity)
 
 
 def _only_identity(session: Any) -> None:
@@ -670,6 +691,8 @@ class S3Storage(Storage):
         endpoint: str | None,
         region: str | None,
         environ: Mapping[str, str] = os.environ,
+        *,
+        keys: Keys = OWN_KEYS,
         identity: bool = False,
     ) -> None:
         parts = urlsplit(uri)
@@ -679,6 +702,7 @@ class S3Storage(Storage):
         self._endpoint = endpoint
         self._region = region
         self._environ = environ
+        self._keys = keys
         self._identity = identity
         self._connecting = threading.Lock()
         self._connection: _Connected | None = None
@@ -689,7 +713,7 @@ class S3Storage(Storage):
         return f"S3Storage({self.uri!r}, endpoint={self._where!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_s3_storage, (self.uri, self._endpoint, self._region, self._identity))
+        return (_s3_storage, (self.uri, self._endpoint, self._region, self._keys, self._identity))
 
     def check(self) -> None:
         self._call("list_objects_v2", "", MaxKeys=1, Prefix=self._prefix)
@@ -796,9 +820,9 @@ class S3Storage(Storage):
         if region is None and self._endpoint is not None:
             region = "us-east-1"  # any name will do for a store of one's own, but the signature needs one
         of_environment = {} if self._identity else environ
-        key = of_environment.get(names.ENV_S3_ACCESS_KEY) or None
-        secret = of_environment.get(names.ENV_S3_SECRET_KEY) or None
-        token = of_environment.get(names.ENV_S3_SESSION_TOKEN) or None
+        key = of_environment.get(self._keys.access) or None
+        secret = of_environment.get(self._keys.secret) or None
+        token = of_environment.get(self._keys.token) or None
         # One attempt: `_retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
         config = {
             "max_pool_connections": 64,
@@ -939,12 +963,13 @@ class S3Storage(Storage):
         if code in _CREDENTIALS:
             return StorageRefused(
                 f"{where} refused the credentials for {name}: {code}.",
-                hint=f"Check {names.ENV_S3_ACCESS_KEY}, {names.ENV_S3_SECRET_KEY}, storage.region and the clock.",
+                hint=f"Check {self._keys.access}, {self._keys.secret}, {self._keys.field}.region and the clock.",
             )
         if status in (401, 403) or code == "AccessDenied":
             return StorageRefused(
                 f"{where} denied access to {name}: {code or status}.",
-                hint="The credentials need s3:GetObject, s3:PutObject, s3:ListBucket and s3:AbortMultipartUpload.",
+                hint="To read, the credentials need s3:GetObject and s3:ListBucket, to write s3:PutObject and "
+                "s3:AbortMultipartUpload as well.",
             )
         if code in _MAY_PASS or code in _CONFLICT or (status >= 500 and status != 501) or status in (408, 409, 429):
             return StorageUnavailable(f"{name}: {where} answered {code or status}.", hint="It may pass; try again.")

@@ -153,6 +153,9 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ({"recordBatches": {"maxRecords": 0}}, "should be greater than or equal to 1"),
         ({"recordBatches": {"maxRecords": 1_000_001}}, "should be less than or equal to 1000000"),
         ({"recordBatches": {"compression": "lz4"}}, 'Unsupported value: "lz4"'),
+        ({"state": {"uri": "file:///state"}}, "volume must be set with a file:// uri"),
+        ({"state": {"uri": S3, "volume": {"claimName": "c"}}}, "volume may be set only with a file:// uri"),
+        ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )
 def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[str, Any], message: str) -> None:
@@ -172,15 +175,28 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({"recordBatches": {"maxRecords": 5}}, {"recordBatches": {"maxRecords": 6}}),
         ({"recordBatches": {"compression": "Zstd"}}, {}),
         ({}, {"source": {"storage": {"uri": S3}}}),
-        ({}, {"runPolicy": {"activeDeadlineSeconds": 60}}),
-        ({"runPolicy": {"activeDeadlineSeconds": 60}}, {"runPolicy": {}}),
-        ({}, {"spark": {"conf": {"spark.a": "b"}}}),
+        ({}, {"state": {"uri": S3}}),
+        ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),
+        ({"state": {"uri": S3}}, {}),
     ],
 )
 def test_a_restore_cannot_be_changed(namespace: Namespace, before: dict[str, Any], after: dict[str, Any]) -> None:
     namespace.apply("KafkaRestore", "r", restore_spec(**before))
     answer = namespace.apply("KafkaRestore", "r", restore_spec(**after))
-    assert "the spec of a KafkaRestore cannot be changed, except suspend and limits" in answer.stderr
+    assert "the spec of a KafkaRestore cannot be changed, except suspend, limits, spark and runPolicy" in answer.stderr
+
+
+def test_how_a_restore_runs_can_be_changed(namespace: Namespace) -> None:
+    changes: list[dict[str, Any]] = [
+        {"runPolicy": {"activeDeadlineSeconds": 60}},
+        {"runPolicy": {}, "spark": {"driver": {"memory": "4Gi"}, "conf": {"spark.a": "b"}}},
+        {"spark": {"executor": {"instances": 9}}},
+        {},
+    ]
+    for change in changes:
+        answer = namespace.apply("KafkaRestore", "r", restore_spec(**change))
+        assert answer.returncode == 0, answer.stderr
+        assert parse_restore(namespace.get("krst", "r")["spec"]) == parse_restore(restore_spec(**change))
 
 
 def test_the_limits_of_a_restore_can_be_changed(namespace: Namespace) -> None:

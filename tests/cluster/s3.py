@@ -1,7 +1,10 @@
 """A real S3 server: versitygw over a local folder. Conditional creates (`If-None-Match: *`) work."""
 
+import json
 import secrets
 import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,11 +33,15 @@ class S3Server:
         self._state = State.create("s3")
         try:
             self.data_dir.mkdir()
+            accounts = self._state.path / "accounts"
+            accounts.mkdir()
             self.port = system.free_ports(1, self.host, self.netns)[0]
             command: list[str | Path] = [
                 tools.versitygw(),
                 "--port",
                 f"{self.host}:{self.port}",
+                "--iam-dir",
+                accounts,
                 "posix",
                 self.data_dir,
             ]
@@ -79,17 +86,40 @@ class S3Server:
 
     def create_bucket(self, name: str) -> str:
         """Create a bucket and return its name."""
+        self._client().create_bucket(Bucket=name)
+        return name
+
+    def create_user(self, bucket: str, *rights: tuple[Sequence[str], str]) -> tuple[str, str]:
+        """A user of its own, by access key and secret key, who may do in the bucket what the rights say and nothing
+        else: actions such as `s3:GetObject`, and what they are for below the bucket (`/*`, or nothing for the bucket
+        itself). The bucket has one such user at a time."""
+        user, secret = f"user{secrets.token_hex(6)}", secrets.token_hex(16)
+        root = ["--access", self.access_key, "--secret", self.secret_key, "--endpoint-url", self.endpoint]
+        made = ["create-user", "--access", user, "--secret", secret, "--role", "user"]
+        subprocess.run([tools.versitygw(), "admin", *root, *made], check=True, capture_output=True)
+        statements = [
+            {
+                "Effect": "Allow",
+                "Principal": {"AWS": [user]},
+                "Action": list(actions),
+                "Resource": f"arn:aws:s3:::{bucket}{where}",
+            }
+            for actions, where in rights
+        ]
+        policy = {"Version": "2012-10-17", "Statement": statements}
+        self._client().put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+        return user, secret
+
+    def _client(self) -> Any:
         from botocore.session import get_session  # slow to import, and only this needs it
 
-        client = get_session().create_client(
+        return get_session().create_client(
             "s3",
             region_name=self.region,
             endpoint_url=self.endpoint,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
         )
-        client.create_bucket(Bucket=name)
-        return name
 
     def start(self) -> None:
         """Start it again on the same port and data; returns when it accepts connections."""

@@ -24,7 +24,16 @@ from logkeep_engine.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage import LocalStorage, ObjectInfo, ObjectWriter, S3Storage, Storage, open_storage, open_uri
+from logkeep_engine.storage import (
+    STATE_KEYS,
+    LocalStorage,
+    ObjectInfo,
+    ObjectWriter,
+    S3Storage,
+    Storage,
+    open_storage,
+    open_uri,
+)
 from tests.threads import at_once
 
 
@@ -434,6 +443,19 @@ def test_a_secret_that_did_not_arrive_is_said_by_variable_and_key() -> None:
         "The Secret must have the keys accessKeyId and secretAccessKey; outside Kubernetes set the variables yourself."
     )
     assert isinstance(open_storage(spec, {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), S3Storage)
+
+
+def test_the_keys_of_a_state_are_variables_of_their_own() -> None:
+    spec = StorageSpec.model_validate({"uri": "s3://bucket", "credentials": {"secretRef": {"name": "writer"}}})
+    archives = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
+    with pytest.raises(CredentialsMissing) as caught:
+        open_storage(spec, archives, secret_keys=STATE_KEYS)
+    assert str(caught.value).startswith(
+        "state.credentials.secretRef names Secret 'writer', but LOGKEEP_STATE_ACCESS_KEY_ID and "
+        "LOGKEEP_STATE_SECRET_ACCESS_KEY are not in the environment."
+    )
+    shared = StorageSpec.model_validate({"uri": "s3://bucket"})
+    assert isinstance(open_storage(shared, archives, secret_keys=STATE_KEYS), S3Storage)
 
 
 def test_a_pickle_holds_no_credentials(storage: Storage) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from logkeep_engine.contract.spec import Storage as StorageSpec
 from logkeep_engine.errors import CredentialsMissing
-from logkeep_engine.storage import open_storage
+from logkeep_engine.storage import OWN_KEYS, STATE_KEYS, Keys, open_storage
 
 OF_THE_POD = "ASIAOFTHEPOD"
 OF_THE_ENVIRONMENT = "AKIAOFTHEENVIRONMENT"
@@ -105,12 +105,13 @@ def test_a_pod_without_an_identity_is_refused(half: dict[str, str]) -> None:
     assert OF_THE_ENVIRONMENT not in str(refused.value)
 
 
+@pytest.mark.parametrize("keys", [OWN_KEYS, STATE_KEYS], ids=lambda keys: keys.field)
 def test_requests_are_signed_by_the_identity_and_by_nothing_else(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch, keys: Keys
 ) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/credentials")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "of-the-service-account")
-    storage = open_storage(spec(server.url))
+    storage = open_storage(spec(server.url), secret_keys=keys)
     for opened in (storage, pickle.loads(pickle.dumps(storage))):  # as a task gets it
         server.keys.clear()
         opened.check()

@@ -497,7 +497,10 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
+
     source: Source
+    state: Storage | None = None
     cluster: Cluster
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL

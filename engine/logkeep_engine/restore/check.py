@@ -29,6 +29,7 @@ from logkeep_engine.restore.salvage import (
     with_transactions,
 )
 from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
 
@@ -91,12 +92,14 @@ class Findings:
 class ArchiveCheck:
     """The check of one run, whose faults are noted in the run's folder."""
 
-    def __init__(self, run_id: str, spec: KafkaRestoreSpec, archive: Archive, run_tasks: RunTasks) -> None:
+    def __init__(
+        self, run_id: str, spec: KafkaRestoreSpec, archive: Archive, state: RestoreState, run_tasks: RunTasks
+    ) -> None:
         self._run_id = run_id
         self._spec = spec
         self._archive = archive
         self._storage = archive.storage
-        self._path = archive.run_file(run_id, DAMAGE)
+        self._state = state
         self._run_tasks = run_tasks
 
     def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
@@ -236,7 +239,7 @@ class ArchiveCheck:
 
     def _note(self, faults: Sequence[Fault]) -> None:
         body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
-        self._storage.put(self._path, json.dumps(body, ensure_ascii=False, indent=1).encode())
+        self._state.storage.put(self._state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
 
     def _refuse(self, faults: Sequence[Fault]) -> None:
         self._note(faults)
@@ -245,7 +248,7 @@ class ArchiveCheck:
         raise ArchiveDamaged(
             f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
             f"Kafka: {shown}{more}",
-            hint=f"All are in {self._storage.uri}/{self._path}. Repair the objects from a copy of the "
+            hint=f"All are in {self._state.name(DAMAGE)}. Repair the objects from a copy of the "
             "archive, or restore what is "
             "whole with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),

@@ -3,17 +3,18 @@
     result = run_restore(request, spec, session.runner, reporter, os.environ)
 
 Plan → check the archive → store the plan → create topics → the partitions, in tasks → count → positions of consumer
-groups → the source's configuration → result. Below `runs/<run id>/` lie, in this order, what a driver that starts again
-needs to go on:
+groups → the source's configuration → result. Below `runs/<run id>/` in the place of its state (`state`) lie, in this
+order, what a driver that starts again needs to go on:
 
+    started.json          when the last driver was started: the state can be written
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
-Nothing else in the archive is written. A crash at any point leaves topics with the working configuration, which deletes
-nothing.
+Nothing else is written, and nothing to the archive if the state has another place. A crash at any point leaves topics
+with the working configuration, which deletes nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry
 from logkeep_engine.archive.visible import shows
+from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
@@ -82,9 +84,10 @@ from logkeep_engine.restore.salvage import (
     survey_partition,
 )
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
+from logkeep_engine.restore.state import PLAN, RestoreState
 from logkeep_engine.restore.targets import CreatedTopics, check_same, topic_segments
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
-from logkeep_engine.storage import Storage, open_storage
+from logkeep_engine.storage import STATE_KEYS, Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
 
 log = logging.getLogger(__name__)
@@ -92,7 +95,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-PLAN = "restore-plan.json"
 COUNTED = "counted.json"
 GROUPS = "consumer-groups.json"
 RESULT = "result.json"
@@ -142,24 +144,43 @@ def restore(
     storage.check()
     archive = Archive.open(storage)
     begun = replace(begun, archive_id=archive.info.archive_id)
+    state = open_state(request.run_id, spec, storage, environ)
     try:
-        result_path = archive.run_file(request.run_id, RESULT)
+        result_path = state.file(RESULT)
     except ValueError as error:
         raise SpecError(str(error), hint="Give the run another id.") from error
-    earlier = _earlier_result(storage, result_path)
+    earlier = _earlier_result(state.storage, result_path)
     if earlier is not None:
         log.info("run %s has succeeded before: nothing to do", request.run_id)
         return earlier
+    state.begin(archive)
     try:
         connection = connection_from(spec.cluster, environ)
         with ControlPlane(connection) as control:
-            run = _Restore(request, spec, archive, control, connection, runner_factory, reporter)
+            run = _Restore(request, spec, archive, state, control, connection, runner_factory, reporter)
             result = replace(run.execute(begun), end_time=time.time())
     except (Exception, KeyboardInterrupt) as error:
-        _note_failure(storage, result_path, replace(failed(begun, error), end_time=time.time()))
+        _note_failure(state.storage, result_path, replace(failed(begun, error), end_time=time.time()))
         raise
-    storage.put(result_path, result.to_json().encode())
+    state.storage.put(result_path, result.to_json().encode())
     return result
+
+
+def open_state(run_id: str, spec: KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:
+    """The state of the run, in a place that answers."""
+    if spec.state is None:
+        return RestoreState(archive, run_id)
+    if spec.state.credentials is not None:
+        storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
+    else:  # it logs in as it does to the archive
+        credentials = spec.source.storage.credentials if spec.source.storage is not None else None
+        storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
+    storage.check()
+    return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))
+
+
+def _place(storage: specs.Storage | None) -> tuple[str, str] | None:
+    return None if storage is None else (storage.uri.rstrip("/"), (storage.endpoint or "").rstrip("/"))
 
 
 def _begun(request: RunRequest, started: float) -> RunResult:
@@ -197,6 +218,7 @@ class _Restore:
         request: RunRequest,
         spec: KafkaRestoreSpec,
         archive: Archive,
+        state: RestoreState,
         control: ControlPlane,
         connection: Connection,
         runner_factory: Callable[[], TaskRunner],
@@ -205,7 +227,7 @@ class _Restore:
         self._run_id = request.run_id
         self._spec = spec
         self._archive = archive
-        self._storage = archive.storage
+        self._state = state
         self._control = control
         self._connection = connection
         self._runner_factory = runner_factory
@@ -234,7 +256,7 @@ class _Restore:
             summaries = self._count(plan, state, summaries)
         warnings = [*plan.warnings, *_append_time_warnings(summaries.values())]
         moved = self._restore_groups(plan, state)
-        warnings += groups.warnings(moved, f"{self._storage.uri}/{self._file(GROUPS)}")
+        warnings += groups.warnings(moved, self._state.name(GROUPS))
         if self._moves_groups and not moved:
             warnings.append(groups.nothing_to_move(state.groups, self._spec.consumer_groups))
         warnings += topics.finish(plan)
@@ -254,18 +276,14 @@ class _Restore:
             loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
             loss=plan.loss[:MAX_LIST],
             warnings=tuple(warnings[:MAX_LIST]),
-            offset_map=f"{self._storage.uri}/{self._file(OFFSET_MAPS)}",
+            offset_map=self._state.name(OFFSET_MAPS),
         )
-
-    def _file(self, name: str) -> str:
-        return self._archive.run_file(self._run_id, name)
 
     # ---- the plan
 
     def _load_plan(self) -> RestorePlan | None:
-        path = self._file(PLAN)
         try:
-            return RestorePlan.from_json(self._storage.read(path), f"{self._storage.uri}/{path}")
+            return RestorePlan.from_json(self._state.storage.read(self._state.file(PLAN)), self._state.name(PLAN))
         except ObjectMissing:
             return None
 
@@ -283,9 +301,11 @@ class _Restore:
     def _make_plan(self, cluster_id: str) -> tuple[RestorePlan, ArchiveState]:
         batching = batching_of(self._archive.info.segments, self._spec.record_batches)
         seen = snapshot.choose(self._archive)
-        refuse_unfinished(seen, self._storage.uri, self._spec)
+        refuse_unfinished(seen, self._archive.storage.uri, self._spec)
         state = with_branches(seen.state, self._spec.source.topic_ids)
-        selection = select_topics(state, self._spec.topics, self._spec.source.topic_ids, shows(self._storage, state))
+        selection = select_topics(
+            state, self._spec.topics, self._spec.source.topic_ids, shows(self._archive.storage, state)
+        )
         existing = self._existing(selection.choices)
         warnings = [*seen.warnings, *selection.warnings, *told_empty(state, selection.choices)]
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
@@ -301,9 +321,9 @@ class _Restore:
             self._control.group_offsets(entry.group_id for entry in chosen)
         self._check_replicas([choice for choice in selection.choices if choice.target not in existing])
         self._reporter.phase("Checking")
-        check = ArchiveCheck(self._run_id, self._spec, self._archive, self._run_tasks)
+        check = ArchiveCheck(self._run_id, self._spec, self._archive, self._state, self._run_tasks)
         if not self._spec.allow_empty:
-            refuse_empty(self._storage, state, selection.choices)
+            refuse_empty(self._archive.storage, state, selection.choices)
         findings = check.check(state, selection.choices)
         if not self._spec.allow_empty:
             refuse_damaged(state, selection.choices, findings.surveys)
@@ -413,12 +433,12 @@ class _Restore:
         ids = [producer_id for producer_id, _ in asyncio.run(ask())] if wanted else []
         plan = plan.with_producer_ids(ids)
         data = plan.to_json()
-        path = self._file(PLAN)
+        path = self._state.file(PLAN)
         try:
-            self._storage.create(path, data)
+            self._state.storage.create(path, data)
         except ObjectExists:
             # Also when the answer to this very call was lost: then the object is the same.
-            if self._storage.read(path) != data:
+            if self._state.storage.read(path) != data:
                 raise SpecError(
                     f"run {self._run_id} is being started twice at once",
                     hint="Wait for the other one, or give this restore a run id of its own.",
@@ -479,7 +499,8 @@ class _Restore:
         """The work of one partition, which has no number yet."""
         return RestoreTask(
             number=-1,
-            storage=self._storage,
+            storage=self._archive.storage,
+            state=self._state.storage,
             connection=self._connection,
             source=topic.source,
             topic_id=topic.topic_id,
@@ -499,13 +520,14 @@ class _Restore:
         )
 
     def _map_path(self, topic: str, partition: int) -> str:
-        return self._file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
+        return self._state.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
 
     def _done_partitions(self) -> dict[tuple[str, int], PartitionSummary]:
-        paths = [info.path for info in self._storage.list(self._file(OFFSET_MAPS) + "/")]
+        storage = self._state.storage
+        paths = [info.path for info in storage.list(self._state.file(OFFSET_MAPS) + "/")]
 
         def read(path: str) -> PartitionSummary:
-            return read_summary(self._storage.read_range(path, 0, HEADER_MAX_BYTES), f"{self._storage.uri}/{path}")
+            return read_summary(storage.read_range(path, 0, HEADER_MAX_BYTES), f"{storage.uri}/{path}")
 
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
             return {(found.target_topic, found.target_partition): found for found in pool.map(read, paths)}
@@ -529,7 +551,7 @@ class _Restore:
 
         def read_map(topic: str, partition: int) -> OffsetMap:
             path = self._map_path(topic, partition)
-            return read_offset_map(self._storage.read(path), f"{self._storage.uri}/{path}")
+            return read_offset_map(self._state.storage.read(path), f"{self._state.storage.uri}/{path}")
 
         def archived_end(topic_id: str, partition: int) -> int:
             settled = state.settled(topic_id, partition)
@@ -538,13 +560,13 @@ class _Restore:
         chosen = groups.select(state.groups, self._spec.consumer_groups)
         moves = groups.translate(chosen, plan.topics, read_map, archived_end)
         moved = groups.commit(moves, self._control)
-        self._storage.put(self._file(GROUPS), b"".join(groups.report(moved)))
+        self._state.storage.put(self._state.file(GROUPS), b"".join(groups.report(moved)))
         return moved
 
     # ---- the end
 
     def _is_counted(self) -> bool:
-        return bool(self._storage.list(self._file(COUNTED)))
+        return bool(self._state.storage.list(self._state.file(COUNTED)))
 
     def _count(
         self, plan: RestorePlan, state: ArchiveState, summaries: dict[tuple[str, int], PartitionSummary]
@@ -554,10 +576,11 @@ class _Restore:
             lost = count.lost(self._control, count.written(plan, summaries), self._connection.limits.outage)
             if not lost:
                 check_same(self._control, plan)
-                self._storage.put(self._file(COUNTED), json.dumps({"format": 1, "partitions": len(summaries)}).encode())
+                counted = json.dumps({"format": 1, "partitions": len(summaries)}).encode()
+                self._state.storage.put(self._state.file(COUNTED), counted)
                 return summaries
             log.warning("%s and %d more partitions have lost records since: sent again", lost[0], len(lost) - 1)
-            self._storage.delete([self._map_path(target.topic, target.partition) for target in lost])
+            self._state.storage.delete([self._map_path(target.topic, target.partition) for target in lost])
             summaries = self._restore_partitions(plan, state, fresh=False)
         raise BrokerUnavailable(
             f"{lost[0]}: the cluster has lost records that it had acknowledged, {_ROUNDS} times.",

@@ -67,6 +67,7 @@ _MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
     """What is to be done for one partition; pickles without secrets. `number` is the part's number for the reporter.
+    `storage` holds the archive, `state` what the run knows of itself.
 
     `start` is the target's end offset before the run; `fresh`: this driver made the plan, so nothing can be there
     before attempt 0. `rule`: how bounds of batches are found. `batching`: the archive holds records, which become
@@ -75,6 +76,7 @@ class RestoreTask:
 
     number: int
     storage: Storage
+    state: Storage
     connection: Connection
     source: str
     topic_id: str
@@ -151,10 +153,10 @@ async def _restore_all(
 def _finished(task: RestoreTask) -> PartitionSummary | None:
     """What an earlier attempt has done with the partition, if it has brought it to its end."""
     try:
-        head = task.storage.read_range(task.map_path, 0, HEADER_MAX_BYTES)
+        head = task.state.read_range(task.map_path, 0, HEADER_MAX_BYTES)
     except ObjectMissing:
         return None
-    return read_summary(head, f"{task.storage.uri}/{task.map_path}")
+    return read_summary(head, f"{task.state.uri}/{task.map_path}")
 
 
 async def _restore(
@@ -290,7 +292,7 @@ class _Attempt:
         return summary
 
     def _write_map(self, summary: PartitionSummary) -> None:
-        with self._task.storage.writer(self._task.map_path) as writer:
+        with self._task.state.writer(self._task.map_path) as writer:
             for block in self._map.blocks(summary):
                 writer.write(block)
 

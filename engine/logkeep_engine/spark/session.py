@@ -150,8 +150,8 @@ def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[st
 
 def uses_s3(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
     """Will the tasks of this resource talk to S3?"""
-    storage = spec.storage if isinstance(spec, KafkaBackupSpec) else spec.source.storage
-    return storage is not None and storage.uri.startswith("s3:")
+    storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
+    return any(storage is not None and storage.uri.startswith("s3:") for storage in storages)
 
 
 def _host(host: str) -> str:

@@ -12,6 +12,7 @@ from logkeep_operator.api.status import Status, parse_timestamp
 
 KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ANNOTATION_RUN = "logkeep.dev/run"
+ANNOTATION_RETRY = "logkeep.dev/retry"
 
 
 class Key(NamedTuple):
@@ -62,6 +63,11 @@ class Resource:
     def trigger(self) -> str | None:
         """The value of the annotation that asks for another run."""
         return self.annotations.get(ANNOTATION_RUN)
+
+    @property
+    def retry(self) -> str | None:
+        """The value of the annotation that asks a KafkaRestore to go on with the run that has failed."""
+        return self.annotations.get(ANNOTATION_RETRY)
 
     def owner_reference(self) -> dict[str, Any]:
         """What makes a child go when this resource goes."""

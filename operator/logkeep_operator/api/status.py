@@ -166,7 +166,8 @@ class HistoryEntry(Part):
 
 @dataclass(frozen=True)
 class Status(Part):
-    """`last_handled_run` and `coverage` are a KafkaBackup's, `offset_map` a KafkaRestore's; all else is of both."""
+    """`last_handled_run` and `coverage` are a KafkaBackup's, `last_handled_retry` and `offset_map` a KafkaRestore's;
+    all else is of both."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -176,6 +177,7 @@ class Status(Part):
     archive: ArchiveStatus | None = None
     last_success_time: str | None = None
     last_handled_run: str | None = None
+    last_handled_retry: str | None = None
     offset_map: str | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()

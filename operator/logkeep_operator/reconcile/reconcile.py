@@ -2,8 +2,9 @@
 
     deleted?  invalid?  another run unfinished?  this run over?  suspended?  no Job yet?  then it goes on.
 
-A run that has ended is never touched again, whatever became of its Job. A Job that vanished before its run ended is
-made again: the engine goes on where the archive's last commit is.
+A run that has ended is never touched again, whatever became of its Job, but for a restore that failed and is to be
+tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the archive's
+last commit is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from logkeep_engine.contract.spec import (
 )
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, Resource, RunOutcome, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
-from logkeep_operator.reconcile import conditions
+from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin, PodState
@@ -56,7 +57,7 @@ from logkeep_operator.resources import (
     request_config_map,
     request_name,
 )
-from logkeep_operator.resources.checks import storage_problems
+from logkeep_operator.resources.checks import state_problems, storage_problems
 from logkeep_operator.settings import EngineSettings
 
 Spec = KafkaBackupSpec | KafkaRestoreSpec
@@ -101,7 +102,7 @@ def is_settled(resource: Resource, now: datetime) -> bool:
     run = status.run
     if status.phase is Phase.INVALID:
         return run is None or run.outcome is not None
-    if run is None or run.outcome is None:
+    if run is None or run.outcome is None or retry.is_asked(resource):
         return False
     turned = _last_turn(status)
     if turned is None or now - turned < SETTLED_AFTER:
@@ -128,6 +129,10 @@ def _last_turn(status: Status) -> datetime | None:
 def _has_restored(resource: Resource) -> bool:
     run = resource.status.run
     return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is RunOutcome.SUCCEEDED
+
+
+def _same_try(old: HistoryEntry, new: HistoryEntry) -> bool:
+    return old.run_id == new.run_id and (old.start_time == new.start_time or old.end_time == new.end_time)
 
 
 def _parse(resource: Resource) -> Spec:
@@ -246,6 +251,8 @@ class _Step:
         trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
         run = found.status(self.resource.key.name, self.now)
         self.status = replace(self.status, run=run, progress=None, last_handled_run=trigger)
+        if self.resource.key.kind == "KafkaRestore":
+            self.status = replace(self.status, last_handled_retry=self.resource.retry)
         return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
 
     def _enter(self, found: FoundRun) -> Plan:
@@ -354,10 +361,10 @@ class _Step:
     def close_run(
         self, run: RunStatus, outcome: RunOutcome, message: str, end: datetime, result: RunResult | None
     ) -> None:
-        """The run is over: into the status and the history. A run that is there already is not entered twice."""
+        """The run is over: into the status and the history. A try that is there already is not entered twice."""
         ended = replace(run, outcome=outcome, message=conditions.cut(message), end_time=timestamp(end))
         entry = _entry(run, outcome, message, end, result, self.status.progress)
-        history = (entry, *(old for old in self.status.history if old.run_id != run.id))[:MAX_HISTORY]
+        history = (entry, *(old for old in self.status.history if not _same_try(old, entry)))[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)
         self.finished = outcome.value
 
@@ -413,6 +420,8 @@ class _Reconciliation(_Step):
     # ---- a run that is over
 
     def _ended(self, run: RunStatus) -> Plan:
+        if retry.is_asked(self.resource):
+            return self._retry(run)
         requeue = None
         found = self.job(run.id)
         turned = _last_turn(self.before) or self.now
@@ -429,6 +438,26 @@ class _Reconciliation(_Step):
             return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
         phase = Phase(run.outcome.value) if run.outcome in (RunOutcome.SUCCEEDED, RunOutcome.FAILED) else Phase.PENDING
         return self.done(phase, self._end_conditions(run), requeue)
+
+    def _retry(self, run: RunStatus) -> Plan:
+        """The run goes on. Its Job is made when the status says so, as one that vanished is: a crash between the two
+        leaves no Job that is taken for the one before."""
+        if self.spec.suspend:
+            return self._suspended("The run goes on when spec.suspend is false.", run.id)
+        self.actions += retry.leftovers(self.observed, run.id)
+        if not retry.is_clear(self.observed, run.id):
+            message = f"What is left of the last try, Job {run.job} and its pods, is being deleted."
+            return self._wait(_Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
+        self.started = True
+        message = f"Run {run.id} has failed and goes on where it stopped."
+        self.event("Normal", "RunRetried", f"{message} ({self.resource.retry})", run.id)
+        self.status = replace(
+            self.status,
+            run=retry.renewed(run, self.now),
+            progress=None,
+            last_handled_retry=self.resource.retry,
+        )
+        return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
 
     def _end_conditions(self, run: RunStatus) -> tuple[Condition, ...]:
         """As they were written when the run ended; the time before, the spec may have been invalid."""
@@ -474,6 +503,8 @@ class _Reconciliation(_Step):
     def _start(self) -> Plan:
         outcome = self.outcome(self.wanted.id)
         known = RunStatus(id=self.wanted.id, key=self.wanted.key, job=self._job_name(), start_time=timestamp(self.now))
+        if isinstance(self.spec, KafkaRestoreSpec):  # a value that is there from the beginning asks for nothing
+            self.status = replace(self.status, last_handled_retry=self.resource.retry)
         if outcome is not None:
             return self._finish(known, outcome)  # it ran, and the status was lost
         if self.spec.suspend and self.job(self.wanted.id) is None:
@@ -561,6 +592,8 @@ class _Reconciliation(_Step):
         except SpecInvalid as error:
             message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
             raise _Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+        if problems := state_problems(storage, self.spec.state):
+            raise _Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS)
         has_begun = self.before.run is not None or self.job(self.wanted.id) is not None
         if backup.status.last_success_time is None and not has_begun:
             raise _Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
@@ -640,6 +673,9 @@ class _Reconciliation(_Step):
             return self._wait(waiting)
         # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
         self.actions.insert(0, DeleteConfigMap(request_name(self.resource.key.name, run.id)))
+        if run.attempt == retry.NOT_STARTED:
+            said = "The run goes on where it stopped; the driver's pod is on its way."
+            return self.done(Phase.PENDING, conditions.reconciling("RunRetried", said), RESYNC_SECONDS)
         message = (
             f"Job {run.job} was deleted before the run was over; it is made again and goes on from the last commit."
         )
@@ -698,11 +734,12 @@ class _Reconciliation(_Step):
     def _heard(self, run: RunStatus) -> str | None:
         """When the driver last wrote, readable or not, or was first seen to run: by the API server's clock, since that
         of the driver's node may be wrong."""
-        drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
-        if not any(pod.phase == "Running" for pod in drivers):
+        running = [pod for pod in self.observed.pods_of(run.id, ROLE_DRIVER) if pod.phase == "Running"]
+        if not running:
             return None
         since = parse_timestamp(run.heard_time) or self.now
-        return timestamp(max(since, self.documents(run.id).written or since))
+        # A driver that was made later than its predecessor was heard of has its own time.
+        return timestamp(max(since, running[-1].created or since, self.documents(run.id).written or since))
 
     def _suspended(
         self,

@@ -19,8 +19,12 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     problems = [*_spark_problems(spec.spark)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
-    elif spec.source.storage is not None:
-        problems += storage_problems("spec.source.storage", spec.source.storage)
+    else:
+        if spec.source.storage is not None:
+            problems += storage_problems("spec.source.storage", spec.source.storage)
+            problems += state_problems(spec.source.storage, spec.state)
+        if spec.state is not None:
+            problems += storage_problems("spec.state", spec.state)
     if problems:
         raise SpecInvalid(problems)
 
@@ -38,6 +42,17 @@ def storage_problems(path: str, storage: Storage) -> list[tuple[str, str]]:
             (f"{path}.uri", f"the volume is mounted at the uri's path, and {storage.uri!r} is a system folder")
         )
     return problems
+
+
+def state_problems(archive: Storage, state: Storage | None) -> list[tuple[str, str]]:
+    """Problems of a place for the state of a restore from this archive."""
+    if state is None or archive.volume is None or state.volume is None:
+        return []
+    one, other = (PurePosixPath(at.uri.removeprefix("file://")) for at in (archive, state))
+    if not (one.is_relative_to(other) or other.is_relative_to(one)):
+        return []
+    what = f"a volume is mounted there and one at the archive's {archive.uri!r}: neither may lie in the other"
+    return [("spec.state.uri", what)]
 
 
 def _spark_problems(spark: Spark) -> list[tuple[str, str]]:

@@ -22,11 +22,33 @@ class Access:
     volumes: list[dict[str, Any]]
 
 
-def access(cluster: Cluster, storage: Storage) -> Access:
-    """What a pod needs to reach this cluster and this archive."""
+@dataclass(frozen=True)
+class _Keys:
+    """Names of the variables that get the keys of a Secret."""
+
+    access: str
+    secret: str
+    token: str
+
+
+_ARCHIVE_KEYS = _Keys(names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY, names.ENV_S3_SESSION_TOKEN)
+_STATE_KEYS = _Keys(names.ENV_STATE_S3_ACCESS_KEY, names.ENV_STATE_S3_SECRET_KEY, names.ENV_STATE_S3_SESSION_TOKEN)
+
+
+def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> Access:
+    """What a pod needs to reach this cluster and this archive, and the state of a restore that has a place of its own:
+    then the archive is mounted to be read only."""
     result = Access([], [], [])
     _add_kafka(result, cluster)
-    _add_storage(result, storage)
+    one_volume = state is not None and state.volume is not None and state.volume == storage.volume
+    _add_keys(result, storage, _ARCHIVE_KEYS)
+    _add_volume(result, storage, "archive", read_only=state is not None and not one_volume)
+    if state is not None:
+        _add_keys(result, state, _STATE_KEYS)
+        if one_volume:  # a pod may not have one claim in two volumes
+            _mount_volume(result, state, "archive")
+        else:
+            _add_volume(result, state, "state")
     return result
 
 
@@ -49,16 +71,29 @@ def _add_kafka(pod: Access, cluster: Cluster) -> None:
         pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.SECRET_CLIENT_KEY}"})
 
 
-def _add_storage(pod: Access, storage: Storage) -> None:
+def _add_keys(pod: Access, storage: Storage, keys: _Keys) -> None:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
         secret = storage.credentials.secret_ref.name
-        pod.env.append(_from_secret(names.ENV_S3_ACCESS_KEY, secret, names.SECRET_S3_ACCESS_KEY))
-        pod.env.append(_from_secret(names.ENV_S3_SECRET_KEY, secret, names.SECRET_S3_SECRET_KEY))
-        pod.env.append(_from_secret(names.ENV_S3_SESSION_TOKEN, secret, names.SECRET_S3_SESSION_TOKEN, optional=True))
-    if storage.volume is not None:
-        path = str(PurePosixPath(storage.uri.removeprefix("file://")))
-        pod.volumes.append({"name": "archive", "persistentVolumeClaim": {"claimName": storage.volume.claim_name}})
-        pod.mounts.append({"name": "archive", "mountPath": path})
+        pod.env.append(_from_secret(keys.access, secret, names.SECRET_S3_ACCESS_KEY))
+        pod.env.append(_from_secret(keys.secret, secret, names.SECRET_S3_SECRET_KEY))
+        pod.env.append(_from_secret(keys.token, secret, names.SECRET_S3_SESSION_TOKEN, optional=True))
+
+
+def _add_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = False) -> None:
+    if storage.volume is None:
+        return
+    claim: dict[str, Any] = {"claimName": storage.volume.claim_name}
+    if read_only:
+        claim["readOnly"] = True
+    pod.volumes.append({"name": name, "persistentVolumeClaim": claim})
+    _mount_volume(pod, storage, name, read_only=read_only)
+
+
+def _mount_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = False) -> None:
+    mount: dict[str, Any] = {"name": name, "mountPath": str(PurePosixPath(storage.uri.removeprefix("file://")))}
+    if read_only:
+        mount["readOnly"] = True
+    pod.mounts.append(mount)
 
 
 def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False) -> dict[str, Any]:

@@ -52,6 +52,11 @@ class Run:
     def namespace(self) -> str:
         return self.resource.key.namespace
 
+    @property
+    def state(self) -> Storage | None:
+        """Where a restore keeps its state, if that is not beside the archive."""
+        return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
+
     def metadata(self, name: str) -> dict[str, Any]:
         """Of a child: own labels, and the owner that takes it along when it goes."""
         return {
@@ -102,7 +107,7 @@ def progress_config_map(run: Run) -> dict[str, Any]:
 
 def executor_template(run: Run) -> dict[str, Any]:
     """The pod that Spark completes with image, resources, arguments and names."""
-    parts = access(run.spec.cluster, run.storage)
+    parts = access(run.spec.cluster, run.storage, run.state)
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "securityContext": _pod_security(),
@@ -153,7 +158,7 @@ def _failure_rules() -> list[dict[str, Any]]:
 
 
 def _driver_pod(run: Run) -> dict[str, Any]:
-    parts = access(run.spec.cluster, run.storage)
+    parts = access(run.spec.cluster, run.storage, run.state)
     spark = run.spec.spark
     settings = driver_conf(spark.conf)
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"

@@ -202,6 +202,8 @@ BAD_RESTORES = [
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
     (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
     (restore(point={"latest": {}}), "spec.point", "unknown field"),
+    (restore(state={"uri": "bucket"}), "spec.state.uri", "String should match pattern"),
+    (restore(state={"uri": "file:///a", "region": "r"}), "spec.state", "region may be set only with an s3:// uri"),
 ]
 
 

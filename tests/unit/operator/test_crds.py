@@ -135,7 +135,8 @@ def camel(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "others"), [("KafkaBackup", {"offsetMap"}), ("KafkaRestore", {"lastHandledRun", "coverage"})]
+    ("kind", "others"),
+    [("KafkaBackup", {"offsetMap", "lastHandledRetry"}), ("KafkaRestore", {"lastHandledRun", "coverage"})],
 )
 def test_status_is_that_of_the_operator(kind: str, others: set[str]) -> None:
     assert status_differences("status", schema(kind, "status"), Status, others) == []

@@ -88,9 +88,17 @@ class World:
         generation = self.resource.generation + 1
         self.resource = replace(self.resource, spec={**self.resource.spec, **spec}, generation=generation)
 
-    def annotate(self, value: str) -> None:
-        """Ask for another run."""
-        self.resource = replace(self.resource, annotations={"logkeep.dev/run": value})
+    def annotate(self, value: str, name: str = "logkeep.dev/run") -> None:
+        """Ask for another run, or for another try of the one that failed."""
+        self.resource = replace(self.resource, annotations={name: value})
+
+    def retry(self, value: str) -> None:
+        """Ask for another try of the run that failed."""
+        self.annotate(value, "logkeep.dev/retry")
+
+    def collect(self) -> None:
+        """As the garbage collector: pods without their Job go."""
+        self.pods = [pod for pod in self.pods if pod.run_id in self.jobs]
 
     def step(self, *, conflict: bool = False) -> Plan:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken."""

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from logkeep_engine.archive.model import ArchiveState, Coverage, SegmentEntry, TopicEntry
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import FormatName, RecordBatches, RestoreTopics, parse_restore
+from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
@@ -387,6 +388,22 @@ class TestDigest:
         assert self.digest() == expected
         assert self.digest(consumerGroups={}, recordBatches={}, limits={"bytesPerSecond": "5Mi"}) == expected
         assert self.digest(consumerGroups={"restore": "None", "include": [".*"]}) == expected
+
+    def test_a_run_goes_on_however_it_runs_and_wherever_its_state_lies(self) -> None:
+        changed: dict[str, object] = {
+            "spark": {"driver": {"memory": "4Gi"}, "executor": {"instances": 9, "cores": 3}, "conf": {"spark.a": "b"}},
+            "runPolicy": {"backoffLimit": 0, "activeDeadlineSeconds": 5},
+            "limits": {"bytesPerSecond": "1Mi"},
+            "suspend": True,
+            "allowEmpty": True,
+            "state": {"uri": "s3://other"},
+        }
+        # What is in none of the two must be thought about: may it change between two tries of one run?
+        decides = {"source", "topics", "ifTopicExists", "onDamagedArchive", "consumerGroups", "recordBatches"}
+        asked_of_the_cluster_itself = {"cluster"}
+        fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
+        assert fields == set(changed) | decides | asked_of_the_cluster_itself
+        assert self.digest(**changed) == self.digest()
 
     def test_changes_with_what_decides(self) -> None:
         digests = {

@@ -1,0 +1,58 @@
+"""Where a restore keeps what it must know to go on: `runs/<run id>/` below `spec.state`, by default beside the archive.
+
+The archive is only read: keys that may not write to it are enough where the state has a place of its own. A place that
+cannot be written is told of before anything else is done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.names import run_file
+from logkeep_engine.errors import SpecError, StateRefused, StorageRefused
+from logkeep_engine.storage import Storage
+
+PLAN = "restore-plan.json"
+STARTED = "started.json"
+
+
+@dataclass(frozen=True)
+class RestoreState:
+    """The objects of one run. `beside`: they lie where the archive lies."""
+
+    storage: Storage
+    run_id: str
+    beside: bool = True
+
+    def file(self, name: str) -> str:
+        """The path of an object of the run. Raises ValueError for a run id that cannot be part of one."""
+        return run_file(self.run_id, name)
+
+    def name(self, name: str) -> str:
+        """The same with the storage's URI, for messages."""
+        return f"{self.storage.uri}/{self.file(name)}"
+
+    def begin(self, archive: Archive) -> None:
+        """Note that the run was started. Raises StateRefused where nothing can be written, and SpecError if the run has
+        been begun with its state beside the archive: it must find that again.
+        """
+        if not self.beside and archive.storage.list(self.file(PLAN)):
+            raise SpecError(
+                f"spec.state: run {self.run_id} was begun without it, with {archive.storage.uri}/{self.file(PLAN)}",
+                hint="Leave spec.state out, or give this restore a run id of its own.",
+            )
+        note = {"format": 1, "runId": self.run_id, "archiveId": archive.info.archive_id, "time": int(time.time())}
+        try:
+            self.storage.put(self.file(STARTED), json.dumps(note).encode())
+        except StorageRefused as error:
+            if self.beside:
+                where, hint = (
+                    "beside the archive",
+                    "Name a storage that may be written in spec.state: the archive is only read then.",
+                )
+            else:
+                where, hint = "in spec.state", error.hint
+            raise StateRefused(f"The restore cannot keep its state {where}: {error.message}", hint=hint) from error

@@ -1,0 +1,50 @@
+"""Another try of a restore that has failed, for which the annotation `logkeep.dev/retry` asks.
+
+The run keeps its id: only so does the engine find its plan, and the target recognise what it already has. The Job keeps
+its name with it, so what is left of the last try goes first: its Job, its pods, and its documents, whose result would
+be taken for that of the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from logkeep_operator.api import Resource, RunOutcome, RunStatus
+from logkeep_operator.api.status import timestamp
+from logkeep_operator.reconcile.observed import Observed
+from logkeep_operator.reconcile.plan import Action, DeleteConfigMap, DeleteJob
+
+NOT_STARTED = 0
+"""The attempt of a run that is to go on and has no Job yet."""
+
+
+def is_asked(resource: Resource) -> bool:
+    """Whether the last run has failed and the annotation has a value that was not answered yet. A value that came while
+    the run went on counts; one that was there when it was started does not."""
+    run = resource.status.run
+    if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not RunOutcome.FAILED:
+        return False
+    return bool(resource.retry) and resource.retry != resource.status.last_handled_retry
+
+
+def leftovers(observed: Observed, run_id: str) -> list[Action]:
+    """What of the last try is to be deleted."""
+    found = observed.jobs.get(run_id)
+    deleted: list[Action] = [DeleteJob(found.name, found.uid)] if found is not None and not found.deleting else []
+    documents = observed.documents.get(run_id)
+    if documents is not None:
+        deleted += [DeleteConfigMap(name) for name in documents.config_maps]
+    return deleted
+
+
+def is_clear(observed: Observed, run_id: str) -> bool:
+    """Whether nothing of the last try is left. Its pods go with its Job."""
+    left = run_id in observed.jobs or run_id in observed.documents
+    return not left and all(pod.run_id != run_id for pod in observed.pods)
+
+
+def renewed(run: RunStatus, now: datetime) -> RunStatus:
+    """The run as one that goes on, without a Job yet."""
+    begun = replace(run, attempt=NOT_STARTED, start_time=timestamp(now), heard_time=None)
+    return replace(begun, end_time=None, outcome=None, message=None)

@@ -1,0 +1,158 @@
+"""The rights that docs/operations.md names for each kind of run are enough, on a broker that checks them."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
+from logkeep_engine.errors import BrokerRefused
+from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import Record, create_topic, produce
+from tests.kafka.raw import eventually
+from tests.kafka.restores import ThreadRunner, back_up, bring_back, committed, without_offsets
+from tests.runners import Job
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+READER = {TOPIC: ["READ", "DESCRIBE_CONFIGS"], GROUP: ["DESCRIBE"]}
+WRITER = {TOPIC: ["CREATE", "WRITE", "READ", "ALTER_CONFIGS"]}  # the last implies DESCRIBE_CONFIGS
+GROUPS = {GROUP: ["READ"]}
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[KafkaBroker]:
+    """A broker on which the user `logkeep` may do what ACLs allow; the plain listener may do everything."""
+    checks = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaBroker(secure=True, overrides=checks) as broker:
+        yield broker
+
+
+class Dies(ThreadRunner):
+    """The driver is gone when all records have been sent, before it knows."""
+
+    def perform(self, job: Job) -> None:
+        super().perform(job)
+        if job.name == "restore_partitions":
+            for task in job.work[0]:
+                task.state.delete([task.map_path])
+            raise ConnectionAbortedError
+
+
+class Rights:
+    """Of the user on topics and groups whose names begin with `prefix`."""
+
+    def __init__(self, broker: KafkaBroker, prefix: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        self._user = f"User:{broker.username}"
+        self._prefix = prefix
+        every = AclOperation.ANY, AclPermissionType.ANY
+        self._mine = AclBindingFilter(ResourceType.ANY, prefix, ResourcePatternType.PREFIXED, self._user, "*", *every)
+
+    def grant(self, rights: Mapping[ResourceType, Sequence[str]], *, without: str = "") -> None:
+        """These and no others."""
+        self._all(self._admin.delete_acls([self._mine]))
+        wanted = [
+            AclBinding(
+                kind,
+                self._prefix,
+                ResourcePatternType.PREFIXED,
+                self._user,
+                "*",
+                AclOperation[operation],
+                AclPermissionType.ALLOW,
+            )
+            for kind, operations in rights.items()
+            for operation in operations
+            if operation != without
+        ]
+        self._all(self._admin.create_acls(wanted))
+        eventually(lambda: len(self._admin.describe_acls(self._mine).result(30)) == len(wanted))
+
+    def _all(self, futures: Mapping[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(30)
+
+
+def commits(consumer: Consumer, position: TopicPartition) -> bool:
+    """False while the broker, which is new, loads its coordinator."""
+    try:
+        consumer.commit(offsets=[position], asynchronous=False)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_each_kind_of_run_does_with_the_rights_that_the_documentation_names(
+    strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
+    create_topic(strict.bootstrap, unique, 1)
+    create_topic(strict.bootstrap, "others", 1)
+    recent = int(time.time() * 1000) - 3_600_000
+    produce(strict.bootstrap, unique, (Record(b"k%d" % n, b"v%d" % n, recent + n, [], 0) for n in range(50)))
+    consumer = Consumer({"bootstrap.servers": strict.bootstrap, "group.id": f"{unique}-group"})
+    eventually(lambda: commits(consumer, TopicPartition(unique, 0, 20)))
+    consumer.close()
+    cluster = {
+        "bootstrapServers": [strict.sasl_bootstrap],
+        "security": {
+            "protocol": "SASL_PLAINTEXT",
+            "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}},
+        },
+    }
+    storage = {"uri": tmp_path.as_uri()}
+    rights = Rights(strict, unique)
+
+    rights.grant(READER)
+    archived = back_up({"cluster": cluster, "topics": {"include": [f"{unique}.*"]}, "storage": storage})
+    assert (archived.records, archived.groups) == (50, 1)
+
+    restore = {
+        "cluster": cluster,
+        "source": {"storage": storage},
+        "topics": {"rename": [{"from": "(.*)", "to": r"\1-copy"}]},
+    }
+    needed = set()
+    for number, operation in enumerate(WRITER[TOPIC]):
+        rights.grant(WRITER, without=operation)
+        try:
+            renamed = {"rename": [{"from": "(.*)", "to": rf"\1-without-{number}"}]}
+            bring_back({**restore, "topics": renamed}, f"no-{number}")
+        except BrokerRefused:
+            needed.add(operation)
+    # A restore that goes on reads back what it has written: only then it needs READ.
+    assert needed == {"CREATE", "WRITE", "ALTER_CONFIGS"}
+    rights.grant(WRITER)
+    with pytest.raises(ConnectionAbortedError):
+        bring_back(restore, runner=Dies())
+    rights.grant(WRITER, without="READ")
+    with pytest.raises(BrokerRefused):
+        bring_back(restore)
+    rights.grant(WRITER)
+    assert bring_back(restore).records == 50
+    assert without_offsets(committed(strict, f"{unique}-copy")) == without_offsets(committed(strict, unique))
+
+    restore |= {
+        "consumerGroups": {"restore": "Translate"},
+        "topics": {"rename": [{"from": "(.*)", "to": r"\1-groups"}]},
+    }
+    with pytest.raises(BrokerRefused):
+        bring_back(restore, "restore-2")
+    rights.grant({**WRITER, **GROUPS})
+    assert bring_back(restore, "restore-2").groups == 1
