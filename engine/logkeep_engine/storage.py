@@ -241,24 +241,8 @@ class ObjectReader(io.RawIOBase):
         return self._storage.read_range(self._path, start, start + self._block)
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Names of the variables that hold the credentials of one store. `field`: where a resource names their Secret."""
-
-    access: str
-    secret: str
-    token: str
-    field: str
-
-
-OWN_KEYS = Keys(names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY, names.ENV_S3_SESSION_TOKEN, "storage")
-STATE_KEYS = Keys(
-    names.ENV_STATE_S3_ACCESS_KEY, names.ENV_STATE_S3_SECRET_KEY, names.ENV_STATE_S3_SESSION_TOKEN, "state"
-)
-
-
 def open_storage(
-    spec: specs.Storage, environ: Mapping[str, str] = os.environ, *, secret_keys: Keys = OWN_KEYS
+    spec: specs.Storage, environ: Mapping[str, str] = os.environ, *, secret_keys: names.Keys = names.OWN_KEYS
 ) -> Storage:
     """The storage of a resource. Opens no connection. `secret_keys`: where the environment holds the keys of the Secret
     that the spec names; without one they are the process's own.
@@ -305,7 +289,7 @@ def open_uri(
     region: str | None = None,
     environ: Mapping[str, str] = os.environ,
     *,
-    keys: Keys = OWN_KEYS,
+    keys: names.Keys = names.OWN_KEYS,
     identity: bool = False,
 ) -> Storage:
     """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: the `keys` of `environ`, else botocore's
@@ -667,7 +651,7 @@ _MAY_PASS = {
 }
 
 
-def _s3_storage(uri: str, endpoint: str | None, region: str | None, keys: Keys, identity: bool) -> S3Storage:
+def _s3_storage(uri: str, endpoint: str | None, region: str | None, keys: names.Keys, identity: bool) -> S3Storage:
     """The storage in another process, with the credentials of its environment."""
     return S3Storage(uri, endpoint, region, keys=keys, identity=identity)
 
@@ -692,7 +676,7 @@ class S3Storage(Storage):
         region: str | None,
         environ: Mapping[str, str] = os.environ,
         *,
-        keys: Keys = OWN_KEYS,
+        keys: names.Keys = names.OWN_KEYS,
         identity: bool = False,
     ) -> None:
         parts = urlsplit(uri)

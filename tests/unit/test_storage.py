@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.spec import Storage as StorageSpec
 from logkeep_engine.errors import (
     BucketMissing,
@@ -25,7 +26,6 @@ from logkeep_engine.errors import (
     StorageUnavailable,
 )
 from logkeep_engine.storage import (
-    STATE_KEYS,
     LocalStorage,
     ObjectInfo,
     ObjectWriter,

@@ -4,6 +4,7 @@ pod.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 
@@ -39,6 +40,20 @@ ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
 ENV_POD_NAME = "LOGKEEP_POD_NAME"
 ENV_POD_IP = "LOGKEEP_POD_IP"
 ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names of the variables that hold the credentials of one store. `field`: where a resource names their Secret."""
+
+    access: str
+    secret: str
+    token: str
+    field: str
+
+
+OWN_KEYS = Keys(ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY, ENV_S3_SESSION_TOKEN, "storage")
+STATE_KEYS = Keys(ENV_STATE_S3_ACCESS_KEY, ENV_STATE_S3_SECRET_KEY, ENV_STATE_S3_SESSION_TOKEN, "state")
 
 # Keys inside the Secrets that a resource refers to.
 SECRET_SASL_USERNAME = "username"

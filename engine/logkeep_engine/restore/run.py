@@ -33,7 +33,7 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry
 from logkeep_engine.archive.visible import shows
 from logkeep_engine.contract import spec as specs
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.names import STATE_KEYS, ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import (
@@ -87,7 +87,7 @@ from logkeep_engine.restore.selection import Choice, select_topics, with_branche
 from logkeep_engine.restore.state import PLAN, RestoreState
 from logkeep_engine.restore.targets import CreatedTopics, check_same, topic_segments
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
-from logkeep_engine.storage import STATE_KEYS, Storage, open_storage
+from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import TaskContext, TaskRunner
 
 log = logging.getLogger(__name__)

@@ -22,29 +22,16 @@ class Access:
     volumes: list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class _Keys:
-    """Names of the variables that get the keys of a Secret."""
-
-    access: str
-    secret: str
-    token: str
-
-
-_ARCHIVE_KEYS = _Keys(names.ENV_S3_ACCESS_KEY, names.ENV_S3_SECRET_KEY, names.ENV_S3_SESSION_TOKEN)
-_STATE_KEYS = _Keys(names.ENV_STATE_S3_ACCESS_KEY, names.ENV_STATE_S3_SECRET_KEY, names.ENV_STATE_S3_SESSION_TOKEN)
-
-
 def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> Access:
     """What a pod needs to reach this cluster and this archive, and the state of a restore that has a place of its own:
     then the archive is mounted to be read only."""
     result = Access([], [], [])
     _add_kafka(result, cluster)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume
-    _add_keys(result, storage, _ARCHIVE_KEYS)
+    _add_keys(result, storage, names.OWN_KEYS)
     _add_volume(result, storage, "archive", read_only=state is not None and not one_volume)
     if state is not None:
-        _add_keys(result, state, _STATE_KEYS)
+        _add_keys(result, state, names.STATE_KEYS)
         if one_volume:  # a pod may not have one claim in two volumes
             _mount_volume(result, state, "archive")
         else:
@@ -71,7 +58,7 @@ def _add_kafka(pod: Access, cluster: Cluster) -> None:
         pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.SECRET_CLIENT_KEY}"})
 
 
-def _add_keys(pod: Access, storage: Storage, keys: _Keys) -> None:
+def _add_keys(pod: Access, storage: Storage, keys: names.Keys) -> None:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
         secret = storage.credentials.secret_ref.name
         pod.env.append(_from_secret(keys.access, secret, names.SECRET_S3_ACCESS_KEY))
