@@ -9,12 +9,11 @@ last commit is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
-from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import (
     KafkaBackupSpec,
     KafkaRestoreSpec,
@@ -23,30 +22,24 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
-from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, Resource, RunOutcome, RunStatus, Status
-from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
+from logkeep_operator.api import Condition, Phase, Resource, RunOutcome, RunStatus, Status
+from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
-from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
-from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin, PodState
-from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, decide, last_result
+from logkeep_operator.reconcile.observed import JobState, Observed, Origin, PodState
+from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import (
-    Action,
     Create,
     DeleteConfigMap,
     DeleteJob,
     EnsureAccess,
-    Event,
     Plan,
     SuspendJob,
 )
-from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries, progress_status
+from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
+from logkeep_operator.reconcile.step import Step, last_turn, origin_annotations
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.resources import (
-    ANNOTATION_PREVIOUS_RUN,
-    ANNOTATION_RUN_KEY,
-    ANNOTATION_RUN_TRIGGER,
     ROLE_DRIVER,
     Run,
     check_spec,
@@ -89,7 +82,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
     try:
         spec = _parse(observed.resource)
     except SpecInvalid as error:
-        step = _Step(observed, now)
+        step = Step(observed, now)
         return step.kept() if _has_restored(observed.resource) else step.invalid(error)
     return _Reconciliation(observed, now, spec, engine).plan()
 
@@ -104,7 +97,7 @@ def is_settled(resource: Resource, now: datetime) -> bool:
         return run is None or run.outcome is not None
     if run is None or run.outcome is None or retry.is_asked(resource):
         return False
-    turned = _last_turn(status)
+    turned = last_turn(status)
     if turned is None or now - turned < SETTLED_AFTER:
         return False
     try:
@@ -115,24 +108,12 @@ def is_settled(resource: Resource, now: datetime) -> bool:
 
 def refused(resource: Resource, message: str, now: datetime) -> Plan:
     """The API refused something that the run needs (a quota, an admission webhook, a missing permission)."""
-    return _Step(Observed(resource), now).refused(message)
-
-
-def _last_turn(status: Status) -> datetime | None:
-    """When the operator last saw the resource begin, end or stall: a time of the clock that `now` is of. Times that a
-    driver wrote are of its node's clock."""
-    conditions_of_state = (status.condition(kind) for kind in ("Ready", "Reconciling", "Stalled"))
-    times = [parse_timestamp(c.last_transition_time) for c in conditions_of_state if c is not None]
-    return max((moment for moment in times if moment is not None), default=None)
+    return Step(Observed(resource), now).refused(message)
 
 
 def _has_restored(resource: Resource) -> bool:
     run = resource.status.run
     return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is RunOutcome.SUCCEEDED
-
-
-def _same_try(old: HistoryEntry, new: HistoryEntry) -> bool:
-    return old.run_id == new.run_id and (old.start_time == new.start_time or old.end_time == new.end_time)
 
 
 def _parse(resource: Resource) -> Spec:
@@ -142,255 +123,7 @@ def _parse(resource: Resource) -> Spec:
     return spec
 
 
-_REPLACED = "Another run was asked for before this one was over; what it had committed stays."
-
-
-def _entry(
-    run: RunStatus,
-    outcome: RunOutcome,
-    message: str,
-    end: datetime,
-    result: RunResult | None,
-    progress: ProgressStatus | None,
-) -> HistoryEntry:
-    return HistoryEntry(
-        run_id=run.id,
-        outcome=outcome.value,
-        start_time=run.start_time,
-        end_time=timestamp(end),
-        records=result.records if result is not None else progress.records if progress is not None else None,
-        bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
-        message=conditions.cut(message)[:256],
-    )
-
-
-def _said(origin: Origin) -> dict[str, str]:
-    """The annotations that say it."""
-    said = {
-        ANNOTATION_RUN_KEY: origin.key,
-        ANNOTATION_RUN_TRIGGER: origin.trigger,
-        ANNOTATION_PREVIOUS_RUN: origin.previous,
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
-class _Step:
-    """Builds a plan: collects actions and events, writes conditions."""
-
-    def __init__(self, observed: Observed, now: datetime) -> None:
-        self.observed = observed
-        self.now = now
-        self.resource = observed.resource
-        self.before = observed.resource.status
-        self.status = replace(self.before, observed_generation=self.resource.generation)
-        self.actions: list[Action] = []
-        self.events: list[Event] = []
-        self.started = False
-        self.finished: str | None = None
-
-    def invalid(self, error: SpecInvalid) -> Plan:
-        """Nothing runs until the spec is corrected. A run that ended meanwhile is told as it ended."""
-        found = self.tell_unknown_run()
-        if found is not None:
-            return found
-        self.remove_replaced()
-        run = self.before.run
-        outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
-        told = self.book(run, outcome) if run is not None and outcome is not None else ()
-        self.stop_unfinished()
-        message = str(error)
-        ready = self.before.condition("Ready")
-        if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
-            self.event("Warning", "InvalidSpec", message)
-        return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
-
-    def kept(self) -> Plan:
-        """A restore that has succeeded runs no more: what a newer version refuses of its spec changes nothing."""
-        return self.done(self.before.phase or Phase.SUCCEEDED, ())
-
-    def refused(self, message: str) -> Plan:
-        """Something could not be made; the controller tries again."""
-        self.trouble_event("ApiRefused", message)
-        phase = self.before.phase if self.before.phase in (Phase.RUNNING, Phase.SUSPENDED) else Phase.PENDING
-        return self.done(phase, conditions.reconciling("ApiRefused", message))
-
-    def stop_unfinished(self) -> None:
-        """The run that goes on is not wanted any more: its Job goes, what it committed stays."""
-        run = self.status.run
-        if run is None or run.outcome is not None:
-            return
-        found = self.observed.jobs.get(run.id)
-        if found is not None and not found.deleting:
-            self.actions.append(DeleteJob(found.name, found.uid))
-        if self.resource.key.kind == "KafkaRestore":
-            return  # its run keeps its id whatever happens: only so does the target recognise what it already has
-        self.event("Normal", "RunReplaced", _REPLACED, run.id)
-        self.close_run(run, RunOutcome.REPLACED, _REPLACED, self.now, None)
-
-    def remove_replaced(self) -> None:
-        """A run that was replaced has no driver: one that was made late by another operator goes, too."""
-        replaced = {entry.run_id for entry in self.before.history if entry.outcome == RunOutcome.REPLACED}
-        for found in self.observed.jobs.values():
-            if found.run_id in replaced and not (found.finished or found.deleting):
-                self.actions.append(DeleteJob(found.name, found.uid))
-
-    # ---- runs that the status does not know
-
-    def tell_unknown_run(self, wanted_id: str = "") -> Plan | None:
-        """Only a status: what is to be done about the run is decided when the status knows it. None if there is no such
-        run, or if it is the wanted one, which is begun anyway."""
-        for found in unknown_runs(self.observed):
-            if found.id == wanted_id:
-                continue
-            return self._adopt(found) if to_be_adopted(self.observed, found) else self._enter(found)
-        return None
-
-    def _adopt(self, found: FoundRun) -> Plan:
-        message = f"Run {found.id} was begun and the status did not know it."
-        self.event("Warning", "RunFound", message, found.id)
-        trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
-        run = found.status(self.resource.key.name, self.now)
-        self.status = replace(self.status, run=run, progress=None, last_handled_run=trigger)
-        if self.resource.key.kind == "KafkaRestore":
-            self.status = replace(self.status, last_handled_retry=self.resource.retry)
-        return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
-
-    def _enter(self, found: FoundRun) -> Plan:
-        """Into the history only: another run is the status's."""
-        outcome = self.outcome(found.id)
-        run = found.status(self.resource.key.name, self.now)
-        if outcome is None:
-            outcome = Outcome(RunOutcome.REPLACED, "RunReplaced", _REPLACED)
-        end = self._end_of(found.id, outcome)
-        entry = _entry(run, outcome.outcome, outcome.message, end, outcome.result, None)
-        self.status = replace(
-            self.status, history=with_entry(self.before, entry), observed_generation=self.before.observed_generation
-        )
-        self.finished = outcome.outcome.value
-        self.tell(run, outcome)
-        told = self.loss(outcome.result, False, run) if outcome.result is not None else ()
-        if self.before.run is None or self.before.run.outcome is not None:
-            told = ()  # a later run has ended since, and says what is missing now
-        elif told and outcome.result is not None:
-            self.status = replace(self.status, loss=loss_entries(outcome.result))
-        last = parse_timestamp(self.before.last_success_time)
-        if outcome.outcome is RunOutcome.SUCCEEDED and (last is None or last < end):
-            self.status = replace(self.status, last_success_time=timestamp(end))
-        return self.done(self.before.phase or Phase.PENDING, told, 0.0)
-
-    # ---- how a run ended
-
-    def documents(self, run_id: str) -> Documents:
-        return self.observed.documents.get(run_id, Documents())
-
-    def outcome(self, run_id: str) -> Outcome | None:
-        drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
-        return decide(self.job(run_id), self.documents(run_id), drivers)
-
-    def job(self, run_id: str) -> JobState | None:
-        """The run's Job; one that is being deleted counts as gone unless it is finished."""
-        found = self.observed.jobs.get(run_id)
-        return None if found is not None and found.deleting and not found.finished else found
-
-    def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
-        found = self.job(run_id)
-        return outcome.end or (found.ended if found is not None else None) or self.now
-
-    def book(self, run: RunStatus, outcome: Outcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
-        """The end of the status's run, with all that it left; the conditions that say what is missing. `include`: the
-        patterns of a backup, if they are known to be the run's."""
-        succeeded = outcome.outcome is RunOutcome.SUCCEEDED
-        result = outcome.result
-        end = self._end_of(run.id, outcome)
-        self.status = replace(self.status, progress=final_progress(self.documents(run.id).progress, result, succeeded))
-        self.close_run(run, outcome.outcome, outcome.message, end, result)
-        self.tell(run, outcome)
-        if succeeded:
-            self.status = replace(self.status, last_success_time=timestamp(end))
-        if result is None:
-            unknown = succeeded and not self.status.loss
-            return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
-        archive = archive_status(result, self.archive_uri())
-        self.status = replace(
-            self.status,
-            archive=archive or self.status.archive,
-            offset_map=result.offset_map or self.status.offset_map,
-            loss=loss_entries(result),
-        )
-        return (*self.loss(result, succeeded, run), *self.coverage(coverage_of(result, include), run))
-
-    def tell(self, run: RunStatus, outcome: Outcome) -> None:
-        """The event of a run's end."""
-        match outcome.outcome:
-            case RunOutcome.SUCCEEDED:
-                self.event("Normal", "RunSucceeded", outcome.message, run.id)
-            case RunOutcome.FAILED:
-                self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
-            case RunOutcome.REPLACED:
-                self.event("Normal", "RunReplaced", outcome.message, run.id)
-
-    def loss(self, result: RunResult, succeeded: bool, run: RunStatus) -> tuple[Condition, ...]:
-        if result.loss_total == 0 and result.error_code != "DataLoss":
-            return (conditions.data_loss(False, "No records are missing."),) if succeeded else ()
-        first = result.loss[0] if result.loss else None
-        message = f"{result.loss_offsets} offsets in {result.loss_total} ranges are missing"
-        if first is not None:
-            message += f", the first: {first.topic}-{first.partition} [{first.start}, {first.end}): {first.reason}"
-        self.event("Warning", "RecordsMissing", message, run.id)
-        return (conditions.data_loss(True, message),)
-
-    def coverage(self, found: TopicCoverage | None, run: RunStatus) -> tuple[Condition, ...]:
-        """What the run protects, if it has come so far as to know that."""
-        if found is None:
-            return ()
-        self.status = replace(self.status, coverage=coverage_status(found))
-        condition = coverage_condition(found)
-        before = self.before.condition("Coverage")
-        if condition.status == "False" and (before is None or before.message != condition.message):
-            self.event("Warning", condition.reason, condition.message, run.id)
-        return (condition,)
-
-    def archive_uri(self) -> str:
-        """Where the archive is, as the spec or the backup that it names says."""
-        spec, backup = self.resource.spec, self.observed.backup
-        if self.resource.key.kind == "KafkaRestore":
-            source = spec.get("source") or {}
-            spec = source if source.get("storage") else backup.spec if backup is not None else {}
-        return str((spec.get("storage") or {}).get("uri", ""))
-
-    def close_run(
-        self, run: RunStatus, outcome: RunOutcome, message: str, end: datetime, result: RunResult | None
-    ) -> None:
-        """The run is over: into the status and the history. A try that is there already is not entered twice."""
-        ended = replace(run, outcome=outcome, message=conditions.cut(message), end_time=timestamp(end))
-        entry = _entry(run, outcome, message, end, result, self.status.progress)
-        history = (entry, *(old for old in self.status.history if not _same_try(old, entry)))[:MAX_HISTORY]
-        self.status = replace(self.status, run=ended, history=history)
-        self.finished = outcome.value
-
-    def event(self, kind: str, reason: str, message: str, run_id: str = "") -> None:
-        self.events.append(Event(kind, reason, conditions.cut(message), run_id))
-
-    def trouble_event(self, reason: str, message: str, run_id: str = "") -> None:
-        """A Warning, once for each time that the condition turns to this reason."""
-        ready = self.before.condition("Ready")
-        if ready is None or ready.reason != reason:
-            self.event("Warning", reason, message, run_id)
-
-    def done(self, phase: Phase, wanted: Iterable[Condition], requeue_after: float | None = None) -> Plan:
-        merged = conditions.merge(self.before, wanted, self.resource.generation, self.now)
-        self.status = replace(self.status, phase=phase, conditions=merged)
-        return Plan(
-            actions=tuple(self.actions),
-            events=tuple(self.events),
-            status=self.status if self.status != self.before else None,
-            requeue_after=requeue_after,
-            started=self.started,
-            finished=self.finished,
-        )
-
-
-class _Reconciliation(_Step):
+class _Reconciliation(Step):
     """A resource whose spec is valid."""
 
     def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings) -> None:
@@ -424,7 +157,7 @@ class _Reconciliation(_Step):
             return self._retry(run)
         requeue = None
         found = self.job(run.id)
-        turned = _last_turn(self.before) or self.now
+        turned = last_turn(self.before) or self.now
         if found is not None and not found.finished and not found.suspended:
             left = (turned + STUCK_JOB_AFTER - self.now).total_seconds()
             if left > 0:
@@ -541,7 +274,9 @@ class _Reconciliation(_Step):
         """What the run's children say of it, for the case that the status does not learn of it."""
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
-        return _said(Origin(wanted.key, wanted.trigger, next((run_id for run_id in ids if run_id != wanted.id), "")))
+        return origin_annotations(
+            Origin(wanted.key, wanted.trigger, next((run_id for run_id in ids if run_id != wanted.id), ""))
+        )
 
     def _wait_for_others(self, run_id: str) -> None:
         """One driver at a time: none of an earlier run, and none of this one whose Job is gone."""
@@ -655,7 +390,7 @@ class _Reconciliation(_Step):
             return
         storage, raw = self._storage()
         found = self.observed.jobs[run.id]
-        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, _said(found.origin))
+        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, origin_annotations(found.origin))
         bodies = (request_config_map(again), progress_config_map(again))
         self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
         message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
