@@ -22,7 +22,7 @@ from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan, unheard_of
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
-    AVRO_INTERNAL_TOPICS,
+    added_topics,
     check_incarnations,
     check_names,
     check_topic_ids,
@@ -144,8 +144,7 @@ class Planner:
         these.
         """
         spec = self._spec
-        avro = spec.format is FormatName.AVRO and spec.topics.internal
-        also = AVRO_INTERNAL_TOPICS if avro else frozenset()
+        also = added_topics(spec)
         deadline = time.monotonic() + self._connection.limits.unknown
         while True:
             found, silent = self._control.list_topics()

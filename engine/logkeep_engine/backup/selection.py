@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from logkeep_engine.archive.incarnations import incarnations
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
-from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
+from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.kafka.control import TopicInfo
@@ -23,13 +23,21 @@ AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
 the schemas that records refer to. They are of all tenants of the cluster, so nobody gets them unasked."""
 
 
+def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
+    """The topics that a backup archives besides those that its patterns choose."""
+    return AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO and spec.topics.internal else frozenset()
+
+
 class _Patterns:
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = [re.compile(pattern) for pattern in include]
         self._exclude = [re.compile(pattern) for pattern in exclude]
 
     def match(self, name: str) -> bool:
-        return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
+        return any(p.fullmatch(name) for p in self._include) and not self.excludes(name)
+
+    def excludes(self, name: str) -> bool:
+        return any(p.fullmatch(name) for p in self._exclude)
 
 
 class Chooser:
@@ -50,6 +58,10 @@ class Chooser:
 
     def chooses(self, topic: TopicInfo) -> bool:
         return self.may_choose(topic) and self._patterns.match(topic.name)
+
+    def adds(self, topic: TopicInfo, also: Collection[str]) -> bool:
+        """Whether it is one of `also`, which are archived unless they are excluded."""
+        return topic.name in also and not self._patterns.excludes(topic.name)
 
 
 def select_topics(
@@ -75,8 +87,7 @@ def select_topics(
             hint="A pattern must match the whole name.",
         )
     chosen = {topic.name for topic in selected}
-    unasked = _Patterns([".*"], wanted.exclude)
-    selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
+    selected += [t for t in existing if t.name not in chosen and chooser.adds(t, also)]
     return sorted(selected, key=lambda topic: topic.name)
 
 
@@ -86,14 +97,14 @@ def unlisted_topics(
     """The topics that a run archives if they exist, and that the archive knows but a broker has not `listed`: the
     newest incarnation of each name.
     """
-    patterns, unasked = _Patterns(wanted.include, wanted.exclude), _Patterns([".*"], wanted.exclude)
+    patterns = _Patterns(wanted.include, wanted.exclude)
     return [
         found[-1]
         for name, found in incarnations(state.topics.values()).items()
         if name not in listed
         and (
             (patterns.match(name) and (wanted.internal or name not in INTERNAL_TOPICS))
-            or (name in also and unasked.match(name))
+            or (name in also and not patterns.excludes(name))
         )
     ]
 

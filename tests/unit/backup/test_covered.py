@@ -74,3 +74,14 @@ def test_a_backup_belongs_to_the_cluster_of_its_archive(status: Any, servers: li
 )
 def test_a_pattern_without_wildcards_is_the_name_of_a_topic(pattern: str, name: str | None) -> None:
     assert literal(pattern) == name
+
+
+def test_an_avro_backup_that_is_asked_for_them_covers_the_internal_topics_that_it_adds() -> None:
+    topics = [topic("orders"), topic("_schemas"), topic("__consumer_offsets", internal=True)]
+    asked: dict[str, Any] = {"topics": {"include": ["orders"], "internal": True}}
+    assert uncovered(topics, [backup(format="Avro", **asked)], internal=True) == []
+    plain = uncovered(topics, [backup(**asked)], internal=True)
+    assert [item.topic for item in plain] == ["__consumer_offsets", "_schemas"]
+    asked["topics"]["exclude"] = ["_schemas"]
+    excluded = uncovered(topics, [backup(format="Avro", **asked)], internal=True)
+    assert [item.topic for item in excluded] == ["_schemas"]
