@@ -175,6 +175,7 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({"recordBatches": {"maxRecords": 5}}, {"recordBatches": {"maxRecords": 6}}),
         ({"recordBatches": {"compression": "Zstd"}}, {}),
         ({}, {"source": {"storage": {"uri": S3}}}),
+        ({}, {"allowEmpty": True}),
         ({}, {"state": {"uri": S3}}),
         ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),
         ({"state": {"uri": S3}}, {}),
