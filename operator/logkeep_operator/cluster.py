@@ -27,6 +27,7 @@ from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, M
 
 FIELD_MANAGER = "logkeep-operator"
 _CONNECT_SECONDS = 5.0
+_SLOW_SECONDS = 2.0
 CALL_SECONDS = 30.0  # for a whole call, however slowly its answer comes
 CHILDREN = ("Job", "Pod", "ConfigMap")
 CHILDREN_QUERY = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"}  # those of all resources
@@ -239,7 +240,7 @@ class Cluster:
             headers["Content-Type"] = content_type
             text = json.dumps(body).encode()
         url, all_headers = self.address(method, path, query, headers)
-        deadline = time.monotonic() + self._call_seconds
+        asked = time.monotonic()
         try:
             # The client's own encoding knows no apply-patch: the body goes as bytes, past it.
             answer = self._api.rest_client.pool_manager.request(
@@ -250,8 +251,8 @@ class Cluster:
                 timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=self._call_seconds),
                 preload_content=False,
             )
-            self._read_clock(answer.headers.get("Date"))
-            data = _read(answer, deadline)
+            self._read_clock(answer.headers.get("Date"), asked)
+            data = _read(answer, asked + self._call_seconds)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiUnavailable(
                 f"{method} {path}: the Kubernetes API did not answer: {type(error).__name__}"
@@ -260,13 +261,17 @@ class Cluster:
             raise api_error(method, path, answer.status, data)
         return _parsed(method, path, data)
 
-    def _read_clock(self, date: str | None) -> None:
+    def _read_clock(self, date: str | None, asked: float) -> None:
+        """An answer that was long on its way tells an old time: a slow namespace must not set back the clock of all."""
+        answered = time.monotonic()
+        if self._clock is not None and answered - asked > _SLOW_SECONDS:
+            return
         try:
             told = parsedate_to_datetime(date) if date else None
         except ValueError:
             return
         if told is not None and told.tzinfo is not None:
-            self._clock = (told, time.monotonic())
+            self._clock = (told, answered)
 
     def address(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None

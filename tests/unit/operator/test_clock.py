@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -21,9 +22,12 @@ class Answers(BaseHTTPRequestHandler):
     ahead = timedelta()
 
     def do_GET(self) -> None:
+        said = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
+        if "slow" in self.path:
+            time.sleep(3)
         body = b'{"kind": "Status", "reason": "NotFound"}'
         self.send_response_only(404)
-        self.send_header("Date", format_datetime(datetime.now(UTC) + self.ahead, usegmt=True))
+        self.send_header("Date", said)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -55,3 +59,11 @@ def test_time_is_that_of_the_last_answer_and_goes_on(cluster: Cluster, ahead: ti
     first = cluster.now()
     assert abs(first - datetime.now(UTC) - ahead) < timedelta(seconds=60)
     assert cluster.now() > first
+
+
+def test_an_answer_that_was_long_on_its_way_does_not_set_the_clock_back(cluster: Cluster, ahead: timedelta) -> None:
+    cluster.resource(Key("KafkaBackup", "team", "nightly"))
+    before = time.monotonic(), cluster.now()
+    cluster.resource(Key("KafkaBackup", "slow", "nightly"))
+    passed = timedelta(seconds=time.monotonic() - before[0])
+    assert abs(cluster.now() - before[1] - passed) < timedelta(seconds=0.5)
