@@ -3,7 +3,7 @@
 Broker 2 is asked first each time; it has not heard of topic orders, or is silent.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from logkeep_engine.archive.model import ArchiveState
 from logkeep_engine.backup import run as running
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Cluster
-from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.brokers import BrokerPool, Trouble
 from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.kafka.queries import ClusterView
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, bring_back, try_backup
 from tests.simulation.cluster import SimulatedCluster, Topic, World
@@ -25,7 +26,7 @@ from tests.simulation.partition_log import batch
 from tests.simulation.protocol import Api
 
 LIMITS = Limits(
-    request=0.3, unknown=0.3, truncated=0.3, control=1, outage=1, control_pause=0.02, pause=0.02, longest_pause=0.1
+    request=0.3, unknown=0.3, truncated=0.3, control=3, outage=1, control_pause=0.02, pause=0.02, longest_pause=0.1
 )
 
 
@@ -129,12 +130,19 @@ def test_positions_in_a_topic_that_proves_to_be_deleted_stay_in_the_archive(
 
 
 def test_a_broker_that_gives_no_answer_does_not_bring_back_what_most_say_is_deleted(
-    cluster: SimulatedCluster, tmp_path: Path
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert backup(cluster, tmp_path, "one").outcome == "Succeeded"
     cluster.do(lambda: cluster.topics.pop("orders"))
     write(cluster, cluster.topics["users"])
-    cluster.lies.active = [Lie(Kind.DROPPED, Api.METADATA, times=FOREVER, node=2)]
+    view = BrokerPool._view
+
+    async def silent(pool: BrokerPool, node: int, names: Sequence[str]) -> ClusterView:
+        if node == 2:
+            raise Trouble("no answer")
+        return await view(pool, node, names)
+
+    monkeypatch.setattr(BrokerPool, "_view", silent)
     result = backup(cluster, tmp_path, "two")
     assert (result.outcome, result.records) == ("Succeeded", 10), result.message
 
