@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-LANES = (("tests/apiserver", "tests/e2e", "tests/unit"), ("tests/kafka", "tests/ledger", "tests/simulation"))
+LANES = (("tests/apiserver", "tests/e2e", "tests/unit", "tests/simulation", "tests/ledger"), ("tests/kafka",))
 
 
 def main() -> int:

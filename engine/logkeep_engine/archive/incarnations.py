@@ -50,16 +50,25 @@ def taken(state: ArchiveState, found: Sequence[TopicEntry], shows: Shows = as_co
     """The incarnation of a name that is taken if nobody chooses. Only where there are several is `shows` asked."""
     if len(found) == 1:
         return found[0]
-    with_records = [topic for topic in reversed(found) if any(entry.records for entry in _entries(state, topic))]
-    return next(filter(shows, with_records), next(iter(with_records), found[-1]))
+    newest: TopicEntry | None = None
+    for topic in reversed(found):
+        if any(entry.records for entry in _entries(state, topic)):
+            if shows(topic):
+                return topic
+            newest = newest or topic
+    return newest or found[-1]
 
 
 def taken_topics(
-    state: ArchiveState, topics: Iterable[TopicEntry] | None = None, shows: Shows = as_counted
+    state: ArchiveState,
+    topics: Iterable[TopicEntry] | None = None,
+    shows: Shows = as_counted,
+    wanted: Callable[[str], bool] = bool,
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name that is taken if nobody chooses, of `topics` or all that the archive has."""
+    """The incarnation of each name that is taken if nobody chooses, of `topics` or all that the archive has. `shows` is
+    asked for the names that are `wanted`: it may read."""
     by_name = incarnations(state.topics.values() if topics is None else topics)
-    return {name: taken(state, found, shows) for name, found in by_name.items()}
+    return {name: taken(state, found, shows if wanted(name) else as_counted) for name, found in by_name.items()}
 
 
 def held(state: ArchiveState, topic: TopicEntry) -> Held:

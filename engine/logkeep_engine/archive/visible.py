@@ -13,7 +13,7 @@ from logkeep_engine.archive.incarnations import Shows
 from logkeep_engine.archive.model import ArchiveState, TopicEntry
 from logkeep_engine.archive.outcomes import aborted_in
 from logkeep_engine.archive.segments import read_segment
-from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
@@ -27,7 +27,7 @@ def shows(storage: Storage, state: ArchiveState) -> Shows:
     def ask(topic: TopicEntry) -> bool:
         try:
             return _shows(storage, state, topic)
-        except ArchiveDamaged:
+        except (ArchiveDamaged, CorruptBatch):
             return True
 
     return ask

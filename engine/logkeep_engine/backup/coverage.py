@@ -76,6 +76,7 @@ def coverage(
     left |= {gap.topic_id for gap in open_gaps(plan, state)}
     left |= {fork.topic_id for fork in plan.forks if not fork.branch_id}
     left |= {topic_id for topic_id, _ in not_archived}
+    left |= {topic.topic_id for topic in plan.gone}
     protected = [topic for topic in plan.topics if topic.topic_id not in left and topic.name not in silent]
     patterns, sight = unmatched(plan, include), plan.sight
     return TopicCoverage(

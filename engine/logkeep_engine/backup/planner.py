@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from logkeep_engine.archive.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archive.catalog import Archive
@@ -72,13 +73,20 @@ class Planner:
         return self._store(replace(self._make(state), begun=state.runs[self._run_id].begin_time))
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
-        """The plan with what was unavailable in it and answers now; None if that is nothing."""
+        """The plan with what was unavailable in it and answers now; None if that is nothing.
+
+        Raises BrokerRefused, and ArchiveMismatch for a topic that the archive's format cannot hold beside an older one
+        of its name.
+        """
         try:
             more = self._add(plan, state)
         except BrokerUnavailable as error:
             log.warning("what gave no answer cannot be asked again: %s", error)
             return None
-        if set(more.unavailable) == set(plan.unavailable):
+        except BrokerRefused as error:
+            hint = "If a topic was deleted, and its ACLs with it, exclude it with spec.topics.exclude."
+            raise BrokerRefused(error.message, hint=f"{error.hint} {hint}" if error.hint else hint) from error
+        if set(more.unavailable) == set(plan.unavailable) and not more.gone:
             return None
         return plan.extended(self._store(more))
 
@@ -109,8 +117,8 @@ class Planner:
     def _make(self, state: ArchiveState) -> BackupPlan:
         beginnings = missing_beginnings(self._archive, state)
         seen: dict[str, TopicInfo] = {}
-        changed = ""
-        for _ in range(PLANNING_TRIES):
+        deadline = time.monotonic() + self._connection.limits.unknown
+        for tries in count(1):
             topics, silent, unlisted, sight = self._select(state)
             seen |= {topic.topic_id: topic for topic in topics}
             listed = {topic.topic_id for topic in topics}
@@ -118,17 +126,25 @@ class Planner:
             gone = [topic_id for topic_id, fate in fates.items() if fate in _DELETED]
             hidden = {topic_id: seen[topic_id] for topic_id in fates if topic_id not in gone}
             hidden |= {topic.topic_id: topic for topic in unlisted if topic.topic_id not in hidden}
-            if {topic.name for topic in hidden.values()} & {topic.name for topic in topics}:
-                continue  # the broker that was asked knows an old state of the cluster
-            plan = self._plan([*topics, *hidden.values()], topics, state, beginnings)
-            changed = self._deleted_meanwhile(topics, plan)
+            # Some broker that was asked knows an old state of the cluster, if there is one.
+            changed = min({topic.name for topic in hidden.values()} & {topic.name for topic in topics}, default="")
             if not changed:
+                plan = self._plan([*topics, *hidden.values()], topics, state, beginnings)
+                changed = self._deleted_meanwhile(topics, plan)
+            if not changed:
+                # Of a topic that is not listed, nobody knows all partitions.
+                whole = {*silent, *(topic.name for topic in unlisted)}
                 return replace(
                     plan,
-                    unavailable=(*plan.unavailable, *((name, ALL_PARTITIONS) for name in silent)),
+                    unavailable=(
+                        *(where for where in plan.unavailable if where[0] not in whole),
+                        *((name, ALL_PARTITIONS) for name in sorted(whole)),
+                    ),
                     gone=tuple(GoneTopic(seen[topic_id].name, topic_id) for topic_id in gone),
                     sight=sight,
                 )
+            if tries >= PLANNING_TRIES and time.monotonic() > deadline:
+                break
             log.info("planning again: topic %s was deleted or created again meanwhile", changed)
             time.sleep(self._connection.limits.control_pause)
         raise BrokerUnavailable(
@@ -185,11 +201,13 @@ class Planner:
         return Names.of([*refused, *(self._control.undescribable(unlisted) if unlisted else ())])
 
     def _not_gone(self, topics: Sequence[TopicEntry]) -> tuple[list[TopicInfo], list[str]]:
-        """Those of these topics of which not all brokers say that they are deleted, with the partitions that the
-        archive knows, none of which has a leader; and the names that other topics have now.
+        """Those of these topics of which not all brokers say that they are deleted, or most if some are silent, with
+        the partitions that the archive knows, none of which has a leader; and the names that other topics have now.
         """
         standings = self._control.standings({topic.name: topic.topic_id for topic in topics}) if topics else {}
-        left = [topic for topic in topics if standings[topic.name].fate is not Fate.GONE]
+        left = [
+            topic for topic in topics if Fate.GONE not in (standings[topic.name].fate, standings[topic.name].likely)
+        ]
         again = [topic.name for topic in left if standings[topic.name].fate is Fate.RECREATED]
         return [
             TopicInfo(
@@ -236,7 +254,8 @@ class Planner:
 
     def _add(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
         """A plan of what is unavailable in `plan`, as far as it answers now; `plan` itself if that cannot be told."""
-        ids = {topic.name: topic.topic_id for topic in plan.topics}
+        before = {topic.topic_id for topic in plan.gone}
+        ids = {topic.name: topic.topic_id for topic in plan.topics if topic.topic_id not in before}
         names = sorted({name for name, _ in plan.unavailable})
         found = {topic.name: topic for topic in self._control.list_topics(names)[0]}
         suspects = {name: ids[name] for name in names if name in ids and not _same(found.get(name), ids[name])}
@@ -255,6 +274,7 @@ class Planner:
             return plan
         asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
         left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
+        left += [(name, ALL_PARTITIONS) for name in gone if standings[name].fate is Fate.RECREATED]
         more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)
         if changed := self._deleted_meanwhile(topics, more):
             log.info(
@@ -447,7 +467,7 @@ def gone_warnings(plan: BackupPlan) -> list[str]:
     """The warnings for topics that went while the run was planned."""
     names = {topic.name: topic.topic_id for topic in plan.topics}
     return [
-        f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned"
+        f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned, or before"
         + (f"; another topic has its name (id {names[topic.name]})." if topic.name in names else ".")
         for topic in plan.gone
     ]

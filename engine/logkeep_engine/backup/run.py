@@ -51,7 +51,9 @@ from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
+    ArchiveMismatch,
     BatchTooLarge,
+    BrokerRefused,
     BrokerUnavailable,
     ClockDoubtful,
     CorruptBatch,
@@ -152,12 +154,20 @@ class _Run(ArchivingRun):
             self._archive_plan(plan, connection, control, writer, losses)
             # What gave no answer when it was planned may do now.
             while (
-                plan.unavailable and not self._failures and (more := planner.ask_again(plan, writer.state)) is not None
+                plan.unavailable and not self._failures and (more := self._ask_again(planner, plan, writer)) is not None
             ):
                 plan = self._plan = more
                 self._archive_plan(plan, connection, control, writer, losses)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
+
+    def _ask_again(self, planner: Planner, plan: BackupPlan, writer: Writer) -> BackupPlan | None:
+        """What is refused now fails the run, but not what it has archived of other topics."""
+        try:
+            return planner.ask_again(plan, writer.state)
+        except (BrokerRefused, ArchiveMismatch) as error:
+            self._fail(error)
+            return None
 
     def _archive_plan(
         self, plan: BackupPlan, connection: Connection, control: ControlPlane, writer: Writer, losses: LossBook
@@ -362,7 +372,8 @@ class _Run(ArchivingRun):
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
         refuse_unmatched(plan, self._spec)
-        groups = writer.state.groups_after(plan.groups, plan.topics)
+        gone = {topic.topic_id for topic in plan.gone}  # the cluster has deleted the positions with the topic
+        groups = writer.state.groups_after(plan.groups, [item for item in plan.topics if item.topic_id not in gone])
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
         messages = (_loss_message(loss), _disagreement_message(self._disagreements))

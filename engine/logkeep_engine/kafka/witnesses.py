@@ -9,7 +9,7 @@ that any of them knows, if it is in sync; it answers for that epoch only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -34,11 +34,12 @@ class Fate(Enum):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`reason`: why it is not known. `contested`: one broker knows the topic id, another one says that another topic
-    has the name."""
+    has the name. `likely`: the fate by the word of most brokers, where some do not answer; no proof of anything."""
 
     fate: Fate
     reason: str = ""
     contested: bool = False
+    likely: Fate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,16 @@ class Witnesses(Survey):
             if not silent or not self.time_left():
                 break
             await asyncio.sleep(self.pool.limits.control_pause)
-        found = {name: _standing(name, topic_id, views) for name, topic_id in self._ids.items()}
+        said = _by_name(views)
+        found = {name: _standing(topic_id, said.get(name, ())) for name, topic_id in self._ids.items()}
+        if not silent:
+            return found
         reasons = "; ".join(silent.values())
+        most = len(views) > len(silent)
         return {
-            name: Standing(Fate.NOT_KNOWN, reasons) if silent and item.fate is not Fate.THERE else item
+            name: item
+            if item.fate is Fate.THERE
+            else Standing(Fate.NOT_KNOWN, reasons, likely=item.fate if most else None)
             for name, item in found.items()
         }
 
@@ -102,11 +109,20 @@ class Witnesses(Survey):
             return trouble
         if silent:
             return Trouble("; ".join(silent.values()))
-        return {name: _newest(name, self._ids[name], views) for name in topics}
+        said = _by_name(views)
+        return {name: _newest(name, self._ids[name], said.get(name, ()), views) for name in topics}
 
 
-def _standing(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Standing:
-    said = [topic for view in views.values() for topic in view.topics if topic.name == name]
+def _by_name(views: Mapping[int, ClusterView]) -> dict[str, list[TopicView]]:
+    """Each topic as the brokers know it."""
+    said: dict[str, list[TopicView]] = {}
+    for view in views.values():
+        for topic in view.topics:
+            said.setdefault(topic.name, []).append(topic)
+    return said
+
+
+def _standing(topic_id: str, said: Sequence[TopicView]) -> Standing:
     if any(_is(topic, topic_id) for topic in said):
         return Standing(
             Fate.THERE, contested=any(topic.code == Code.NONE and not _is(topic, topic_id) for topic in said)
@@ -124,10 +140,10 @@ def _is(topic: TopicView, topic_id: str) -> bool:
     return topic.code == Code.NONE and topic.topic_id in (topic_id, UNKNOWN_ID)
 
 
-def _newest(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> TopicView:
+def _newest(name: str, topic_id: str, said: Sequence[TopicView], views: Collection[int]) -> TopicView:
     """The topic with each partition as the broker knows it that has heard of its last leader."""
     partitions: dict[int, PartitionView] = {}
-    for number, partition in _known(name, topic_id, views):
+    for number, partition in _known(topic_id, said):
         before = partitions.get(number)
         if before is None or partition.leader_epoch > before.leader_epoch:
             partitions[number] = partition
@@ -137,8 +153,7 @@ def _newest(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Topic
     return TopicView(Code.NONE if partitions else Code.UNKNOWN_TOPIC_OR_PARTITION, name, topic_id, False, partitions)
 
 
-def _known(name: str, topic_id: str, views: Mapping[int, ClusterView]) -> Iterator[tuple[int, PartitionView]]:
-    for view in views.values():
-        for topic in view.topics:
-            if topic.name == name and _is(topic, topic_id):
-                yield from topic.partitions.items()
+def _known(topic_id: str, said: Sequence[TopicView]) -> Iterator[tuple[int, PartitionView]]:
+    for topic in said:
+        if _is(topic, topic_id):
+            yield from topic.partitions.items()

@@ -53,15 +53,17 @@ def select_topics(
     together, and for a topic id that chooses nothing.
     """
     found = incarnations(state.topics.values())
-    by_name = _choose_incarnations(state, found, topic_ids, shows)
     include = [re.compile(pattern) for pattern in topics.include]
     exclude = [re.compile(pattern) for pattern in topics.exclude]
-    chosen = [
-        topic
-        for name, topic in by_name.items()
-        if any(pattern.fullmatch(name) for pattern in include)
-        and not any(pattern.fullmatch(name) for pattern in exclude)
-    ]
+
+    def is_wanted(name: str) -> bool:
+        return any(pattern.fullmatch(name) for pattern in include) and not any(
+            pattern.fullmatch(name) for pattern in exclude
+        )
+
+    taken = taken_topics(state, shows=shows, wanted=lambda name: name not in topic_ids and is_wanted(name))
+    by_name = _choose_incarnations(state, found, topic_ids, taken)
+    chosen = [topic for name, topic in by_name.items() if is_wanted(name)]
     _refuse_unused(topic_ids, chosen)
     choices = []
     notes = [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
@@ -104,10 +106,10 @@ def _choose_incarnations(
     state: ArchiveState,
     found: Mapping[str, Sequence[TopicEntry]],
     topic_ids: Mapping[str, str],
-    shows: Shows,
+    taken: Mapping[str, TopicEntry],
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name: the one of `topic_ids`, by default the newest that has records."""
-    chosen = taken_topics(state, shows=shows)
+    """The incarnation of each name: the one of `topic_ids`, by default the one that is `taken`."""
+    chosen = dict(taken)
     for name, topic_id in topic_ids.items():
         if name not in found:
             raise SpecError(f"spec.source.topicIds: the archive has no topic {name!r}", hint=_archive_holds(found))

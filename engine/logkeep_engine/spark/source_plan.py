@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 
 from logkeep_engine.archive.entry import Layout, SegmentEntry
@@ -79,7 +80,7 @@ def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> 
     """
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
-    found = taken_topics(state, shows=shows)
+    found = taken_topics(state, shows=shows, wanted=partial(_is_named, options))
     if options.topics is not None:
         missing = sorted(set(options.topics) - set(found))
         if missing:
@@ -94,6 +95,12 @@ def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> 
             )
         return [found[name] for name in matching]
     return [found[name] for name in sorted(found)]
+
+
+def _is_named(options: SourceOptions, name: str) -> bool:
+    if options.topics is not None:
+        return name in options.topics
+    return options.topic_pattern is None or re.fullmatch(options.topic_pattern, name) is not None
 
 
 def _incarnation(state: ArchiveState, topic_id: str, options: SourceOptions) -> TopicEntry:
