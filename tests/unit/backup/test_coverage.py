@@ -1,0 +1,11 @@
+"""How many topics a run has protected."""
+
+from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.backup.coverage import coverage
+from logkeep_engine.backup.plan import BackupPlan, GoneTopic
+
+
+def test_a_topic_that_proved_to_be_deleted_is_not_protected() -> None:
+    topics = tuple(TopicEntry(name, f"{name:a<22}", 1, 3) for name in ("orders", "users"))
+    plan = BackupPlan("0123456789", topics, gone=(GoneTopic("users", topics[1].topic_id),))
+    assert coverage(plan, ArchiveState(), ["orders", "users"], ()).protected == 1
