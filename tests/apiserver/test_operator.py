@@ -141,7 +141,7 @@ def test_a_failed_run_says_why(namespace: Namespace, operator: Operator) -> None
     assert (stalled["status"], stalled["reason"]) == ("True", "NoTopicMatches")
     assert message in stalled["message"]
     assert message in status["run"]["message"]
-    wait_for("events", lambda: namespace.events("nightly") == ["RunStarted", "RunFailed"])
+    wait_for("events", lambda: namespace.events("nightly") == ["RunStarted", "RunFailed", "PatternsUnmatched"])
 
 
 def test_suspend_and_resume(namespace: Namespace, operator: Operator) -> None:
