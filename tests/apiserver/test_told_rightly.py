@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
@@ -73,3 +74,19 @@ def test_a_job_that_a_queue_has_suspended_stays_so(namespace: Namespace, operato
     wait_for("the operator to suspend it", suspended)
     namespace.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec":{"suspend":false}}')
     wait_for("the operator to let it go on", lambda: not suspended())
+
+
+def test_each_write_of_the_driver_is_heard_by_the_clock_of_the_api_server(
+    namespace: Namespace, operator: Operator
+) -> None:
+    job = start(namespace)
+    namespace.pod(job, "driver", **RUNNING)
+
+    def heard() -> str:
+        return str(namespace.status("kbak", "nightly").get("run", {}).get("heardTime", ""))
+
+    first = wait_for("the driver to be seen", heard)
+    for records in (250, 260):
+        time.sleep(1.1)  # the API server's times are whole seconds
+        namespace.write(job, progress(run_id_of(job), records))
+        first = wait_for("a later time", lambda before=first: heard() if heard() > before else "")  # type: ignore[misc]
