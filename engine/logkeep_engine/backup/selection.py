@@ -32,16 +32,36 @@ class _Patterns:
         return any(p.fullmatch(name) for p in self._include) and not any(p.fullmatch(name) for p in self._exclude)
 
 
+class _Wanted:
+    """Which topics a run archives, by their names; `also` are archived beside those that are asked for."""
+
+    def __init__(self, wanted: Topics, also: frozenset[str]) -> None:
+        self._patterns = _Patterns(wanted.include, wanted.exclude)
+        self._unasked = _Patterns([".*"], wanted.exclude)
+        self._internal = wanted.internal
+        self._also = also
+
+    def may_be_asked_for(self, name: str, *, internal: bool = False) -> bool:
+        """`internal`: brokers call it so."""
+        return self._internal or not (internal or name in INTERNAL_TOPICS)
+
+    def is_asked_for(self, name: str, *, internal: bool = False) -> bool:
+        return self.may_be_asked_for(name, internal=internal) and self._patterns.match(name)
+
+    def goes_along(self, name: str) -> bool:
+        return name in self._also and self._unasked.match(name)
+
+
 def select_topics(
     existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicInfo]:
     """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
     NoTopicMatches, which names the patterns and topics that do exist.
     """
-    patterns = _Patterns(wanted.include, wanted.exclude)
-    candidates = [t for t in existing if wanted.internal or not (t.internal or t.name in INTERNAL_TOPICS)]
-    selected = [topic for topic in candidates if patterns.match(topic.name)]
+    choice = _Wanted(wanted, also)
+    selected = [topic for topic in existing if choice.is_asked_for(topic.name, internal=topic.internal)]
     if not selected:
+        candidates = (topic for topic in existing if choice.may_be_asked_for(topic.name, internal=topic.internal))
         names = sorted(topic.name for topic in candidates)
         shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")
         but = f" without {', '.join(map(repr, wanted.exclude))}" if wanted.exclude else ""
@@ -55,8 +75,7 @@ def select_topics(
             hint="A pattern must match the whole name.",
         )
     chosen = {topic.name for topic in selected}
-    unasked = _Patterns([".*"], wanted.exclude)
-    selected += [t for t in existing if t.name in also and t.name not in chosen and unasked.match(t.name)]
+    selected += [topic for topic in existing if topic.name not in chosen and choice.goes_along(topic.name)]
     return sorted(selected, key=lambda topic: topic.name)
 
 
@@ -66,15 +85,11 @@ def unlisted_topics(
     """The topics that a run archives if they exist, and that the archive knows but a broker has not `listed`: the
     newest incarnation of each name.
     """
-    patterns, unasked = _Patterns(wanted.include, wanted.exclude), _Patterns([".*"], wanted.exclude)
+    choice = _Wanted(wanted, also)
     return [
         found[-1]
         for name, found in incarnations(state.topics.values()).items()
-        if name not in listed
-        and (
-            (patterns.match(name) and (wanted.internal or name not in INTERNAL_TOPICS))
-            or (name in also and unasked.match(name))
-        )
+        if name not in listed and (choice.is_asked_for(name) or choice.goes_along(name))
     ]
 
 
