@@ -20,8 +20,8 @@ from tests.simulation.protocol import Api
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[SimulatedCluster]:
-    with World() as world, SimulatedCluster(world, 1) as made:
+def shared(world: World) -> Iterator[SimulatedCluster]:
+    with SimulatedCluster(world, 1) as made:
         yield made
 
 

@@ -16,8 +16,8 @@ from tests.simulation.partition_log import batch
 
 
 @pytest.fixture(scope="module")
-def clusters() -> Iterator[tuple[SimulatedCluster, SimulatedCluster]]:
-    with World() as world, SimulatedCluster(world, 1, name="source") as source, SimulatedCluster(world, 1) as target:
+def clusters(world: World) -> Iterator[tuple[SimulatedCluster, SimulatedCluster]]:
+    with SimulatedCluster(world, 1, name="source") as source, SimulatedCluster(world, 1) as target:
         yield source, target
 
 

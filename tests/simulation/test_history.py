@@ -2,22 +2,12 @@
 offset, and a transaction that nobody ends would hide all that a restore has written behind it.
 """
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.simulation.cluster import SimulatedCluster, World
 from tests.simulation.history import Action, History
 from tests.simulation.ledger import Fate, Ledger
 from tests.simulation.partition_log import Partition, batch
 
 BEHIND = batch([(b"k", b"behind")])
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
 
 
 def test_a_transaction_without_a_leader_is_ended_when_there_is_one(world: World) -> None:

@@ -12,12 +12,6 @@ from tests.simulation.ledger import Fate, Ledger, Written, check_topic
 from tests.simulation.partition_log import Partition, batch
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
-
-
 class Orders:
     """Topic orders with one partition on three brokers. Broker 1 leads, then 3, which was behind, then 2, which has a
     part of what 3 had cut off and nothing of what 3 took."""

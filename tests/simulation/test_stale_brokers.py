@@ -4,7 +4,6 @@ Brokers are simulated; each is an answer that a real broker gives while it has n
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,29 +11,17 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.model import TopicEntry
 from logkeep_engine.backup import planner
-from logkeep_engine.backup import run as running
 from logkeep_engine.backup.divergence import Standings, standings_of
-from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import Cluster
-from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.connection import Connection, Limits, connection_from
-from logkeep_engine.storage import open_uri
-from tests.kafka.restores import ThreadRunner, try_backup
+from logkeep_engine.kafka.connection import Limits
+from tests.simulation.backing_up import ask_first, backup, state_of, wait_no_longer
 from tests.simulation.cluster import UNKNOWN_TOPIC, SimulatedCluster, World
 from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.partition_log import batch
 from tests.simulation.protocol import Api
 
 LIMITS = Limits(unknown=0.3, truncated=0.3, control=1, outage=1, control_pause=0.02, pause=0.02, longest_pause=0.1)
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
 
 
 @pytest.fixture
@@ -45,10 +32,7 @@ def cluster(world: World) -> Iterator[SimulatedCluster]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(spec: Cluster, environ: Any) -> Connection:
-        return replace(connection_from(spec, environ), limits=LIMITS)
-
-    monkeypatch.setattr(running, "connection_from", connect)
+    wait_no_longer(monkeypatch, LIMITS)
 
 
 def create(cluster: SimulatedCluster, partitions: int, **configs: str) -> None:
@@ -65,28 +49,6 @@ def write(cluster: SimulatedCluster) -> None:
 
 def die(work: object) -> None:
     raise KeyboardInterrupt
-
-
-def backup(
-    cluster: SimulatedCluster,
-    root: Path,
-    run_id: str,
-    *,
-    before: Callable[[object], None] | None = None,
-    **more: object,
-) -> RunResult:
-    """`before` its tasks."""
-    spec = {
-        "cluster": {"bootstrapServers": cluster.bootstrap},
-        "topics": {"include": [".*"]},
-        "storage": {"uri": root.as_uri()},
-        **more,
-    }
-    return try_backup(spec, run_id, ThreadRunner(before=before))
-
-
-def state_of(root: Path) -> ArchiveState:
-    return Archive.open(open_uri(root.as_uri())).load()
 
 
 def orders(root: Path) -> TopicEntry:
@@ -138,12 +100,6 @@ def test_partitions_that_one_broker_has_not_heard_of_are_unavailable_and_stay_in
     cluster.do(lambda: cluster.topics["orders"].partitions.append(hidden))
     result = backup(cluster, tmp_path, "two")
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
-
-
-def ask_first(monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
-    """Ask this broker before all others for metadata."""
-    nodes = BrokerPool._nodes
-    monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(nodes(pool), key=lambda node: node != broker)))
 
 
 def not_listed(times: int, node: int | None = None) -> Lie:

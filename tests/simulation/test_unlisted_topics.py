@@ -4,22 +4,15 @@ Broker 2 is asked first each time; it has not heard of topic orders, or is silen
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState
-from logkeep_engine.backup import run as running
-from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.brokers import BrokerPool, Trouble
-from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.kafka.queries import ClusterView
-from logkeep_engine.storage import open_uri
-from tests.kafka.restores import ThreadRunner, bring_back, try_backup
+from tests.kafka.restores import bring_back
+from tests.simulation.backing_up import ask_first, backup, state_of, wait_no_longer
 from tests.simulation.cluster import SimulatedCluster, Topic, World
 from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.partition_log import batch
@@ -30,26 +23,15 @@ LIMITS = Limits(
 )
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World() as made:
-        yield made
-
-
 @pytest.fixture
 def cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
     """Three brokers; topics orders, with two partitions, and users, with one."""
-    nodes = BrokerPool._nodes
-    monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(nodes(pool), key=lambda node: node != 2)))
-    monkeypatch.setattr(running, "connection_from", impatient)
+    ask_first(monkeypatch, 2)
+    wait_no_longer(monkeypatch, LIMITS)
     with SimulatedCluster(world, brokers=3) as made:
         make(made, "orders", 2)
         make(made, "users", 1)
         yield made
-
-
-def impatient(spec: Cluster, environ: Any) -> Connection:
-    return replace(connection_from(spec, environ), limits=LIMITS)
 
 
 def make(cluster: SimulatedCluster, name: str, partitions: int) -> None:
@@ -66,24 +48,6 @@ def write(cluster: SimulatedCluster, topic: Topic) -> None:
         cluster.do(lambda to=partition: to.append(batch([(b"key", b"value")] * 10)))  # type: ignore[misc]
 
 
-def backup(
-    cluster: SimulatedCluster, root: Path, run_id: str, before: Callable[[object], None] | None = None, **more: object
-) -> RunResult:
-    """`before` its tasks."""
-    spec = {
-        "cluster": {"bootstrapServers": cluster.bootstrap},
-        "topics": {"include": [".*"]},
-        "storage": {"uri": root.as_uri()},
-        "consumerGroups": {"include": [".*"]},
-        **more,
-    }
-    return try_backup(spec, run_id, ThreadRunner(before=before))
-
-
-def state_of(root: Path) -> ArchiveState:
-    return Archive.open(open_uri(root.as_uri())).load()
-
-
 def not_heard_of(cluster: SimulatedCluster) -> Callable[[object], None]:
     """Broker 2 has not heard of orders until tasks begin."""
     cluster.lies.active = [Lie(Kind.UNKNOWN_TOPIC, Api.METADATA, topic="orders", times=FOREVER, node=2)]
@@ -96,7 +60,7 @@ def test_partitions_that_it_got_meanwhile_are_archived_too(cluster: SimulatedClu
     cluster.do(lambda: cluster.add_partitions(topic, 2, 3))
     write(cluster, topic)
     write(cluster, cluster.topics["users"])
-    result = backup(cluster, tmp_path, "two", not_heard_of(cluster))
+    result = backup(cluster, tmp_path, "two", before=not_heard_of(cluster))
     assert (result.outcome, result.records) == ("Succeeded", 50), result.message
     assert state_of(tmp_path).topics[topic.printed_id].partitions == 4
 
@@ -106,7 +70,7 @@ def test_topic_that_was_created_again_meanwhile_is_archived(cluster: SimulatedCl
     cluster.do(lambda: cluster.topics.pop("orders"))
     make(cluster, "orders", 1)
     write(cluster, cluster.topics["users"])
-    result = backup(cluster, tmp_path, "two", not_heard_of(cluster))
+    result = backup(cluster, tmp_path, "two", before=not_heard_of(cluster))
     assert (result.outcome, result.records) == ("Succeeded", 20), result.message
     assert len(state_of(tmp_path).topics) == 3
 
@@ -121,7 +85,7 @@ def test_positions_in_a_topic_that_proves_to_be_deleted_stay_in_the_archive(
     del cluster.positions["billing"]["orders", 0]
     write(cluster, cluster.topics["users"])
     cluster.old_views[1] = old  # it still knows the topic
-    result = backup(cluster, tmp_path, "two", lambda work: cluster.old_views.clear())
+    result = backup(cluster, tmp_path, "two", before=lambda work: cluster.old_views.clear())
     assert (result.outcome, result.records) == ("Succeeded", 10), result.message
     (warning,) = result.warnings
     assert "'orders'" in warning

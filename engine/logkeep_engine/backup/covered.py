@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.backup.selection import Chooser, added_topics
+from logkeep_engine.backup.selection import Chooser, added_topics, is_internal
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.kafka.control import TopicInfo
 
@@ -67,12 +67,16 @@ def is_of(backup: Backup, cluster_id: str, servers: Iterable[str]) -> bool:
 
 def uncovered(topics: Iterable[TopicInfo], backups: Sequence[Backup], *, internal: bool = False) -> list[Uncovered]:
     """The topics that no backup protects, by name. Kafka's own count only with `internal`."""
-    choosers = [(backup, Chooser(backup.spec.topics), added_topics(backup.spec)) for backup in backups]
+    choosers = [(backup, Chooser(backup.spec.topics, added_topics(backup.spec))) for backup in backups]
     found = []
     for topic in topics:
-        if not internal and Chooser.is_internal(topic):
+        if not internal and is_internal(topic.name, internal=topic.internal):
             continue
-        chosen = [b for b, chooser, also in choosers if chooser.chooses(topic) or chooser.adds(topic, also)]
+        chosen = [
+            backup
+            for backup, chooser in choosers
+            if chooser.chooses(topic.name, internal=topic.internal) or chooser.adds(topic.name)
+        ]
         if all(backup.problem for backup in chosen):
             by = tuple(f"{backup.name} ({backup.problem})" for backup in chosen)
             found.append(Uncovered(topic.name, len(topic.partitions), by))

@@ -353,7 +353,9 @@ class Planner:
         bounds: dict[TopicPartition, Bounds] = {}
         standings = Standings()
         left: Collection[TopicPartition] = partitions
-        for last in (False,) * (LEADER_TRIES - 1) + (True,):
+        for tries in range(LEADER_TRIES):
+            if tries:
+                time.sleep(self._connection.limits.control_pause)
             answers = self._control.bounds(left)
             for (name, number), why in (answers.silent | answers.unknown).items():
                 log.warning("topic %r partition %d gives no answer: %s", name, number, why)
@@ -370,8 +372,6 @@ class Planner:
             ]
             if not left:
                 break
-            if not last:
-                time.sleep(self._connection.limits.control_pause)
         for where in left:
             log.warning("topic %r partition %d gives no answer: its leader changes all the time", *where)
             standings.silent[where] = "its leader changes all the time"

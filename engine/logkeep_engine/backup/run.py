@@ -162,7 +162,7 @@ class _Run(ArchivingRun):
         self._conclude(plan, writer)
 
     def _ask_again(self, planner: Planner, plan: BackupPlan, writer: Writer) -> BackupPlan | None:
-        """What is refused now fails the run, but not what it has archived of other topics."""
+        """Ask for what was unavailable. A refusal fails the run, but takes nothing of what it has archived besides."""
         try:
             return planner.ask_again(plan, writer.state)
         except (BrokerRefused, ArchiveMismatch) as error:

@@ -41,27 +41,29 @@ class _Patterns:
 
 
 class Chooser:
-    """Whether `spec.topics` chooses a topic."""
+    """Whether a run archives a topic: `spec.topics` chooses it, or it is one of `also`, which are archived beside those
+    unless they are excluded. `internal`: brokers call it Kafka's own.
+    """
 
-    def __init__(self, wanted: Topics) -> None:
+    def __init__(self, wanted: Topics, also: frozenset[str] = frozenset()) -> None:
         self._patterns = _Patterns(wanted.include, wanted.exclude)
         self._internal = wanted.internal
+        self._also = also
 
-    @staticmethod
-    def is_internal(topic: TopicInfo) -> bool:
-        """It is one of Kafka's own."""
-        return topic.internal or topic.name in INTERNAL_TOPICS
+    def may_choose(self, name: str, *, internal: bool = False) -> bool:
+        """Whether it is none that only `spec.topics.internal` chooses."""
+        return self._internal or not is_internal(name, internal=internal)
 
-    def may_choose(self, topic: TopicInfo) -> bool:
-        """Whether it is none that only `internal` chooses."""
-        return self._internal or not self.is_internal(topic)
+    def chooses(self, name: str, *, internal: bool = False) -> bool:
+        return self.may_choose(name, internal=internal) and self._patterns.match(name)
 
-    def chooses(self, topic: TopicInfo) -> bool:
-        return self.may_choose(topic) and self._patterns.match(topic.name)
+    def adds(self, name: str) -> bool:
+        return name in self._also and not self._patterns.excludes(name)
 
-    def adds(self, topic: TopicInfo, also: Collection[str]) -> bool:
-        """Whether it is one of `also`, which are archived unless they are excluded."""
-        return topic.name in also and not self._patterns.excludes(topic.name)
+
+def is_internal(name: str, *, internal: bool = False) -> bool:
+    """Whether the topic is one of Kafka's own: brokers say so, or its name does."""
+    return internal or name in INTERNAL_TOPICS
 
 
 def select_topics(
@@ -70,10 +72,10 @@ def select_topics(
     """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
     NoTopicMatches, which names the patterns and topics that do exist.
     """
-    chooser = Chooser(wanted)
-    candidates = [topic for topic in existing if chooser.may_choose(topic)]
-    selected = [topic for topic in candidates if chooser.chooses(topic)]
+    chooser = Chooser(wanted, also)
+    selected = [topic for topic in existing if chooser.chooses(topic.name, internal=topic.internal)]
     if not selected:
+        candidates = (topic for topic in existing if chooser.may_choose(topic.name, internal=topic.internal))
         names = sorted(topic.name for topic in candidates)
         shown = ", ".join(names[:MAX_NAMES_IN_MESSAGE]) + (", ..." if len(names) > MAX_NAMES_IN_MESSAGE else "")
         but = f" without {', '.join(map(repr, wanted.exclude))}" if wanted.exclude else ""
@@ -87,7 +89,7 @@ def select_topics(
             hint="A pattern must match the whole name.",
         )
     chosen = {topic.name for topic in selected}
-    selected += [t for t in existing if t.name not in chosen and chooser.adds(t, also)]
+    selected += [topic for topic in existing if topic.name not in chosen and chooser.adds(topic.name)]
     return sorted(selected, key=lambda topic: topic.name)
 
 
@@ -97,15 +99,11 @@ def unlisted_topics(
     """The topics that a run archives if they exist, and that the archive knows but a broker has not `listed`: the
     newest incarnation of each name.
     """
-    patterns = _Patterns(wanted.include, wanted.exclude)
+    chooser = Chooser(wanted, also)
     return [
         found[-1]
         for name, found in incarnations(state.topics.values()).items()
-        if name not in listed
-        and (
-            (patterns.match(name) and (wanted.internal or name not in INTERNAL_TOPICS))
-            or (name in also and not patterns.excludes(name))
-        )
+        if name not in listed and (chooser.chooses(name) or chooser.adds(name))
     ]
 
 

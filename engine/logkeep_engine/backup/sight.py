@@ -71,7 +71,11 @@ def literal(pattern: str) -> str | None:
 def left_out(found: Iterable[TopicInfo], chosen: Collection[str], wanted: Topics) -> Names:
     """The topics of the cluster that are not chosen; Kafka's own only where they might be."""
     chooser = Chooser(wanted)
-    return Names.of(topic.name for topic in found if topic.name not in chosen and chooser.may_choose(topic))
+    return Names.of(
+        topic.name
+        for topic in found
+        if topic.name not in chosen and chooser.may_choose(topic.name, internal=topic.internal)
+    )
 
 
 def missed(include: Sequence[str], exclude: Sequence[str], chosen: Collection[str]) -> list[str]:

@@ -15,11 +15,8 @@ from enum import Enum
 
 from logkeep_engine.kafka.brokers import BrokerPool, Trouble
 from logkeep_engine.kafka.protocol import EARLIEST, Code
-from logkeep_engine.kafka.queries import ClusterView, PartitionView, TopicView, Where
+from logkeep_engine.kafka.queries import NO_TOPIC_ID, ClusterView, PartitionView, TopicView, Where
 from logkeep_engine.kafka.survey import Survey
-
-UNKNOWN_ID = "A" * 22
-"""The topic id that brokers without topic ids give."""
 
 
 class Fate(Enum):
@@ -137,7 +134,7 @@ def _standing(topic_id: str, said: Sequence[TopicView]) -> Standing:
 
 def _is(topic: TopicView, topic_id: str) -> bool:
     """Whether this may be the topic of that id: a broker without topic ids cannot tell."""
-    return topic.code == Code.NONE and topic.topic_id in (topic_id, UNKNOWN_ID)
+    return topic.code == Code.NONE and topic.topic_id in (topic_id, NO_TOPIC_ID)
 
 
 def _newest(name: str, topic_id: str, said: Sequence[TopicView], views: Collection[int]) -> TopicView:

@@ -49,7 +49,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
-from logkeep_engine.kafka.witnesses import UNKNOWN_ID
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
 from logkeep_engine.restore import count, groups, snapshot
@@ -360,7 +360,7 @@ class _Restore:
                 topic.name,
                 len(topic.partitions),
                 configs.get(topic.name, {}),
-                "" if topic.topic_id == UNKNOWN_ID else topic.topic_id,
+                "" if topic.topic_id == NO_TOPIC_ID else topic.topic_id,
             )
             for topic in found
         }

@@ -85,16 +85,13 @@ def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> 
         missing = sorted(set(options.topics) - set(found))
         if missing:
             raise NoTopicMatches(f"Option topics: the archive has no topic {', '.join(missing)}.", hint=_have(found))
-        return [found[name] for name in sorted(set(options.topics))]
-    if options.topic_pattern is not None:
-        matching = [name for name in sorted(found) if re.fullmatch(options.topic_pattern, name)]
-        if not matching:
-            pattern = options.topic_pattern
-            raise NoTopicMatches(
-                f"Option topicPattern: no topic of the archive matches {pattern!r} as a whole.", hint=_have(found)
-            )
-        return [found[name] for name in matching]
-    return [found[name] for name in sorted(found)]
+    named = [found[name] for name in sorted(found) if _is_named(options, name)]
+    if options.topic_pattern is not None and not named:
+        raise NoTopicMatches(
+            f"Option topicPattern: no topic of the archive matches {options.topic_pattern!r} as a whole.",
+            hint=_have(found),
+        )
+    return named
 
 
 def _is_named(options: SourceOptions, name: str) -> bool:

@@ -1,0 +1,56 @@
+"""Backups of a simulated cluster by the product's own `run_backup`, and what they leave in the archive."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.model import ArchiveState
+from logkeep_engine.backup import run as running
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.storage import open_uri
+from tests.kafka.restores import ThreadRunner, try_backup
+from tests.simulation.cluster import SimulatedCluster
+
+
+def wait_no_longer(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+    """Let backups have these limits."""
+
+    def connect(spec: Cluster, environ: Any) -> Connection:
+        return replace(connection_from(spec, environ), limits=limits)
+
+    monkeypatch.setattr(running, "connection_from", connect)
+
+
+def ask_first(monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
+    """Ask this broker before all others for metadata."""
+    nodes = BrokerPool._nodes
+    monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(nodes(pool), key=lambda node: node != broker)))
+
+
+def backup(
+    cluster: SimulatedCluster,
+    root: Path,
+    run_id: str,
+    *,
+    before: Callable[[object], None] | None = None,
+    **more: object,
+) -> RunResult:
+    """`before` its tasks."""
+    spec = {
+        "cluster": {"bootstrapServers": cluster.bootstrap},
+        "topics": {"include": [".*"]},
+        "storage": {"uri": root.as_uri()},
+        **more,
+    }
+    return try_backup(spec, run_id, ThreadRunner(before=before))
+
+
+def state_of(root: Path) -> ArchiveState:
+    return Archive.open(open_uri(root.as_uri())).load()
