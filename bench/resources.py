@@ -4,8 +4,8 @@
     python -m bench.resources --resources 60 --seconds 20
 
 It starts etcd and kube-apiserver of the test bed and the operator with the chart's permissions. No kubelet and no Job
-controller run: drivers are played by writing their progress. Calls are those in the API server's audit log, a watch
-that goes on being one. Prints a JSON object for each row.
+controller run: drivers are played by a pod that is Running and by writing its progress. Calls are those in the API
+server's audit log, a watch that goes on being one. Prints a JSON object for each row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kubernetes import client, config, watch
 
 from tests.apiserver.calls import OPERATOR_GROUP, Calls
 from tests.apiserver.conftest import install_crds, install_operator_account
-from tests.apiserver.operator import Operator, progress
+from tests.apiserver.operator import Operator, owner, pod_of, progress
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec
 
@@ -51,6 +51,7 @@ class Bench:
         made.configuration.connection_pool_maxsize = 16
         self.objects = client.CustomObjectsApi(made)
         self.core = client.CoreV1Api(made)
+        self.batch = client.BatchV1Api(made)
         for number in range(NAMESPACES):
             self.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=f"team-{number}")))
 
@@ -63,6 +64,14 @@ class Bench:
     def resume(self, number: int) -> None:
         where = (*GROUP, f"team-{number % NAMESPACES}", PLURAL, f"b{number}")
         self.objects.patch_namespaced_custom_object(*where, {"spec": {"suspend": False}})
+
+    def drive(self, number: int, job: str) -> None:
+        """As Job controller and kubelet: a driver pod that is Running."""
+        namespace = f"team-{number % NAMESPACES}"
+        made: Any = self.batch.api_client.sanitize_for_serialization(self.batch.read_namespaced_job(job, namespace))
+        pod: Any = pod_of(made, job, owner("batch/v1", "Job", made))
+        self.core.create_namespaced_pod(namespace, pod)
+        self.core.patch_namespaced_pod_status(job, namespace, {"status": {"phase": "Running"}})
 
     def statuses(self) -> dict[int, dict[str, Any]]:
         """By number of the resource."""
@@ -126,6 +135,8 @@ def _busy(bench: Bench, resources: int, running: Sequence[int], seconds: float) 
         bench.resume(number)
     bench.wait("the runs", lambda told: all("run" in told[number] for number in running), pause=0.2)
     runs = {number: status["run"] for number, status in bench.statuses().items() if number in running}
+    for number, run in runs.items():
+        bench.drive(number, run["job"])
     told = _Told(bench)
     with bench.costs(row):
         begun, at = time.monotonic(), 0

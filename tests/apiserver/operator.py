@@ -200,22 +200,10 @@ class Namespace:
         """As Job controller or Spark, then kubelet: a pod of the run with this status. With `owned` false it is a
         stranger's who has copied the labels. An executor is of the pod `driver`.
         """
-        template = job["spec"]["template"]
-        labels = {k: v for k, v in template["metadata"]["labels"].items() if "job" not in k and "controller" not in k}
-        body: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "labels": {**labels, "logkeep.dev/role": role},
-                "annotations": template["metadata"]["annotations"],
-            },
-            "spec": {"containers": [{"name": role, "image": "x"}]},
-        }
+        maker = None
         if owned:
-            body["metadata"]["ownerReferences"] = [
-                owner("batch/v1", "Job", job) if role == "driver" else owner("v1", "Pod", self.get("pod", "driver"))
-            ]
+            maker = owner("batch/v1", "Job", job) if role == "driver" else owner("v1", "Pod", self.get("pod", "driver"))
+        body = pod_of(job, name, maker, role)
         if self.kubectl("get", "pod", name, check=False).returncode:
             self.kubectl("create", "-f", "-", stdin=json.dumps(body))
         self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
@@ -226,6 +214,20 @@ class Namespace:
         data = {key: document.to_json() for key, document in documents.items() if document is not None}
         name = f"{job['metadata']['name']}-progress"
         self.kubectl("patch", "configmap", name, "--type=merge", "-p", json.dumps({"data": data}))
+
+
+def pod_of(job: dict[str, Any], name: str, maker: dict[str, Any] | None, role: str = "driver") -> dict[str, Any]:
+    """A pod of the run as its Job's template says it, with its owner or without one."""
+    template = job["spec"]["template"]
+    labels = {k: v for k, v in template["metadata"]["labels"].items() if "job" not in k and "controller" not in k}
+    metadata = {
+        "name": name,
+        "labels": {**labels, "logkeep.dev/role": role},
+        "annotations": template["metadata"]["annotations"],
+        "ownerReferences": [maker] if maker is not None else [],
+    }
+    spec = {"containers": [{"name": role, "image": "x"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def owner(version: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
