@@ -19,6 +19,7 @@ import yaml
 
 from tests.cluster import system, tools
 from tests.cluster.node import Node
+from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 from tests.cluster.state import cgroup_folders
 
@@ -269,6 +270,11 @@ class Resource:
     def run_again(self, value: str) -> None:
         """Ask for another run by the annotation."""
         self._kubectl("annotate", self.reference, f"logkeep.dev/run={value}", "--overwrite")
+
+    def retry(self, value: str, timeout: float = 240) -> None:
+        """Ask for another try of a failed restore by the annotation, and wait until the run goes on."""
+        self._kubectl("annotate", self.reference, f"logkeep.dev/retry={value}", "--overwrite")
+        wait_until(lambda: self.status.get("lastHandledRetry") == value, timeout, f"{self.reference} to be tried again")
 
     def delete(self, timeout: float = 120) -> None:
         """Delete it and wait until it is gone."""

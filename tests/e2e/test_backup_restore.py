@@ -17,7 +17,11 @@ def test_status_moves_partition_by_partition_and_the_restored_topic_equals_its_s
 
     with throttle.to(4_000_000):
         saved = home.backup("measured")
+        again = home.restore()  # applied together, as GitOps does
         with ProgressWatch(saved) as watch:
+            saved.wait_for_progress(1)
+            assert again.condition("Ready")["reason"] == "WaitingForBackup"
+            assert not again.jobs()
             status = saved.wait("Succeeded")
     assert status["progress"]["records"] == records
     assert status["progress"]["display"] == "8/8"
@@ -28,7 +32,7 @@ def test_status_moves_partition_by_partition_and_the_restored_topic_equals_its_s
     assert len(counted) >= 5, f"records were seen at few moments: {counted}"
     assert saved.condition("Ready")["status"] == "True"
 
-    home.restore().wait("Succeeded")
+    again.wait("Succeeded")
 
     home.check_restored("measured", records)
     home.verify()

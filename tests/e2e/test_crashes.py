@@ -37,7 +37,7 @@ def test_sigkill_of_the_driver_during_a_backup_and_of_an_executor_during_the_res
     home.check_restored("crashed-a", records)
 
 
-def test_sigkill_of_an_executor_during_a_backup_and_of_the_driver_during_the_restore(
+def test_sigkill_of_an_executor_during_a_backup_and_of_the_only_driver_of_a_restore(
     home: Home, throttle: Throttle
 ) -> None:
     records = home.fill("crashed-b", 6, MEGABYTES)
@@ -52,12 +52,16 @@ def test_sigkill_of_an_executor_during_a_backup_and_of_the_driver_during_the_res
     home.verify()
 
     with throttle.to(SLOW) as lift:
-        again = home.restore()
+        again = home.restore(runPolicy={"backoffLimit": 0})
         again.wait_for_progress(SOME)
         kill_pod(home.logkeep.node, again.drivers()[0])
+        failed = again.wait("Failed")
         lift()
-        status = again.wait("Succeeded")
-    assert status["run"]["attempt"] == 2
+    again.patch({"spark": {"driver": {"memory": "1200Mi"}}})
+    again.retry("with-more-memory")
+    status = again.wait("Succeeded")
+    assert status["run"]["id"] == failed["run"]["id"]
+    assert [run["outcome"] for run in status["history"]] == ["Succeeded", "Failed"]
     home.check_restored("crashed-b", records)
 
 
