@@ -328,8 +328,12 @@ class TestDamage:
         assert log.name in refused.stderr
         assert f"{orders}-copy" not in topic_names(kafka.bootstrap)
 
-        text = resource("KafkaRestore", restore_spec(kafka, archived, onDamagedArchive="Skip"))
-        done = logkeep("restore", "-f", "-", "-o", "json", stdin=text)
+        skip = restore_spec(kafka, archived, onDamagedArchive="Skip")
+        if damage == "missing":
+            told = r"all that there was is damaged\); nothing was written"
+            assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", skip)), told)
+            skip["allowEmpty"] = True
+        done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", skip))
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         assert result["records"] == 100 - result["lossOffsets"]
