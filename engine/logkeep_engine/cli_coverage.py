@@ -82,7 +82,7 @@ def coverage(
         own = [backup for backup in backups if is_of(backup, cluster_id, connection.bootstrap)]
         for backup in backups:
             if backup not in own:
-                say(f"note: {backup.name} is left aside: it backs up another cluster")
+                say(f"note: {backup.name} is left aside: {_why_aside(backup)}")
         for name, reason in silent.items():
             say(f"warning: topic {name} cannot be described now: {reason}")
         found = uncovered(topics, own, internal=internal)
@@ -91,8 +91,17 @@ def coverage(
             raise typer.Exit(ExitCode.FAILED)
 
 
+def _why_aside(backup: Backup) -> str:
+    if backup.cluster_id:
+        return "it backs up another cluster"
+    servers = ", ".join(backup.spec.cluster.bootstrap_servers)
+    return f"no run has told which cluster it backs up, and --bootstrap-server names none of its brokers: {servers}"
+
+
 def _backups(file: str) -> Iterator[Backup]:
-    """The KafkaBackups of a file. Raises SpecError for one that is wrong."""
+    """The KafkaBackups of a file. Raises SpecError for one that is wrong, unless the API server has taken it: it
+    protects nothing, and must not hide what the others do.
+    """
     from logkeep_engine.backup.covered import backup_of, resource_name
 
     for document in _resources(file):
@@ -100,6 +109,9 @@ def _backups(file: str) -> Iterator[Backup]:
         try:
             yield backup_of(document, parse_backup(document["spec"]))
         except SpecInvalid as error:
+            if (document.get("metadata") or {}).get("uid"):
+                say(f"note: {resource_name(document)} protects nothing, its spec is invalid: {error}")
+                continue
             raise SpecError(f"{name_of(file)}: {resource_name(document)}: {error}") from error
 
 

@@ -59,8 +59,7 @@ class Controller:
         with self._metrics.reconcile_seconds.time():
             resource = self._cluster.resource(key)
             if resource is None:
-                self._metrics.gone(key)
-                self.seen.forget(key)
+                self._forget(key)
                 return None
             self._metrics.seen(key, resource.status, resource.created)
             self.seen.note(resource)
@@ -77,7 +76,10 @@ class Controller:
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
         cluster."""
+        known = self._metrics.known(namespace)
         snapshot = Snapshot(self._cluster, namespace)
+        for key in known - snapshot.resources.keys():
+            self._forget(key)  # nobody has told of its end: the watch was broken then
         now = self._cluster.now()
         found = []
         for key, resource in snapshot.resources.items():
@@ -90,6 +92,10 @@ class Controller:
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
         return found
+
+    def _forget(self, key: Key) -> None:
+        self._metrics.gone(key)
+        self.seen.forget(key)
 
     def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""

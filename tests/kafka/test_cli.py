@@ -328,8 +328,12 @@ class TestDamage:
         assert log.name in refused.stderr
         assert f"{orders}-copy" not in topic_names(kafka.bootstrap)
 
-        text = resource("KafkaRestore", restore_spec(kafka, archived, onDamagedArchive="Skip"))
-        done = logkeep("restore", "-f", "-", "-o", "json", stdin=text)
+        skip = restore_spec(kafka, archived, onDamagedArchive="Skip")
+        if damage == "missing":
+            told = r"all that there was is damaged\); nothing was written"
+            assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", skip)), told)
+            skip["allowEmpty"] = True
+        done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", skip))
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         assert result["records"] == 100 - result["lossOffsets"]
@@ -365,6 +369,26 @@ class TestCoverage:
             done = self.ask(kafka, json.dumps(listed))
             assert (done.returncode, said in done.stderr) == (code, True), done.stderr
         assert "never succeeded" in self.ask(kafka, json.dumps({**one, "status": {}})).stdout
+
+    def test_a_backup_of_an_unknown_cluster_is_not_called_one_of_another(
+        self, kafka: KafkaBroker, orders: str, tmp_path: Path
+    ) -> None:
+        spec = {**backup_spec(kafka, tmp_path / "b", orders), "cluster": {"bootstrapServers": ["kafka.elsewhere:9092"]}}
+        done = self.ask(kafka, resource("KafkaBackup", spec))
+        assert done.returncode == 1, done.stderr
+        assert "another cluster" not in done.stderr
+        assert "--bootstrap-server names none of its brokers: kafka.elsewhere:9092" in done.stderr
+
+    def test_an_invalid_backup_of_the_cluster_does_not_hide_the_others(
+        self, kafka: KafkaBroker, orders: str, tmp_path: Path
+    ) -> None:
+        spec = backup_spec(kafka, tmp_path / "b", ".*")
+        good = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "good"}, "spec": spec}
+        wrong = {**good, "metadata": {"name": "wrong", "uid": "u"}, "spec": {**spec, "topics": {"include": ["("]}}}
+        listed = {"apiVersion": "v1", "kind": "List", "items": [wrong, good]}
+        done = self.ask(kafka, json.dumps(listed))
+        assert done.returncode == 0, done.stderr
+        assert "note: wrong protects nothing, its spec is invalid: spec.topics.include[0]" in done.stderr
 
     def test_what_is_wrong_is_named(self, kafka: KafkaBroker) -> None:
         spec = {**BACKUP, "topics": {"include": ["("]}}

@@ -579,7 +579,7 @@ def test_a_restore_that_is_applied_with_its_backup_waits_for_its_success() -> No
     assert (world.condition("Ready"), world.condition("Stalled")[0]) == (("False", "WaitingForBackup"), "False")
     assert world.condition("Reconciling") == ("True", "WaitingForBackup")
     assert "KafkaBackup 'nightly' has not succeeded yet (Running)" in world.message()
-    assert "spec.source.storage" in world.message()
+    assert "by another KafkaRestore, with spec.source.storage" in world.message()
     world.backup = replace(world.backup, status=Status(phase=Phase.FAILED))
     world.step()
     assert (world.jobs, world.condition("Stalled")[0]) == ({}, "False")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
-from logkeep_operator.api import Key, Phase, Status
+from logkeep_operator.api import Key, Phase, Resource, Status
+from logkeep_operator.cluster import Cluster
+from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import SuspendJob, job_state
 from tests.unit.operator.test_reconcile import started, succeeded
-from tests.unit.operator.world import World
+from tests.unit.operator.world import ENGINE, START, World
 
 # ---- suspension after an end
 
@@ -160,3 +165,33 @@ def test_a_backup_that_never_succeeded_has_series_for_the_alert() -> None:
     metrics.gone(never.key)
     for name in ("logkeep_last_success_timestamp_seconds", "logkeep_resource_created_timestamp_seconds"):
         assert value(metrics, name, never.key) is None
+
+
+class Listed(Cluster):
+    """A cluster that is only listed."""
+
+    def __init__(self, *there: Resource) -> None:
+        self.there = list(there)
+
+    def now(self) -> datetime:
+        return START
+
+    def resources(self, namespaces: Iterable[str]) -> list[Resource]:
+        return [found for found in self.there if not namespaces or found.key.namespace in namespaces]
+
+    def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        return []
+
+
+def test_series_end_with_the_resource_though_no_event_told_of_its_deletion() -> None:
+    metrics, world = Metrics(), World()
+    stays = replace(world.resource, key=Key("KafkaBackup", "other", "nightly"))
+    cluster = Listed(world.resource, stays)
+    controller = Controller(cluster, ENGINE, metrics)
+    controller.unsettled(None)
+    cluster.there = [stays]
+    for namespace in ("other", None):
+        kept = 0 if namespace == "other" else None
+        controller.unsettled(namespace)
+        assert value(metrics, "logkeep_last_success_timestamp_seconds", world.resource.key) == kept
+        assert value(metrics, "logkeep_last_success_timestamp_seconds", stays.key) == 0
