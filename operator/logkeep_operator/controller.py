@@ -82,9 +82,14 @@ class Controller:
         found = []
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
-            if is_settled(resource, now):
+            try:
+                if is_settled(resource, now):
+                    continue
+                plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
+            except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
+                log.warning("%s: %s: %s", key, type(error).__name__, error)
+                found.append((key, 0.0))
                 continue
-            plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
             if plan.actions or plan.status is not None:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
