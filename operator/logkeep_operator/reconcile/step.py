@@ -206,13 +206,14 @@ class Step:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
         archive = archive_status(result, self.archive_uri())
+        told = self.loss(result, succeeded, run)
         self.status = replace(
             self.status,
             archive=archive or self.status.archive,
             offset_map=result.offset_map or self.status.offset_map,
-            loss=loss_entries(result),
+            loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
-        return (*self.loss(result, succeeded, run), *self.coverage(coverage_of(result, include), run))
+        return (*told, *self.coverage(coverage_of(result, include), run))
 
     def tell(self, run: RunStatus, outcome: Outcome) -> None:
         """The event of a run's end."""

@@ -294,6 +294,32 @@ def test_data_loss_is_a_condition_and_a_list() -> None:
     assert world.status.phase is Phase.SUCCEEDED
 
 
+def test_what_is_missing_stays_told_until_a_run_ends_without() -> None:
+    """A run that fails knows nothing of it, and one whose report was lost does not either."""
+    world = started()
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
+    world.job_is(complete=True)
+    world.settle()
+    for fails in (True, False):
+        world.pods = []
+        world.annotate(f"fails: {fails}")
+        world.settle()
+        if fails:
+            world.reports(result=world.failed_result())
+            world.job_is(failure=("BackoffLimitExceeded", ""))
+        else:
+            world.job_is(complete=True)
+        world.settle()
+        assert world.condition("DataLoss") == ("True", "RecordsMissing")
+        assert [(entry.start, entry.end) for entry in world.status.loss] == [(10, 20)]
+    world.pods = []
+    world.annotate("last")
+    world.settle()
+    world.complete()
+    assert (world.condition("DataLoss")[0], world.status.loss) == ("False", ())
+
+
 @pytest.mark.parametrize("kind", ["KafkaBackup", "KafkaRestore"])
 def test_a_finished_run_is_never_touched_again(kind: str) -> None:
     world = started(kind)
