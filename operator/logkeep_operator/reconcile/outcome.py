@@ -34,13 +34,14 @@ class Outcome:
 
 
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
-    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short."""
-    candidates = [termination_result(pod) for pod in drivers]
-    newest = documents.result
-    for result in candidates:
-        if result is not None and (newest is None or result.end_time > newest.end_time):
-            newest = result
-    return newest
+    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short.
+
+    A success is the last one, whatever the clocks of the attempts' nodes say.
+    """
+    told = [documents.result, *(termination_result(pod) for pod in drivers)]
+    results = [result for result in told if result is not None]
+    successes = [result for result in results if result.outcome == RunOutcome.SUCCEEDED]
+    return max(successes or results, key=lambda result: result.end_time, default=None)
 
 
 def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState]) -> Outcome | None:

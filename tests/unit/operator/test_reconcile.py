@@ -202,6 +202,22 @@ def test_a_completed_job_outweighs_the_result_of_an_attempt_that_failed() -> Non
     assert world.status.phase is Phase.SUCCEEDED
 
 
+def test_a_success_is_the_last_result_although_the_clock_of_an_earlier_attempt_was_ahead() -> None:
+    world = started()
+    ahead = world.failed_result(end_time=world.now.timestamp() + 600)
+    world.driver("Failed", name="first", exit_code=1, termination_message=ahead.to_json())
+    world.settle()
+    world.pass_time(seconds=30)
+    world.driver("Succeeded", name="second", exit_code=0)
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
+    world.job_is(failed=1, complete=True)
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert "1100 records" in world.message()
+    assert world.condition("DataLoss")[0] == "True"
+
+
 def test_failure_by_back_off_says_what_the_driver_said() -> None:
     world = started()
     world.reports(world.progress(), world.failed_result())
