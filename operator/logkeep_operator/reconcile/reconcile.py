@@ -212,6 +212,9 @@ class _Reconciliation(Step):
             self.status = replace(self.status, last_handled_run=self.wanted.trigger)
         extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
+            state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
+            return self.done(Phase.PENDING, (*state, *extra), 0.0)
         state = (
             conditions.ready("RunSucceeded", outcome.message)
             if succeeded
@@ -219,14 +222,7 @@ class _Reconciliation(Step):
         )
         phase = Phase.SUCCEEDED if succeeded else Phase.FAILED
         found = self.job(run.id)
-        pending = self.wanted.id != run.id  # asked for again meanwhile
-        requeue = (
-            0.0
-            if pending
-            else STUCK_JOB_AFTER.total_seconds() + 1
-            if found is not None and not found.finished
-            else None
-        )
+        requeue = STUCK_JOB_AFTER.total_seconds() + 1 if found is not None and not found.finished else None
         if succeeded and self.spec.suspend:
             return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue, extra)
         return self.done(phase, (*state, *extra), requeue)

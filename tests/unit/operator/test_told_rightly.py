@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from logkeep_operator.api import Key, Phase, Status
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import SuspendJob, job_state
@@ -160,3 +162,26 @@ def test_a_backup_that_never_succeeded_has_series_for_the_alert() -> None:
     metrics.gone(never.key)
     for name in ("logkeep_last_success_timestamp_seconds", "logkeep_resource_created_timestamp_seconds"):
         assert value(metrics, name, never.key) is None
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+@pytest.mark.parametrize("edits", [True, False])
+def test_the_end_of_a_run_is_not_told_as_that_of_the_one_asked_for_meanwhile(succeeds: bool, edits: bool) -> None:
+    """Whoever waits for Ready or Stalled of the generation that was applied, or after the annotation, must not see it
+    by the run before."""
+    world = World()
+    world.settle()
+    first = world.run_id
+    if edits:
+        world.edit(topics={"include": ["t9"]})
+    else:
+        world.annotate("2")
+    world.reports(result=world.result() if succeeds else world.failed_result())
+    world.job_is(complete=succeeds, failure=None if succeeds else ("BackoffLimitExceeded", ""))
+    world.step()
+    assert [entry.run_id for entry in world.status.history] == [first]
+    assert world.status.phase is Phase.PENDING
+    for kind, status in (("Ready", "False"), ("Stalled", "False"), ("Reconciling", "True")):
+        assert world.condition(kind)[0] == status
+    world.settle()
+    assert world.run_id != first
