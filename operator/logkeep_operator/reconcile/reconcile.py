@@ -346,6 +346,9 @@ class _Reconciliation(Step):
         if found is None:
             return self._again(run)
         self._show(run, found)
+        if found.failure is not None:
+            reason, message = found.failure
+            return self._say(run, Phase.RUNNING, "Ending", f"The driver is told to end: {reason}: {message}")
         try:
             self._make_lost_config_maps(run)
         except _Waiting as waiting:

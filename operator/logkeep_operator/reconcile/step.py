@@ -180,7 +180,7 @@ class Step:
 
     def outcome(self, run_id: str) -> Outcome | None:
         drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
-        return decide(self.job(run_id), self.documents(run_id), drivers)
+        return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
 
     def job(self, run_id: str) -> JobState | None:
         """The run's Job; one that is being deleted counts as gone unless it is finished."""

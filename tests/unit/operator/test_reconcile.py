@@ -253,6 +253,35 @@ def test_failure_by_deadline_is_not_called_an_interruption() -> None:
     assert "activeDeadlineSeconds" in world.message()
 
 
+def test_a_run_that_meets_its_deadline_has_a_minute_for_its_last_words() -> None:
+    """The Job has failed as soon as it tells the driver to end, and the result with its loss comes after that."""
+    world = started()
+    world.driver()
+    world.job_is(active=1, failure=("DeadlineExceeded", ""), ended=world.now)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Ending")
+    assert not world.status.history
+    world.pass_time(seconds=59)
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    lost = world.failed_result(error_code="Interrupted", exit_code=130, loss=loss, loss_total=1, loss_offsets=10)
+    world.reports(result=lost)
+    world.driver("Failed", exit_code=130)
+    world.settle()
+    assert world.condition("Stalled") == ("True", "DeadlineExceeded")
+    assert world.condition("DataLoss")[0] == "True"
+    assert [entry.records for entry in world.status.history] == [1100]
+
+
+def test_the_last_words_of_a_driver_on_a_dead_node_are_not_waited_for_for_ever() -> None:
+    world = started()
+    world.driver()
+    world.job_is(active=1, failure=("DeadlineExceeded", ""), ended=world.now)
+    world.settle()
+    world.pass_time(seconds=120)
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+
+
 def test_a_driver_killed_for_memory_is_told_so() -> None:
     world = started()
     world.driver("Failed", exit_code=137, exit_reason="OOMKilled")
