@@ -133,7 +133,7 @@ class _Reconciliation(Step):
         self.wanted = wanted_run(self.resource, spec)
 
     def plan(self) -> Plan:
-        found = self.tell_unknown_run(self.wanted.id)
+        found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()
         if found is not None:
             return found
         self.remove_replaced()
@@ -145,6 +145,9 @@ class _Reconciliation(Step):
             if inputs_of(last.key) == self.wanted.inputs and self.job(last.id):
                 return self._go_on(last)  # only asked for again: this one first
             self.stop_unfinished()
+            told = self.tell_loss_of_replaced()
+            if told is not None:
+                return told
         run = self.status.run
         if run is not None and run.id == self.wanted.id:
             return self._ended(run) if run.outcome is not None else self._go_on(run)

@@ -15,7 +15,7 @@ from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin
-from logkeep_operator.reconcile.outcome import Outcome, decide
+from logkeep_operator.reconcile.outcome import Outcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
 from logkeep_operator.resources import (
@@ -85,7 +85,7 @@ class Step:
 
     def invalid(self, error: SpecInvalid) -> Plan:
         """Nothing runs until the spec is corrected. A run that ended meanwhile is told as it ended."""
-        found = self.tell_unknown_run()
+        found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
         self.remove_replaced()
@@ -172,6 +172,29 @@ class Step:
         if outcome.outcome is RunOutcome.SUCCEEDED and (last is None or last < end):
             self.status = replace(self.status, last_success_time=timestamp(end))
         return self.done(self.before.phase or Phase.PENDING, told, 0.0)
+
+    def tell_loss_of_replaced(self) -> Plan | None:
+        """Only a status: what a run had found missing until it was stopped, since no later run says it again. Its
+        history entry shows whether that was told."""
+        for entry in self.status.history:
+            result = self._last_words(entry.run_id) if entry.outcome == RunOutcome.REPLACED else None
+            if result is None or result.loss_total == 0:
+                continue
+            message = f"{result.loss_offsets} offsets are missing. {_REPLACED}"
+            told = replace(entry, records=result.records, bytes=result.bytes, message=message)
+            if told == entry:
+                continue
+            condition = self.loss(result, False, RunStatus(id=entry.run_id))
+            history = tuple(told if old is entry else old for old in self.status.history)
+            generation = self.before.observed_generation
+            self.status = replace(
+                self.status, history=history, loss=loss_entries(result), observed_generation=generation
+            )
+            return self.done(self.before.phase or Phase.PENDING, condition, 0.0)
+        return None
+
+    def _last_words(self, run_id: str) -> RunResult | None:
+        return last_result(self.documents(run_id), self.observed.pods_of(run_id, ROLE_DRIVER))
 
     # ---- how a run ended
 
