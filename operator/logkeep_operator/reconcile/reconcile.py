@@ -264,6 +264,10 @@ class _Reconciliation(Step):
         run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
+        request = request_name(self.resource.key.name, wanted.id)
+        if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:
+            # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
+            self.actions.append(DeleteConfigMap(request))
         self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
         for run_id, documents in self.observed.documents.items():
             if run_id != wanted.id:
@@ -408,8 +412,6 @@ class _Reconciliation(Step):
             self._create(self.wanted)
         except _Waiting as waiting:
             return self._wait(waiting)
-        # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
-        self.actions.insert(0, DeleteConfigMap(request_name(self.resource.key.name, run.id)))
         if run.attempt == retry.NOT_STARTED:
             said = "The run goes on where it stopped; the driver's pod is on its way."
             return self.done(Phase.PENDING, conditions.reconciling("RunRetried", said), RESYNC_SECONDS)

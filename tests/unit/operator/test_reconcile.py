@@ -11,7 +11,7 @@ import pytest
 
 from logkeep_engine.contract.run import LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
-from logkeep_operator.reconcile import DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
+from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
 
@@ -216,6 +216,22 @@ def test_a_success_is_the_last_result_although_the_clock_of_an_earlier_attempt_w
     assert world.status.phase is Phase.SUCCEEDED
     assert "1100 records" in world.message()
     assert world.condition("DataLoss")[0] == "True"
+
+
+def test_a_job_that_was_refused_gets_the_request_of_the_spec_that_was_corrected() -> None:
+    """The request was made before the Job, and what the spec says of Spark does not make it another run."""
+    world = World()
+    world.step(conflict=True)
+    (run_id,) = world.jobs
+    world.jobs = {}  # a webhook has refused it
+    world.edit(spark={"image": "registry.example/allowed:1"})
+    world.created = []
+    plan = world.step()
+    assert world.run_id == run_id
+    requests = [body for body in world.created if body["metadata"]["name"].endswith("-request")]
+    kinds = [type(action) for action in plan.actions]
+    assert plan.actions.index(DeleteConfigMap(requests[0]["metadata"]["name"])) < kinds.index(Create)
+    assert "registry.example/allowed:1" in requests[0]["data"]["request.json"]
 
 
 def test_failure_by_back_off_says_what_the_driver_said() -> None:
