@@ -211,8 +211,12 @@ class Step:
         return None if found is not None and found.deleting and not found.finished else found
 
     def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
+        """As the driver says, whose clock may be wrong: not before its Job was made, and not after now. A last success
+        in the future would keep an alert silent."""
         found = self.job(run_id)
-        return outcome.end or (found.ended if found is not None else None) or self.now
+        end = outcome.end or (found.ended if found is not None else None) or self.now
+        begun = found.created if found is not None else None
+        return min(max(end, begun or end), self.now)
 
     def book(self, run: RunStatus, outcome: Outcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
         """The end of the status's run, with all that it left; the conditions that say what is missing. `include`: the

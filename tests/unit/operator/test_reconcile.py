@@ -11,6 +11,7 @@ import pytest
 
 from logkeep_engine.contract.run import LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
+from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
@@ -232,6 +233,18 @@ def test_a_job_that_was_refused_gets_the_request_of_the_spec_that_was_corrected(
     kinds = [type(action) for action in plan.actions]
     assert plan.actions.index(DeleteConfigMap(requests[0]["metadata"]["name"])) < kinds.index(Create)
     assert "registry.example/allowed:1" in requests[0]["data"]["request.json"]
+
+
+@pytest.mark.parametrize(("days", "hours"), [(-30, 0), (30, 1)])
+def test_no_success_is_told_of_a_time_that_cannot_be(days: int, hours: int) -> None:
+    """The clock of the driver's node is off; the alert on the last success would be silent for a month, or cry."""
+    world = started()
+    world.pass_time(hours=1)
+    world.reports(result=world.result(end_time=(world.now + timedelta(days=days)).timestamp()))
+    world.job_is(complete=True)
+    world.settle()
+    assert world.status.last_success_time == timestamp(START + timedelta(hours=hours))
+    assert world.status.history[0].end_time == timestamp(START + timedelta(hours=hours))
 
 
 def test_failure_by_back_off_says_what_the_driver_said() -> None:
