@@ -79,7 +79,8 @@ class Controller:
         cluster."""
         snapshot = Snapshot(self._cluster, namespace)
         now = self._cluster.now()
-        found = []
+        # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
+        found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             try:

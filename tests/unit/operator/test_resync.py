@@ -56,3 +56,17 @@ def test_a_resource_that_cannot_be_judged_holds_up_no_others(monkeypatch: pytest
     monkeypatch.setattr(controller, "reconcile", judged)
     asked = Controller(cast(Cluster, Lists("odd", "plain")), ENGINE, Metrics())
     assert asked.unsettled("team") == [(key("odd"), 0.0), (key("plain"), 0.0)]
+
+
+def test_the_series_of_a_resource_that_was_deleted_unseen_end() -> None:
+    lists, metrics = Lists("kept", "deleted"), Metrics()
+    asked = Controller(cast(Cluster, lists), ENGINE, metrics)
+    asked.unsettled("team")
+    lists.names.remove("deleted")
+    assert key("deleted") not in dict(asked.unsettled("other"))
+    found = asked.unsettled("team")
+    assert (key("deleted"), 0.0) in found
+    assert asked.reconcile(key("deleted")) is None
+    assert key("deleted") not in dict(asked.unsettled("team"))
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    assert {sample.labels["name"] for sample in samples if "name" in sample.labels} == {"kept"}
