@@ -425,6 +425,8 @@ class _Reconciliation(Step):
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
         documents = self.documents(run.id)
         heard = parse_timestamp(self.status.run.heard_time) if self.status.run is not None else None
+        if found.origin.key is None:  # an earlier version's driver, which writes only when something has changed
+            heard = None
         trouble = silent_driver(heard, drivers, self.now) or find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         reported = documents.progress is not None or bool(documents.unreadable)
