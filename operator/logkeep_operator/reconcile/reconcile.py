@@ -93,12 +93,16 @@ def is_settled(resource: Resource, now: datetime) -> bool:
     if status.observed_generation != resource.generation or resource.deleting:
         return False
     run = status.run
-    if status.phase is Phase.INVALID:
-        return run is None or run.outcome is not None
-    if run is None or run.outcome is None or retry.is_asked(resource):
+    if status.phase is Phase.INVALID and run is None:
+        return True
+    if run is None or run.outcome is None:
         return False
     turned = last_turn(status)
     if turned is None or now - turned < SETTLED_AFTER:
+        return False  # a driver that was told to end may still say something
+    if status.phase is Phase.INVALID:
+        return True
+    if retry.is_asked(resource):
         return False
     try:
         return wanted_run(resource, _parse(resource)).id == run.id
