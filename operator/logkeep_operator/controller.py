@@ -59,7 +59,8 @@ class Controller:
         with self._metrics.reconcile_seconds.time():
             resource = self._cluster.resource(key)
             if resource is None:
-                self._forget(key)
+                self._metrics.gone(key)
+                self.seen.forget(key)
                 return None
             self._metrics.seen(key, resource.status, resource.created)
             self.seen.note(resource)
@@ -76,26 +77,25 @@ class Controller:
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
         cluster."""
-        known = self._metrics.known(namespace)
         snapshot = Snapshot(self._cluster, namespace)
-        for key in known - snapshot.resources.keys():
-            self._forget(key)  # nobody has told of its end: the watch was broken then
         now = self._cluster.now()
-        found = []
+        # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
+        found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
-            if is_settled(resource, now):
+            try:
+                if is_settled(resource, now):
+                    continue
+                plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
+            except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
+                log.warning("%s: %s: %s", key, type(error).__name__, error)
+                found.append((key, 0.0))
                 continue
-            plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
             if plan.actions or plan.status is not None:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
         return found
-
-    def _forget(self, key: Key) -> None:
-        self._metrics.gone(key)
-        self.seen.forget(key)
 
     def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""

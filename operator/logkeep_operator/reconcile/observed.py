@@ -180,12 +180,15 @@ def own_pods(bodies: Sequence[Mapping[str, Any]], resource_name: str) -> list[Po
     """The pods that a Job of the resource has made, and the executors that such a driver has made.
 
     Labels can be copied, owners cannot by mistake. A Job is known by its name, not by its uid: the driver of a Job that
-    was deleted, or of an earlier resource of this name, may still live, and must be waited for.
+    was deleted, or of an earlier resource of this name, may still live, and must be waited for. A Job that was deleted
+    with `--cascade=orphan` leaves its driver without an owner, but with the name that the Job controller has generated.
     """
 
     def of_job(body: Mapping[str, Any]) -> bool:
         run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
         name = job_name(resource_name, run_id)
+        if not _owners(body):
+            return str(body["metadata"].get("generateName", "")) == f"{name}-"
         return any(o.get("kind") == "Job" and o.get("name") == name and o.get("controller") for o in _owners(body))
 
     drivers = [body for body in bodies if pod_state(body).role == ROLE_DRIVER and of_job(body)]

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import RunOutcome
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
+from logkeep_operator.resources import GRACE_SECONDS
+
+# A driver that is told to end says until then what it has done and found missing; one on a dead node never does.
+LAST_WORDS = timedelta(seconds=GRACE_SECONDS + 30)
 
 _EXPLANATIONS = {
     "BackoffLimitExceeded": "the driver failed as often as runPolicy.backoffLimit allows",
@@ -34,16 +38,17 @@ class Outcome:
 
 
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
-    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short."""
-    candidates = [termination_result(pod) for pod in drivers]
-    newest = documents.result
-    for result in candidates:
-        if result is not None and (newest is None or result.end_time > newest.end_time):
-            newest = result
-    return newest
+    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short.
+
+    A success is the last one, whatever the clocks of the attempts' nodes say.
+    """
+    told = [documents.result, *(termination_result(pod) for pod in drivers)]
+    results = [result for result in told if result is not None]
+    successes = [result for result in results if result.outcome == RunOutcome.SUCCEEDED]
+    return max(successes or results, key=lambda result: result.end_time, default=None)
 
 
-def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState]) -> Outcome | None:
+def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState], now: datetime) -> Outcome | None:
     """The run's end, or None while it goes on (or while the Job must be made again).
 
     The result of a failed attempt is no end as long as the Job may start another one; success is an end at once.
@@ -57,9 +62,15 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
         return None
     if job.complete:
         return _succeeded(None, documents.unreadable)
-    if job.failure is not None:
+    if job.failure is not None and not _is_speaking(job, drivers, now):
         return _failed(result, *job.failure, drivers, documents.unreadable)
     return None
+
+
+def _is_speaking(job: JobState, drivers: Sequence[PodState], now: datetime) -> bool:
+    """Whether the driver of a Job that has failed (by its deadline) may still write its result."""
+    lives = any(pod.alive for pod in drivers)
+    return lives and job.ended is not None and now - job.ended < LAST_WORDS
 
 
 def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> str:

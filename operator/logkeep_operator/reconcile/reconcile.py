@@ -93,12 +93,16 @@ def is_settled(resource: Resource, now: datetime) -> bool:
     if status.observed_generation != resource.generation or resource.deleting:
         return False
     run = status.run
-    if status.phase is Phase.INVALID:
-        return run is None or run.outcome is not None
-    if run is None or run.outcome is None or retry.is_asked(resource):
+    if status.phase is Phase.INVALID and run is None:
+        return True
+    if run is None or run.outcome is None:
         return False
     turned = last_turn(status)
     if turned is None or now - turned < SETTLED_AFTER:
+        return False  # a driver that was told to end may still say something
+    if status.phase is Phase.INVALID:
+        return True
+    if retry.is_asked(resource):
         return False
     try:
         return wanted_run(resource, _parse(resource)).id == run.id
@@ -133,7 +137,7 @@ class _Reconciliation(Step):
         self.wanted = wanted_run(self.resource, spec)
 
     def plan(self) -> Plan:
-        found = self.tell_unknown_run(self.wanted.id)
+        found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()
         if found is not None:
             return found
         self.remove_replaced()
@@ -145,6 +149,9 @@ class _Reconciliation(Step):
             if inputs_of(last.key) == self.wanted.inputs and self.job(last.id):
                 return self._go_on(last)  # only asked for again: this one first
             self.stop_unfinished()
+            told = self.tell_loss_of_replaced()
+            if told is not None:
+                return told
         run = self.status.run
         if run is not None and run.id == self.wanted.id:
             return self._ended(run) if run.outcome is not None else self._go_on(run)
@@ -212,6 +219,9 @@ class _Reconciliation(Step):
             self.status = replace(self.status, last_handled_run=self.wanted.trigger)
         extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
+            state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
+            return self.done(Phase.PENDING, (*state, *extra), 0.0)
         state = (
             conditions.ready("RunSucceeded", outcome.message)
             if succeeded
@@ -219,14 +229,7 @@ class _Reconciliation(Step):
         )
         phase = Phase.SUCCEEDED if succeeded else Phase.FAILED
         found = self.job(run.id)
-        pending = self.wanted.id != run.id  # asked for again meanwhile
-        requeue = (
-            0.0
-            if pending
-            else STUCK_JOB_AFTER.total_seconds() + 1
-            if found is not None and not found.finished
-            else None
-        )
+        requeue = STUCK_JOB_AFTER.total_seconds() + 1 if found is not None and not found.finished else None
         if succeeded and self.spec.suspend:
             return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue, extra)
         return self.done(phase, (*state, *extra), requeue)
@@ -265,6 +268,10 @@ class _Reconciliation(Step):
         run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
+        request = request_name(self.resource.key.name, wanted.id)
+        if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:
+            # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
+            self.actions.append(DeleteConfigMap(request))
         self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
         for run_id, documents in self.observed.documents.items():
             if run_id != wanted.id:
@@ -350,6 +357,9 @@ class _Reconciliation(Step):
         if found is None:
             return self._again(run)
         self._show(run, found)
+        if found.failure is not None:
+            reason, message = found.failure
+            return self._say(run, Phase.RUNNING, "Ending", f"The driver is told to end: {reason}: {message}")
         try:
             self._make_lost_config_maps(run)
         except _Waiting as waiting:
@@ -406,8 +416,6 @@ class _Reconciliation(Step):
             self._create(self.wanted)
         except _Waiting as waiting:
             return self._wait(waiting)
-        # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
-        self.actions.insert(0, DeleteConfigMap(request_name(self.resource.key.name, run.id)))
         if run.attempt == retry.NOT_STARTED:
             said = "The run goes on where it stopped; the driver's pod is on its way."
             return self.done(Phase.PENDING, conditions.reconciling("RunRetried", said), RESYNC_SECONDS)
@@ -421,6 +429,8 @@ class _Reconciliation(Step):
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
         documents = self.documents(run.id)
         heard = parse_timestamp(self.status.run.heard_time) if self.status.run is not None else None
+        if found.origin.key is None:  # an earlier version's driver, which writes only when something has changed
+            heard = None
         trouble = silent_driver(heard, drivers, self.now) or find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         reported = documents.progress is not None or bool(documents.unreadable)

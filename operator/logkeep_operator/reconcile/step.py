@@ -15,7 +15,7 @@ from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin
-from logkeep_operator.reconcile.outcome import Outcome, decide
+from logkeep_operator.reconcile.outcome import Outcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
 from logkeep_operator.resources import (
@@ -85,7 +85,7 @@ class Step:
 
     def invalid(self, error: SpecInvalid) -> Plan:
         """Nothing runs until the spec is corrected. A run that ended meanwhile is told as it ended."""
-        found = self.tell_unknown_run()
+        found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
         self.remove_replaced()
@@ -173,6 +173,29 @@ class Step:
             self.status = replace(self.status, last_success_time=timestamp(end))
         return self.done(self.before.phase or Phase.PENDING, told, 0.0)
 
+    def tell_loss_of_replaced(self) -> Plan | None:
+        """Only a status: what a run had found missing until it was stopped, since no later run says it again. Its
+        history entry shows whether that was told."""
+        for entry in self.status.history:
+            result = self._last_words(entry.run_id) if entry.outcome == RunOutcome.REPLACED else None
+            if result is None or result.loss_total == 0:
+                continue
+            message = f"{result.loss_offsets} offsets are missing. {_REPLACED}"
+            told = replace(entry, records=result.records, bytes=result.bytes, message=message)
+            if told == entry:
+                continue
+            condition = self.loss(result, False, RunStatus(id=entry.run_id))
+            history = tuple(told if old is entry else old for old in self.status.history)
+            generation = self.before.observed_generation
+            self.status = replace(
+                self.status, history=history, loss=loss_entries(result), observed_generation=generation
+            )
+            return self.done(self.before.phase or Phase.PENDING, condition, 0.0)
+        return None
+
+    def _last_words(self, run_id: str) -> RunResult | None:
+        return last_result(self.documents(run_id), self.observed.pods_of(run_id, ROLE_DRIVER))
+
     # ---- how a run ended
 
     def documents(self, run_id: str) -> Documents:
@@ -180,7 +203,7 @@ class Step:
 
     def outcome(self, run_id: str) -> Outcome | None:
         drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
-        return decide(self.job(run_id), self.documents(run_id), drivers)
+        return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
 
     def job(self, run_id: str) -> JobState | None:
         """The run's Job; one that is being deleted counts as gone unless it is finished."""
@@ -188,8 +211,12 @@ class Step:
         return None if found is not None and found.deleting and not found.finished else found
 
     def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
+        """As the driver says, whose clock may be wrong: not before its Job was made, and not after now. A last success
+        in the future would keep an alert silent."""
         found = self.job(run_id)
-        return outcome.end or (found.ended if found is not None else None) or self.now
+        end = outcome.end or (found.ended if found is not None else None) or self.now
+        begun = found.created if found is not None else None
+        return min(max(end, begun or end), self.now)
 
     def book(self, run: RunStatus, outcome: Outcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
         """The end of the status's run, with all that it left; the conditions that say what is missing. `include`: the
@@ -206,13 +233,14 @@ class Step:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
         archive = archive_status(result, self.archive_uri())
+        told = self.loss(result, succeeded, run)
         self.status = replace(
             self.status,
             archive=archive or self.status.archive,
             offset_map=result.offset_map or self.status.offset_map,
-            loss=loss_entries(result),
+            loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
-        return (*self.loss(result, succeeded, run), *self.coverage(coverage_of(result, include), run))
+        return (*told, *self.coverage(coverage_of(result, include), run))
 
     def tell(self, run: RunStatus, outcome: Outcome) -> None:
         """The event of a run's end."""

@@ -22,7 +22,7 @@ from logkeep_operator.resources.names import (
     resource_labels,
     run_labels,
 )
-from logkeep_operator.resources.run import Run, job, progress_config_map, request_config_map
+from logkeep_operator.resources.run import GRACE_SECONDS, Run, job, progress_config_map, request_config_map
 
 __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
@@ -30,6 +30,7 @@ __all__ = [
     "ANNOTATION_RUN_KEY",
     "ANNOTATION_RUN_TRIGGER",
     "ANNOTATION_SUSPENDED",
+    "GRACE_SECONDS",
     "LABEL_KIND",
     "LABEL_MANAGED_BY",
     "LABEL_NAME",

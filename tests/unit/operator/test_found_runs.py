@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from logkeep_engine.contract.run import LossFact
 from logkeep_operator.api import Phase, Status
-from logkeep_operator.reconcile import Create, DeleteJob, JobState
+from logkeep_operator.reconcile import Create, DeleteJob, JobState, is_settled
 from tests.unit.operator.world import World, origin
 
 LOSS = (LossFact("orders", 0, 10, 310, "retention overtook the reader"),)
@@ -127,6 +129,54 @@ def test_loss_of_another_operators_run_is_told_while_the_status_run_goes_on() ->
     assert world.run_id == wanted
     assert world.condition("DataLoss")[0] == "True"
     assert [(entry.run_id, entry.outcome) for entry in world.status.history] == [(late.run_id, "Succeeded")]
+
+
+def stopped_with_loss(world: World, run_id: str) -> None:
+    """The run's driver was told to end, and says what it had recorded as missing until then."""
+    result = world.failed_result(run_id=run_id, exit_code=130, error_code="Interrupted")
+    lost = replace(result, loss=LOSS, loss_total=1, loss_offsets=300)
+    world.documents[run_id] = replace(world.documents[run_id], result=lost)
+    world.pods = []
+
+
+@pytest.mark.parametrize("include", ["t9", "("])
+@pytest.mark.parametrize("conflicts", [0, 1, 2])
+def test_what_a_replaced_run_had_recorded_as_missing_is_told_once(include: str, conflicts: int) -> None:
+    world = World()
+    world.settle()
+    first = world.run_id
+    world.driver()
+    world.settle()
+    world.edit(topics={"include": [include]})
+    world.step()
+    assert not is_settled(world.resource, world.now), "the driver still has a minute for its last words"
+    stopped_with_loss(world, first)
+    for _ in range(conflicts):
+        world.step(conflict=True)
+    world.settle()
+    assert world.condition("DataLoss") == ("True", "RecordsMissing")
+    assert [(entry.start, entry.end) for entry in world.status.loss] == [(10, 310)]
+    assert [entry.outcome for entry in world.status.history] == ["Replaced"]
+    assert (world.status.history[0].message or "").startswith("300 offsets are missing.")
+    assert world.events.count(("Warning", "RecordsMissing")) == 1 + conflicts
+    if include == "t9":
+        world.complete()
+        assert world.condition("DataLoss")[0] == "False"
+
+
+def test_what_a_run_had_recorded_as_missing_is_told_though_its_job_is_gone_and_it_is_replaced_at_once() -> None:
+    world = World()
+    world.settle()
+    first = world.run_id
+    stopped_with_loss(world, first)
+    world.jobs = {}
+    world.edit(topics={"include": ["t9"]})
+    world.step()
+    assert world.jobs == {}, "its report would go with the next run's Job"
+    assert world.condition("DataLoss") == ("True", "RecordsMissing")
+    world.settle()
+    assert set(world.jobs) == {world.run_id} != {first}
+    assert [(entry.run_id, entry.outcome) for entry in world.status.history] == [(first, "Replaced")]
 
 
 def test_jobs_that_left_the_history_are_not_found_again() -> None:

@@ -33,6 +33,16 @@ def test_a_driver_whose_job_is_gone_or_was_made_again_is_still_known() -> None:
     assert names(pod("driver", "driver", owner("Job", JOB, uid="uid-of-the-first"))) == ["driver"]
 
 
+def test_a_driver_that_its_job_has_left_behind_is_still_known() -> None:
+    """`kubectl delete job --cascade=orphan` takes the owner away; the driver writes on."""
+    orphan = pod("driver")
+    orphan["metadata"]["generateName"] = f"{JOB}-"
+    executor = pod("exec-1", "executor", owner("Pod", "driver"))
+    assert names(orphan, executor) == ["driver", "exec-1"]
+    orphan["metadata"]["generateName"] = "own-job-"
+    assert names(orphan, executor) == []
+
+
 def test_pods_that_only_carry_the_labels_are_left_out() -> None:
     strangers = [
         pod("bare"),

@@ -11,7 +11,8 @@ import pytest
 
 from logkeep_engine.contract.run import LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
-from logkeep_operator.reconcile import DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
+from logkeep_operator.api.status import timestamp
+from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
 
@@ -202,6 +203,50 @@ def test_a_completed_job_outweighs_the_result_of_an_attempt_that_failed() -> Non
     assert world.status.phase is Phase.SUCCEEDED
 
 
+def test_a_success_is_the_last_result_although_the_clock_of_an_earlier_attempt_was_ahead() -> None:
+    world = started()
+    ahead = world.failed_result(end_time=world.now.timestamp() + 600)
+    world.driver("Failed", name="first", exit_code=1, termination_message=ahead.to_json())
+    world.settle()
+    world.pass_time(seconds=30)
+    world.driver("Succeeded", name="second", exit_code=0)
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
+    world.job_is(failed=1, complete=True)
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert "1100 records" in world.message()
+    assert world.condition("DataLoss")[0] == "True"
+
+
+def test_a_job_that_was_refused_gets_the_request_of_the_spec_that_was_corrected() -> None:
+    """The request was made before the Job, and what the spec says of Spark does not make it another run."""
+    world = World()
+    world.step(conflict=True)
+    (run_id,) = world.jobs
+    world.jobs = {}  # a webhook has refused it
+    world.edit(spark={"image": "registry.example/allowed:1"})
+    world.created = []
+    plan = world.step()
+    assert world.run_id == run_id
+    requests = [body for body in world.created if body["metadata"]["name"].endswith("-request")]
+    kinds = [type(action) for action in plan.actions]
+    assert plan.actions.index(DeleteConfigMap(requests[0]["metadata"]["name"])) < kinds.index(Create)
+    assert "registry.example/allowed:1" in requests[0]["data"]["request.json"]
+
+
+@pytest.mark.parametrize(("days", "hours"), [(-30, 0), (30, 1)])
+def test_no_success_is_told_of_a_time_that_cannot_be(days: int, hours: int) -> None:
+    """The clock of the driver's node is off; the alert on the last success would be silent for a month, or cry."""
+    world = started()
+    world.pass_time(hours=1)
+    world.reports(result=world.result(end_time=(world.now + timedelta(days=days)).timestamp()))
+    world.job_is(complete=True)
+    world.settle()
+    assert world.status.last_success_time == timestamp(START + timedelta(hours=hours))
+    assert world.status.history[0].end_time == timestamp(START + timedelta(hours=hours))
+
+
 def test_failure_by_back_off_says_what_the_driver_said() -> None:
     world = started()
     world.reports(world.progress(), world.failed_result())
@@ -235,6 +280,35 @@ def test_failure_by_deadline_is_not_called_an_interruption() -> None:
     world.settle()
     assert world.condition("Stalled") == ("True", "DeadlineExceeded")
     assert "activeDeadlineSeconds" in world.message()
+
+
+def test_a_run_that_meets_its_deadline_has_a_minute_for_its_last_words() -> None:
+    """The Job has failed as soon as it tells the driver to end, and the result with its loss comes after that."""
+    world = started()
+    world.driver()
+    world.job_is(active=1, failure=("DeadlineExceeded", ""), ended=world.now)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Ending")
+    assert not world.status.history
+    world.pass_time(seconds=59)
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    lost = world.failed_result(error_code="Interrupted", exit_code=130, loss=loss, loss_total=1, loss_offsets=10)
+    world.reports(result=lost)
+    world.driver("Failed", exit_code=130)
+    world.settle()
+    assert world.condition("Stalled") == ("True", "DeadlineExceeded")
+    assert world.condition("DataLoss")[0] == "True"
+    assert [entry.records for entry in world.status.history] == [1100]
+
+
+def test_the_last_words_of_a_driver_on_a_dead_node_are_not_waited_for_for_ever() -> None:
+    world = started()
+    world.driver()
+    world.job_is(active=1, failure=("DeadlineExceeded", ""), ended=world.now)
+    world.settle()
+    world.pass_time(seconds=120)
+    world.settle()
+    assert world.status.phase is Phase.FAILED
 
 
 def test_a_driver_killed_for_memory_is_told_so() -> None:
@@ -292,6 +366,32 @@ def test_data_loss_is_a_condition_and_a_list() -> None:
     assert "orders-0 [10, 20)" in world.message("DataLoss")
     assert [(entry.start, entry.end) for entry in world.status.loss] == [(10, 20)]
     assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_what_is_missing_stays_told_until_a_run_ends_without() -> None:
+    """A run that fails knows nothing of it, and one whose report was lost does not either."""
+    world = started()
+    loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
+    world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))
+    world.job_is(complete=True)
+    world.settle()
+    for fails in (True, False):
+        world.pods = []
+        world.annotate(f"fails: {fails}")
+        world.settle()
+        if fails:
+            world.reports(result=world.failed_result())
+            world.job_is(failure=("BackoffLimitExceeded", ""))
+        else:
+            world.job_is(complete=True)
+        world.settle()
+        assert world.condition("DataLoss") == ("True", "RecordsMissing")
+        assert [(entry.start, entry.end) for entry in world.status.loss] == [(10, 20)]
+    world.pods = []
+    world.annotate("last")
+    world.settle()
+    world.complete()
+    assert (world.condition("DataLoss")[0], world.status.loss) == ("False", ())
 
 
 @pytest.mark.parametrize("kind", ["KafkaBackup", "KafkaRestore"])

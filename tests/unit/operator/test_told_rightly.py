@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
-from logkeep_operator.api import Key, Phase, Resource, Status
-from logkeep_operator.cluster import Cluster
-from logkeep_operator.controller import Controller
+import pytest
+
+from logkeep_operator.api import Key, Phase, Status
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import SuspendJob, job_state
 from tests.unit.operator.test_reconcile import started, succeeded
-from tests.unit.operator.world import ENGINE, START, World
+from tests.unit.operator.world import World
 
 # ---- suspension after an end
 
@@ -167,31 +164,24 @@ def test_a_backup_that_never_succeeded_has_series_for_the_alert() -> None:
         assert value(metrics, name, never.key) is None
 
 
-class Listed(Cluster):
-    """A cluster that is only listed."""
-
-    def __init__(self, *there: Resource) -> None:
-        self.there = list(there)
-
-    def now(self) -> datetime:
-        return START
-
-    def resources(self, namespaces: Iterable[str]) -> list[Resource]:
-        return [found for found in self.there if not namespaces or found.key.namespace in namespaces]
-
-    def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
-        return []
-
-
-def test_series_end_with_the_resource_though_no_event_told_of_its_deletion() -> None:
-    metrics, world = Metrics(), World()
-    stays = replace(world.resource, key=Key("KafkaBackup", "other", "nightly"))
-    cluster = Listed(world.resource, stays)
-    controller = Controller(cluster, ENGINE, metrics)
-    controller.unsettled(None)
-    cluster.there = [stays]
-    for namespace in ("other", None):
-        kept = 0 if namespace == "other" else None
-        controller.unsettled(namespace)
-        assert value(metrics, "logkeep_last_success_timestamp_seconds", world.resource.key) == kept
-        assert value(metrics, "logkeep_last_success_timestamp_seconds", stays.key) == 0
+@pytest.mark.parametrize("succeeds", [True, False])
+@pytest.mark.parametrize("edits", [True, False])
+def test_the_end_of_a_run_is_not_told_as_that_of_the_one_asked_for_meanwhile(succeeds: bool, edits: bool) -> None:
+    """Whoever waits for Ready or Stalled of the generation that was applied, or after the annotation, must not see it
+    by the run before."""
+    world = World()
+    world.settle()
+    first = world.run_id
+    if edits:
+        world.edit(topics={"include": ["t9"]})
+    else:
+        world.annotate("2")
+    world.reports(result=world.result() if succeeds else world.failed_result())
+    world.job_is(complete=succeeds, failure=None if succeeds else ("BackoffLimitExceeded", ""))
+    world.step()
+    assert [entry.run_id for entry in world.status.history] == [first]
+    assert world.status.phase is Phase.PENDING
+    for kind, status in (("Ready", "False"), ("Stalled", "False"), ("Reconciling", "True")):
+        assert world.condition(kind)[0] == status
+    world.settle()
+    assert world.run_id != first

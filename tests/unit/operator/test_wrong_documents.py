@@ -56,6 +56,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "phase is without end": {"phase": "Running" * 1000},
     "time is a text": {"startTime": "yesterday"},
     "time is no number": {"updateTime": NAN},
+    "time is too large for a float": {"updateTime": 10**400},
     "attempt is a text": {"attempt": "two"},
     "attempt is true": {"attempt": True},
     "topics is a list": {"topics": []},
@@ -114,6 +115,7 @@ def test_text_that_is_no_document_does_not_hold_the_status(where: str, text: str
 WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "an end in the year 100,000,000": {"endTime": 1e18},
     "an end that is no number": {"endTime": NAN},
+    "an end that is too large for a float": {"endTime": 10**400},
     "an end that is a text": {"endTime": "soon"},
     "an unknown outcome": {"outcome": "Perhaps"},
     "an outcome that is a list": {"outcome": ["Succeeded"]},
