@@ -134,4 +134,4 @@ def _print(found: list[Uncovered], cluster_id: str, backups: list[Backup], outpu
         shown.add_row(item.topic, str(item.partitions), ", ".join(item.chosen_by) or "-")
     if found:
         stdout().print(shown)
-    say(f"{len(found)} topics are protected by none of {len(backups)} KafkaBackups")
+    say(f"topics that no KafkaBackup protects: {len(found)} (of {len(backups)} KafkaBackups)")

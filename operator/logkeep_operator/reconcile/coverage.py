@@ -39,14 +39,14 @@ def coverage_status(found: TopicCoverage) -> CoverageStatus:
 def coverage_condition(found: TopicCoverage) -> Condition:
     """True: all that the spec names is there and may be read. What is left out on purpose does not count."""
     parts = (
-        ("PatternsUnmatched", found.unmatched, "patterns choose no topic", found.patterns_unmatched),
-        ("TopicsUnreadable", found.unreadable, "topics may not be read", found.topics_unreadable),
-        ("TopicsVanished", found.vanished, "archived topics are gone from the cluster", found.topics_vanished),
+        ("PatternsUnmatched", "patterns that choose no topic", found.unmatched, found.patterns_unmatched),
+        ("TopicsUnreadable", "topics that may not be read", found.unreadable, found.topics_unreadable),
+        ("TopicsVanished", "archived topics that are gone from the cluster", found.vanished, found.topics_vanished),
     )
-    missing = [(reason, f"{total} {what}{_named(names)}") for reason, total, what, names in parts if total]
-    told = [f"{found.protected} topics are protected", *(text for _, text in missing)]
+    missing = [(reason, f"{what}: {total}{_named(names)}") for reason, what, total, names in parts if total]
+    told = [f"Topics that are protected: {found.protected}", *(text for _, text in missing)]
     if found.left_out:
-        told.append(f"{found.left_out} others are left out")
+        told.append(f"others that are left out: {found.left_out}")
     message = cut("; ".join(told) + ".")
     if missing:
         return Condition("Coverage", "False", missing[0][0], message)

@@ -210,7 +210,10 @@ class _Reconciliation(Step):
             if failed is not None and failed.status == "True" and failed.reason != "InvalidSpec"
             else "RunFailed"
         )
-        return conditions.stalled(reason, message)
+        return self._failed(reason, message)
+
+    def _failed(self, reason: str, message: str) -> tuple[Condition, ...]:
+        return conditions.stalled(reason, message + retry.hint(self.resource))
 
     def _finish(self, run: RunStatus, outcome: Outcome) -> Plan:
         include: tuple[str, ...] = ()
@@ -225,7 +228,7 @@ class _Reconciliation(Step):
         state = (
             conditions.ready("RunSucceeded", outcome.message)
             if succeeded
-            else conditions.stalled(outcome.reason, outcome.message)
+            else self._failed(outcome.reason, outcome.message)
         )
         phase = Phase.SUCCEEDED if succeeded else Phase.FAILED
         found = self.job(run.id)

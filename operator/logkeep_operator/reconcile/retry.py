@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from logkeep_operator.api import Resource, RunOutcome, RunStatus
+from logkeep_operator.api.resource import ANNOTATION_RETRY
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import Action, DeleteConfigMap, DeleteJob
@@ -26,6 +27,15 @@ def is_asked(resource: Resource) -> bool:
     if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not RunOutcome.FAILED:
         return False
     return bool(resource.retry) and resource.retry != resource.status.last_handled_retry
+
+
+def hint(resource: Resource) -> str:
+    """How a failed run is tried again; empty for a KafkaBackup, whose next run goes on anyway."""
+    if resource.key.kind != "KafkaRestore":
+        return ""
+    _, namespace, name = resource.key
+    asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RETRY}=<a new value> --overwrite"
+    return f" To go on with this run: {asks}"
 
 
 def leftovers(observed: Observed, run_id: str) -> list[Action]:

@@ -14,6 +14,7 @@ from logkeep_operator.resources.names import LABEL_MANAGED_BY
 
 DRIVER = "spark.kubernetes.driver."
 _DRIVER_ENV = "spark.kubernetes.driverEnv."
+_EXECUTOR_ENV = "spark.executorEnv."
 _NODE_SELECTOR = "spark.kubernetes.node.selector."
 _DRIVER_NODE_SELECTOR = "spark.kubernetes.driver.node.selector."
 _DRIVER_LABEL = "spark.kubernetes.driver.label."
@@ -94,8 +95,9 @@ def problem(key: str) -> str | None:
             return _OWN
     if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in _SPARKS_LABELS:
         return "is set by Spark and cannot be changed"
-    if key.startswith(_DRIVER_ENV) and key.removeprefix(_DRIVER_ENV) in _OWN_ENVIRONMENT:
-        return "is set by Logkeep and cannot be changed here"
+    for prefix in (_DRIVER_ENV, _EXECUTOR_ENV):
+        if key.startswith(prefix) and key.removeprefix(prefix) in _OWN_ENVIRONMENT:
+            return "is set by Logkeep and cannot be changed here"
     if key.startswith(DRIVER):
         known = key in _WIRED or key in SPARKS_OWN or key.startswith(_WIRED_PREFIXES)
         return None if known else _NO_EFFECT

@@ -733,7 +733,7 @@ def ended_with(**result: Any) -> World:
 def test_a_success_says_how_many_topics_it_protects() -> None:
     world = ended_with(coverage=FOUND)
     assert world.condition("Coverage") == ("True", "AllFound")
-    assert world.message("Coverage") == "12 topics are protected; 3 others are left out."
+    assert world.message("Coverage") == "Topics that are protected: 12; others that are left out: 3."
     shown = world.status.coverage
     assert shown is not None
     assert (shown.protected, shown.left_out, shown.topics_left_out) == (12, 3, ("a", "b", "c"))
@@ -743,7 +743,7 @@ def test_a_success_says_how_many_topics_it_protects() -> None:
 @pytest.mark.parametrize(
     ("more", "reason", "said"),
     [
-        ({"unmatched": 1, "patterns_unmatched": ("typo",), "vanished": 1}, "PatternsUnmatched", "1 patterns choose no"),
+        ({"unmatched": 1, "patterns_unmatched": ("typo",), "vanished": 1}, "PatternsUnmatched", "no topic: 1 (typo)"),
         ({"vanished": 2, "topics_vanished": ("old", "older")}, "TopicsVanished", "(old, older)"),
         ({"unreadable": 1, "topics_unreadable": ("secret",)}, "TopicsUnreadable", "(secret)"),
     ],

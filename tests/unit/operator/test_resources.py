@@ -280,6 +280,7 @@ def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own()
         ("spark.kubernetes.executor.label.spark-role", "is set by Spark"),
         ("spark.kubernetes.driverEnv.AWS_ACCESS_KEY_ID", "is set by Logkeep"),
         ("spark.kubernetes.driverEnv.LOGKEEP_POD_NAME", "is set by Logkeep"),
+        ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "is set by Logkeep"),
         ("spark.kubernetes.allocation.pods.allocator", "is set by Logkeep"),
         ("spark.kubernetes.memoryOverheadFactor", "is set by Logkeep"),
     ],

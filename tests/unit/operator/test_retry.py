@@ -50,6 +50,16 @@ def tidied(world: World) -> None:
     world.settle()
 
 
+def test_the_condition_of_a_failed_restore_says_how_it_goes_on_also_after_another_look() -> None:
+    world = begun()
+    fail(world)
+    told = world.message()
+    assert told.startswith("orders exists.")
+    assert "kubectl -n team annotate krst again logkeep.dev/retry=" in told
+    world.settle()
+    assert world.message() == told
+
+
 def test_a_failed_restore_goes_on_with_the_same_run_and_what_the_spec_says_now() -> None:
     world = failed()
     run_id, job = world.run_id, world.jobs[world.run_id].name
