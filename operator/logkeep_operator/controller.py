@@ -76,10 +76,11 @@ class Controller:
 
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
-        cluster."""
+        cluster. A resource that is gone is looked at once more: no event may have told it."""
+        known = self._metrics.known(namespace)
         snapshot = Snapshot(self._cluster, namespace)
         now = self._cluster.now()
-        found = []
+        found = [(key, 0.0) for key in known if key not in snapshot.resources]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if is_settled(resource, now):
