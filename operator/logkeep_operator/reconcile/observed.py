@@ -75,8 +75,6 @@ class PodState:
     role: str
     phase: str
     created: datetime | None = None
-    started: datetime | None = None
-    deleting: bool = False
     waiting: tuple[str, str] | None = None
     unschedulable: str | None = None
     exit_code: int | None = None
@@ -164,8 +162,6 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         role=labels.get(LABEL_ROLE, ""),
         phase=status.get("phase", "Pending"),
         created=parse_timestamp(metadata.get("creationTimestamp")),
-        started=parse_timestamp(status.get("startTime")),
-        deleting="deletionTimestamp" in metadata,
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         unschedulable=scheduled.get("message", "Unschedulable") if unschedulable else None,
         exit_code=ended.get("exitCode") if ended else None,
