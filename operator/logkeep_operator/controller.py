@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import Cluster
@@ -31,6 +30,7 @@ from logkeep_operator.reconcile import (
     documents,
     is_settled,
     job_state,
+    own_children,
     own_pods,
     reconcile,
     refused,
@@ -96,7 +96,8 @@ class Controller:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         source = source if source is not None else self._cluster
-        jobs = {job.run_id: job for job in map(job_state, _own(source, "Job", resource))}
+        own_jobs = own_children(source.children("Job", key), resource.uid)
+        jobs = {job.run_id: job for job in map(job_state, own_jobs)}
         pods = own_pods(source.children("Pod", key), key.name)
         backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.kind == "KafkaRestore" else None
         name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
@@ -104,7 +105,7 @@ class Controller:
             resource=resource,
             jobs=jobs,
             pods=pods,
-            documents=documents(_own(source, "ConfigMap", resource)),
+            documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
             backup=source.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
             warnings=_warnings(source, key, jobs, pods, now),
         )
@@ -159,14 +160,6 @@ class Controller:
                 cluster.delete("Job", namespace, action.name, action.uid)
             case DeleteConfigMap():
                 cluster.delete("ConfigMap", namespace, action.name)
-
-
-def _own(source: Source, kind: str, resource: Resource) -> list[dict[str, Any]]:
-    return [
-        body
-        for body in source.children(kind, resource.key)
-        if any(owner.get("uid") == resource.uid for owner in body["metadata"].get("ownerReferences") or ())
-    ]
 
 
 def _warnings(
