@@ -287,7 +287,7 @@ class Cluster:
         return request[1], request[2]
 
     def trust(self) -> ssl.SSLContext:
-        """What the client trusts and shows, for connections that are not its own."""
+        """The certificates that the client trusts and shows, for connections that are not its own."""
         configuration = self._api.configuration
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         if configuration.cert_file:
@@ -335,7 +335,7 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
 
 
 def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
-    """What an answer with an error status means."""
+    """The error that an answer with an error status means."""
     try:
         answer = json.loads(data)
         reason = str(answer.get("reason") or "")

@@ -105,7 +105,7 @@ class _Watch:
             page = {"limit": PAGE, "continue": following}
 
     async def _stream(self, begun: Callable[[], None]) -> None:
-        """What happens from then on. It returns when the connection ends; the next goes on from there."""
+        """Tell what happens from then on. It returns when the connection ends; the next goes on from there."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",

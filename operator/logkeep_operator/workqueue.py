@@ -119,8 +119,8 @@ class WorkQueue(Generic[K]):
         return float("inf")
 
     def _in_turn(self, waiting: list[tuple[float, int, K]], now: float) -> list[tuple[float, int, K]]:
-        """What is due group by group, one of each at a time, first the group that has waited longest; then the rest by
-        time."""
+        """The keys that are due, group by group, one of each at a time, first the group that has waited longest; then
+        the rest by time."""
         turns = Counter(self._group(key) for key in self._running)
         due = []
         for entry in waiting:

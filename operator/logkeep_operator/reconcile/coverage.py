@@ -1,4 +1,4 @@
-"""What the status says of the topics that a backup protects, and of those that it does not."""
+"""The part of the status about the topics that a backup protects, and of those that it does not."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class Step:
         return (conditions.data_loss(True, message),)
 
     def coverage(self, found: TopicCoverage | None, run: RunStatus) -> tuple[Condition, ...]:
-        """What the run protects, if it has come so far as to know that."""
+        """Tell what the run protects, if it has come so far as to know that."""
         if found is None:
             return ()
         self.status = replace(self.status, coverage=coverage_status(found))
