@@ -78,12 +78,12 @@ class Controller:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
         cluster. A resource that is gone is looked at once more: no event may have told it."""
         known = self._metrics.known(namespace)
-        snapshot = Snapshot(self._cluster, namespace)
+        snapshot = Snapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
         found = [(key, 0.0) for key in known if key not in snapshot.resources]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
-            if is_settled(resource, now):
+            if key not in snapshot.wanted:
                 continue
             plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
             if plan.actions or plan.status is not None:
@@ -91,6 +91,12 @@ class Controller:
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
         return found
+
+    def _may_need_something(self, resource: Resource) -> bool:
+        try:
+            return not is_settled(resource, self._cluster.now())
+        except Exception:  # a look of its own says why it cannot be judged
+            return True
 
     def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
