@@ -76,16 +76,21 @@ class Controller:
 
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
-        cluster. A resource that is gone is looked at once more: no event may have told it."""
-        known = self._metrics.known(namespace)
+        cluster."""
         snapshot = Snapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
-        found = [(key, 0.0) for key in known if key not in snapshot.resources]
+        # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
+        found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
                 continue
-            plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
+            try:
+                plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
+            except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
+                log.warning("%s: %s: %s", key, type(error).__name__, error)
+                found.append((key, 0.0))
+                continue
             if plan.actions or plan.status is not None:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:

@@ -16,7 +16,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._known: set[Key] = set()
+        self._keys: set[Key] = set()
         self._started = Counter(
             "logkeep_runs_started_total", "Runs that were started.", ["kind", "namespace"], registry=self.registry
         )
@@ -95,7 +95,7 @@ class Metrics:
 
     def seen(self, key: Key, status: Status, created: datetime | None) -> None:
         """The resource is there and its status says this."""
-        self._known.add(key)
+        self._keys.add(key)
         success = parse_timestamp(status.last_success_time)
         self._last_success.labels(*key).set(success.timestamp() if success is not None else 0)
         if created is not None:
@@ -103,12 +103,12 @@ class Metrics:
         ready = status.condition("Ready")
         self._ready.labels(*key).set(1 if ready is not None and ready.status == "True" else 0)
 
+    def shown(self, namespace: str | None) -> list[Key]:
+        """The resources that have series, of a namespace or of all."""
+        return [key for key in self._keys.copy() if namespace in (None, key.namespace)]
+
     def gone(self, key: Key) -> None:
         """The resource was deleted: its series end."""
-        self._known.discard(key)
+        self._keys.discard(key)
         for gauge in (self._last_success, self._created, self._ready):
             gauge.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})
-
-    def known(self, namespace: str | None) -> list[Key]:
-        """The resources of the namespace that have series; None is the whole cluster. Safe to ask from any thread."""
-        return [key for key in self._known.copy() if namespace in (None, key.namespace)]

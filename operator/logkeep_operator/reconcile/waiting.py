@@ -57,5 +57,6 @@ def _not_succeeded(name: str, backup: Status) -> str:
     phase = f" ({backup.phase.value})" if backup.phase is not None else ""
     return (
         f"spec.source.backupRef: KafkaBackup {name!r} has not succeeded yet{phase}; the restore begins when it has. An "
-        "archive that another KafkaBackup has written, or one whose backups fail, is restored from spec.source.storage."
+        "archive that another KafkaBackup has written, or one whose backups fail, is restored by another KafkaRestore, "
+        "with spec.source.storage."
     )

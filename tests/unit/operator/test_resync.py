@@ -1,0 +1,72 @@
+"""A resync: all resources of a namespace by one snapshot."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, cast
+
+import pytest
+
+from logkeep_operator import controller
+from logkeep_operator.api import Key, Resource
+from logkeep_operator.cluster import Cluster
+from logkeep_operator.controller import Controller
+from logkeep_operator.metrics import Metrics
+from logkeep_operator.reconcile import Observed, Plan, reconcile
+from logkeep_operator.settings import EngineSettings
+from tests.unit.operator.world import ENGINE, START, backup_spec
+
+
+class Lists:
+    """A cluster of which only lists are asked."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    def now(self) -> datetime:
+        return START
+
+    def resources(self, namespaces: list[str]) -> list[Resource]:
+        return [
+            Resource.from_object("KafkaBackup", {"metadata": _metadata(name), "spec": backup_spec()})
+            for name in self.names
+        ]
+
+    def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        return []
+
+    def resource(self, key: Key) -> Resource | None:
+        return next((found for found in self.resources([]) if found.key == key), None)
+
+
+def _metadata(name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": "team", "uid": f"uid-of-{name}", "creationTimestamp": "2026-11-21T07:00:00Z"}
+
+
+def key(name: str) -> Key:
+    return Key("KafkaBackup", "team", name)
+
+
+def test_a_resource_that_cannot_be_judged_holds_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(observed: Observed, now: datetime, engine: EngineSettings) -> Plan:
+        if observed.resource.key.name == "odd":
+            raise OverflowError("date value out of range")
+        return reconcile(observed, now, engine)
+
+    monkeypatch.setattr(controller, "reconcile", judged)
+    asked = Controller(cast(Cluster, Lists("odd", "plain")), ENGINE, Metrics())
+    assert asked.unsettled("team") == [(key("odd"), 0.0), (key("plain"), 0.0)]
+
+
+def test_the_series_of_a_resource_that_was_deleted_unseen_end() -> None:
+    lists, metrics = Lists("kept", "deleted"), Metrics()
+    asked = Controller(cast(Cluster, lists), ENGINE, metrics)
+    asked.unsettled("team")
+    lists.names.remove("deleted")
+    assert key("deleted") not in dict(asked.unsettled("other"))
+    found = asked.unsettled("team")
+    assert (key("deleted"), 0.0) in found
+    assert asked.reconcile(key("deleted")) is None
+    assert key("deleted") not in dict(asked.unsettled("team"))
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    assert {sample.labels["name"] for sample in samples if "name" in sample.labels} == {"kept"}
