@@ -32,7 +32,7 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 
 
 def name_of(file: str) -> str:
-    """What messages call it."""
+    """The name of the file in messages."""
     return "standard input" if file == "-" else file
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -30,6 +30,8 @@ _CONNECT_SECONDS = 5.0
 _SLOW_SECONDS = 2.0
 CALL_SECONDS = 30.0  # for a whole call, however slowly its answer comes
 CHILDREN = ("Job", "Pod", "ConfigMap")
+_PAGE = 500
+_SMALL_PAGE = 50  # a ConfigMap with the progress of 2,000 partitions is 300 kB
 CHILDREN_QUERY = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"}  # those of all resources
 _PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
@@ -108,9 +110,17 @@ class Cluster:
         selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
         return self._list(kind, key.namespace, {"labelSelector": selector})
 
-    def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
-        """Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster."""
-        return self._list(kind, namespace, CHILDREN_QUERY)
+    def all_children(self, kind: str, namespace: str | None) -> Iterator[dict[str, Any]]:
+        """Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster. They are read page by
+        page: memory is needed for what the caller keeps."""
+        query = {**CHILDREN_QUERY, "limit": page_size(kind)}
+        while True:
+            page = self._call("GET", _path(kind, namespace), query=query)
+            yield from page.get("items") or ()
+            following = (page.get("metadata") or {}).get("continue")
+            if not following:
+                return
+            query["continue"] = following
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         """What the newest event about an object says has failed (FailedCreate, FailedMount and the like)."""
@@ -287,7 +297,7 @@ class Cluster:
         return request[1], request[2]
 
     def trust(self) -> ssl.SSLContext:
-        """What the client trusts and shows, for connections that are not its own."""
+        """The certificates that the client trusts and shows, for connections that are not its own."""
         configuration = self._api.configuration
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         if configuration.cert_file:
@@ -328,6 +338,11 @@ def collection_path(kind: str, namespace: str | None) -> str:
     return _path(kind, namespace)
 
 
+def page_size(kind: str) -> str:
+    """How many objects of a kind are listed in one answer."""
+    return str(_SMALL_PAGE if kind == "ConfigMap" else _PAGE)
+
+
 def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     base, plural = _PLURALS[kind]
     scope = f"{base}/namespaces/{namespace}" if namespace is not None else base
@@ -335,7 +350,7 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
 
 
 def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
-    """What an answer with an error status means."""
+    """The error that an answer with an error status means."""
     try:
         answer = json.loads(data)
         reason = str(answer.get("reason") or "")

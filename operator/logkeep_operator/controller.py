@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import Cluster
@@ -31,6 +30,7 @@ from logkeep_operator.reconcile import (
     documents,
     is_settled,
     job_state,
+    own_children,
     own_pods,
     reconcile,
     refused,
@@ -77,15 +77,15 @@ class Controller:
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
         cluster."""
-        snapshot = Snapshot(self._cluster, namespace)
+        snapshot = Snapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
+            if key not in snapshot.wanted:
+                continue
             try:
-                if is_settled(resource, now):
-                    continue
                 plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
             except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
                 log.warning("%s: %s: %s", key, type(error).__name__, error)
@@ -97,11 +97,18 @@ class Controller:
                 found.append((key, plan.requeue_after))
         return found
 
+    def _may_need_something(self, resource: Resource) -> bool:
+        try:
+            return not is_settled(resource, self._cluster.now())
+        except Exception:  # a look of its own says why it cannot be judged
+            return True
+
     def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         source = source if source is not None else self._cluster
-        jobs = {job.run_id: job for job in map(job_state, _own(source, "Job", resource))}
+        own_jobs = own_children(source.children("Job", key), resource.uid)
+        jobs = {job.run_id: job for job in map(job_state, own_jobs)}
         pods = own_pods(source.children("Pod", key), key.name)
         backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.kind == "KafkaRestore" else None
         name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
@@ -109,7 +116,7 @@ class Controller:
             resource=resource,
             jobs=jobs,
             pods=pods,
-            documents=documents(_own(source, "ConfigMap", resource)),
+            documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
             backup=source.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
             warnings=_warnings(source, key, jobs, pods, now),
         )
@@ -164,14 +171,6 @@ class Controller:
                 cluster.delete("Job", namespace, action.name, action.uid)
             case DeleteConfigMap():
                 cluster.delete("ConfigMap", namespace, action.name)
-
-
-def _own(source: Source, kind: str, resource: Resource) -> list[dict[str, Any]]:
-    return [
-        body
-        for body in source.children(kind, resource.key)
-        if any(owner.get("uid") == resource.uid for owner in body["metadata"].get("ownerReferences") or ())
-    ]
 
 
 def _warnings(

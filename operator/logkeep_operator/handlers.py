@@ -130,13 +130,8 @@ class Operator:
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Kopf's settings: nothing of its own on objects, no watches."""
+    """Kopf's settings: no events and no watches of its own. It has no handlers of objects, so it writes on none."""
     settings.posting.enabled = False  # events are posted by `cluster`, with names that make them idempotent
-    settings.persistence.finalizer = f"{GROUP}/operator"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"operator.{GROUP}", v1=False)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
-        prefix=f"operator.{GROUP}", key="last", v1=False
-    )
     settings.scanning.disabled = True
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10

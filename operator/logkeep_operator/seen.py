@@ -13,7 +13,7 @@ from logkeep_operator.api import Key, Resource, Status
 
 
 class News(Enum):
-    """What an event says. `STATUS`: only the status is another one, as somebody else wrote it."""
+    """The news that an event may bring. `STATUS`: only the status is another one, as somebody else wrote it."""
 
     NOTHING = "nothing"
     STATUS = "status"
@@ -27,7 +27,7 @@ class _State:
 
 
 class Seen:
-    """What each resource was when it was last looked at or written. Safe to use from several threads."""
+    """Remembers each resource as it was last looked at or written. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._last: dict[Key, _State] = {}
@@ -42,7 +42,7 @@ class Seen:
         self._last.pop(key, None)
 
     def news(self, resource: Resource) -> News:
-        """What an event with this resource says."""
+        """The news that an event with this resource brings."""
         last = self._last.get(resource.key)
         if last is None or last.asked != _asked(resource):
             return News.RESOURCE

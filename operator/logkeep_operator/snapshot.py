@@ -1,4 +1,4 @@
-"""All resources of a namespace, or of the cluster, with their children, in as many calls as there are kinds.
+"""All resources of a namespace, or of the cluster, with the children of those that are wanted, in a list for each kind.
 
 A resync asks `reconcile` about this instead of reading each resource's children: its cost does not grow with the
 number of resources, and only those get a look of their own for which there is something to do. What is read here is a
@@ -7,7 +7,7 @@ moment old and of several moments, so nothing is ever done because of it alone.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from logkeep_operator.api import Key, Resource
@@ -28,25 +28,34 @@ class Source(Protocol):
 
 
 class Snapshot:
-    """A `Source` without Events: what only they know is found when the resource is looked at."""
+    """A `Source` without Events: what only they know is found when the resource is looked at. It knows the children of
+    `wanted` resources only: the documents of all that were ever archived may be too much for memory."""
 
-    def __init__(self, cluster: Cluster, namespace: str | None) -> None:
+    def __init__(self, cluster: Cluster, namespace: str | None, wanted: Callable[[Resource], bool]) -> None:
         scope = [namespace] if namespace is not None else []
         self.resources = {resource.key: resource for resource in cluster.resources(scope)}
-        self._children: dict[_Place, list[dict[str, Any]]] = defaultdict(list)
-        for kind in CHILDREN if self.resources else ():
+        self.wanted = frozenset(key for key, resource in self.resources.items() if wanted(resource))
+        self._children: dict[_Place, list[dict[str, Any]]] = {
+            _place(kind, key): [] for key in self.wanted for kind in CHILDREN
+        }
+        for kind in CHILDREN if self.wanted else ():
             for body in cluster.all_children(kind, namespace):
                 metadata = body["metadata"]
                 labels = metadata.get("labels") or {}
                 place = (kind, metadata["namespace"], labels.get(LABEL_KIND, ""), labels.get(LABEL_NAME, ""))
-                self._children[place].append(body)
+                if place in self._children:
+                    self._children[place].append(body)
 
     def resource(self, key: Key) -> Resource | None:
         return self.resources.get(key)
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
-        labels = resource_labels(key)
-        return self._children.get((kind, key.namespace, labels[LABEL_KIND], labels[LABEL_NAME]), [])
+        return self._children[_place(kind, key)]
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         return None
+
+
+def _place(kind: str, key: Key) -> _Place:
+    labels = resource_labels(key)
+    return kind, key.namespace, labels[LABEL_KIND], labels[LABEL_NAME]

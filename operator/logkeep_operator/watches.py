@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from logkeep_operator.api import KINDS
-from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, Cluster, api_error, collection_path
+from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, Cluster, api_error, collection_path, page_size
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.reach import Reach, retry_pause
 
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 # Kind, object, and how: ADDED, MODIFIED or DELETED; None for what is there when a watch begins.
 Tell = Callable[[str, Mapping[str, Any], str | None], None]
 
-PAGE = "500"
 WATCH_SECONDS = 300
 # The API sends a bookmark about once a minute: a watch that is silent for longer has lost its connection.
 SILENCE_SECONDS = 90
@@ -92,7 +91,7 @@ class _Watch:
 
     async def _list(self) -> None:
         """Every object that is there, page by page."""
-        page: dict[str, str] = {"limit": PAGE}
+        page: dict[str, str] = {"limit": page_size(self._kind)}
         while True:
             async with self._get(page, _LIST_TIMEOUT) as answer:
                 body = _object(await answer.read())
@@ -102,10 +101,10 @@ class _Watch:
             following = body["metadata"].get("continue")
             if not following:
                 return
-            page = {"limit": PAGE, "continue": following}
+            page = {"limit": page_size(self._kind), "continue": following}
 
     async def _stream(self, begun: Callable[[], None]) -> None:
-        """What happens from then on. It returns when the connection ends; the next goes on from there."""
+        """Tell what happens from then on. It returns when the connection ends; the next goes on from there."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -54,7 +54,6 @@ class WorkQueue(Generic[K]):
         self._group = group
         self._clock = clock
         self._threads = ThreadPoolExecutor(workers * THREADS_PER_WORKER, thread_name_prefix="reconcile")
-        self._since: dict[K, float] = {}
         self._starts = itertools.count(1)
         self._served: dict[Hashable, int] = {}  # when each group was last served, in starts
         self._due: dict[K, float] = {}
@@ -114,14 +113,14 @@ class WorkQueue(Generic[K]):
                 continue
             del self._due[key]
             self._anew.discard(key)
-            self._started[key] = self._since[key] = now
+            self._started[key] = now
             self._served[self._group(key)] = next(self._starts)
             self._running[key] = asyncio.create_task(self._do(key, work))
         return float("inf")
 
     def _in_turn(self, waiting: list[tuple[float, int, K]], now: float) -> list[tuple[float, int, K]]:
-        """What is due group by group, one of each at a time, first the group that has waited longest; then the rest by
-        time."""
+        """The keys that are due, group by group, one of each at a time, first the group that has waited longest; then
+        the rest by time."""
         turns = Counter(self._group(key) for key in self._running)
         due = []
         for entry in waiting:
@@ -132,8 +131,9 @@ class WorkQueue(Generic[K]):
         return [entry for _, entry in sorted(due, key=lambda turn: turn[0])] + waiting[len(due) :]
 
     def _may_start(self, key: K, now: float) -> bool:
-        slow = [other for other, since in self._since.items() if now - since >= self._slow_after]
-        if len(self._since) - len(slow) >= self._workers or len(self._since) >= self._workers * THREADS_PER_WORKER:
+        running = self._running
+        slow = [other for other in running if now - self._started[other] >= self._slow_after]
+        if len(running) - len(slow) >= self._workers or len(running) >= self._workers * THREADS_PER_WORKER:
             return False
         group = self._group(key)
         return sum(self._group(other) == group for other in slow) < self._workers
@@ -157,5 +157,5 @@ class WorkQueue(Generic[K]):
             elif key not in self._due:
                 self._started.pop(key, None)
         finally:
-            del self._running[key], self._since[key]
+            del self._running[key]
             self._changed.set()

@@ -1,4 +1,4 @@
-"""What of a cluster a run has protected, and what must not be missing.
+"""The part of a cluster that a run has protected, and what must not be missing.
 
 Everything is told in warnings and in the run's result. What `spec.onUnmatched` does not allow fails the run when
 everything else is archived; without it a pattern without wildcards must choose a topic, since it is the name of one

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 FORMAT = 1
 Text = str | bytes
@@ -38,10 +38,16 @@ def _to_json(value: Any) -> Any:
 class _Document:
     """JSON in camelCase with a format number; unknown keys of a document of the same format are an error."""
 
+    # Fields that are left out where they are None, so that versions which do not know them read the document.
+    _LEFT_OUT: ClassVar[frozenset[str]] = frozenset()
+
     def to_json(self) -> str:
-        body = {_camel(f.name): self._field_to_json(f.name) for f in fields(self)}  # type: ignore[arg-type]
-        if body.get("coverage", body) is None:  # versions that do not know it read what a restore has left
-            del body["coverage"]
+        written = [
+            f.name
+            for f in fields(self)  # type: ignore[arg-type]
+            if f.name not in self._LEFT_OUT or getattr(self, f.name) is not None
+        ]
+        body = {_camel(name): self._field_to_json(name) for name in written}
         return json.dumps({"format": FORMAT, **body}, separators=(",", ":"), ensure_ascii=False)
 
     def _field_to_json(self, name: str) -> Any:
@@ -206,6 +212,8 @@ class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths.
     """
+
+    _LEFT_OUT = frozenset({"coverage"})  # a restore has none
 
     run_id: str
     kind: str

@@ -306,7 +306,7 @@ class OnDivergence(StrEnum):
 
 
 class OnUnmatched(StrEnum):
-    """Of patterns in `topics.include` that choose no topic, topics that vanished, and those that the user may not read.
+    """For patterns in `topics.include` that choose no topic, topics that vanished, and those the user may not read.
 
     `Fail`: the run fails when everything else is archived. `Warn`: it is told.
     """

@@ -17,11 +17,9 @@ from logkeep_engine.archive.visible import shows
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
 from logkeep_engine.errors import BackupUnfinished, NothingToRestore
 from logkeep_engine.restore.plan import PartitionSurvey
-from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.selection import Choice, shown
 from logkeep_engine.restore.snapshot import Snapshot
 from logkeep_engine.storage import Storage
-
-MAX_NAMES_SHOWN = 10
 
 _HINT = "Check spec.source and spec.topics. spec.allowEmpty: true creates the topics without records."
 
@@ -48,7 +46,7 @@ def told_empty(state: ArchiveState, choices: Sequence[Choice]) -> list[str]:
     for choice in choices:
         if not any(_with_records(state, choice.source)):
             found.setdefault(_why_empty(state, choice.source), []).append(choice.source.name)
-    return [f"the archive holds no record of {_topics(names)} ({why}): {_shown(names)}" for why, names in found.items()]
+    return [f"the archive holds no record of {_topics(names)} ({why}): {shown(names)}" for why, names in found.items()]
 
 
 def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice]) -> None:
@@ -82,7 +80,7 @@ def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iter
 def _nothing(why: Mapping[str, str]) -> NothingToRestore:
     told = [f"{name} ({reason})" for name, reason in why.items()]
     return NothingToRestore(
-        f"the archive holds no record of what spec.topics chooses: {_shown(told)}; nothing was written", hint=_HINT
+        f"the archive holds no record of what spec.topics chooses: {shown(told)}; nothing was written", hint=_HINT
     )
 
 
@@ -108,8 +106,3 @@ def _why_empty(state: ArchiveState, topic: TopicEntry) -> str:
 
 def _topics(names: Sequence[str]) -> str:
     return "1 topic" if len(names) == 1 else f"{len(names)} topics"
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return ", ".join(names[:MAX_NAMES_SHOWN]) + more

@@ -32,8 +32,7 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, SegmentEntry
 from logkeep_engine.archive.visible import shows
-from logkeep_engine.contract import spec as specs
-from logkeep_engine.contract.names import STATE_KEYS, ExitCode
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import (
@@ -84,7 +83,7 @@ from logkeep_engine.restore.salvage import (
     survey_partition,
 )
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
-from logkeep_engine.restore.state import PLAN, RestoreState
+from logkeep_engine.restore.state import PLAN, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics, check_same, topic_segments
 from logkeep_engine.restore.task import RestoreTask, restore_partitions
 from logkeep_engine.storage import Storage, open_storage
@@ -164,23 +163,6 @@ def restore(
         raise
     state.storage.put(result_path, result.to_json().encode())
     return result
-
-
-def open_state(run_id: str, spec: KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:
-    """The state of the run, in a place that answers."""
-    if spec.state is None:
-        return RestoreState(archive, run_id)
-    if spec.state.credentials is not None:
-        storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
-    else:  # it logs in as it does to the archive
-        credentials = spec.source.storage.credentials if spec.source.storage is not None else None
-        storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
-    storage.check()
-    return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))
-
-
-def _place(storage: specs.Storage | None) -> tuple[str, str] | None:
-    return None if storage is None else (storage.uri.rstrip("/"), (storage.endpoint or "").rstrip("/"))
 
 
 def _begun(request: RunRequest, started: float) -> RunResult:

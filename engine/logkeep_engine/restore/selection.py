@@ -225,5 +225,10 @@ def _archive_holds(archived: Iterable[str]) -> str:
     names = sorted(archived)
     if not names:
         return "The archive holds no topic: has a backup of it succeeded yet?"
+    return f"The archive holds: {shown(names)}."
+
+
+def shown(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return f"The archive holds: {', '.join(names[:MAX_NAMES_SHOWN])}{more}."
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + more

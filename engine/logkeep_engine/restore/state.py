@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract import spec as specs
+from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.errors import SpecError, StateRefused, StorageRefused
-from logkeep_engine.storage import Storage
+from logkeep_engine.storage import Storage, open_storage
 
 PLAN = "restore-plan.json"
 STARTED = "started.json"
@@ -56,3 +59,20 @@ class RestoreState:
             else:
                 where, hint = "in spec.state", error.hint
             raise StateRefused(f"The restore cannot keep its state {where}: {error.message}", hint=hint) from error
+
+
+def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:
+    """The state of the run, in a place that answers."""
+    if spec.state is None:
+        return RestoreState(archive, run_id)
+    if spec.state.credentials is not None:
+        storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
+    else:  # it logs in as it does to the archive
+        credentials = spec.source.storage.credentials if spec.source.storage is not None else None
+        storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
+    storage.check()
+    return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))
+
+
+def _place(storage: specs.Storage | None) -> tuple[str, str] | None:
+    return None if storage is None else (storage.uri.rstrip("/"), (storage.endpoint or "").rstrip("/"))

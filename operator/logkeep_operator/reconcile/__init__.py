@@ -9,8 +9,8 @@ from logkeep_operator.reconcile.observed import (
     PodState,
     documents,
     job_state,
+    own_children,
     own_pods,
-    pod_state,
 )
 from logkeep_operator.reconcile.plan import (
     Action,
@@ -41,8 +41,8 @@ __all__ = [
     "documents",
     "is_settled",
     "job_state",
+    "own_children",
     "own_pods",
-    "pod_state",
     "reconcile",
     "refused",
 ]

@@ -1,4 +1,4 @@
-"""What the status says of the topics that a backup protects, and of those that it does not."""
+"""The part of the status about the topics that a backup protects, and of those that it does not."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_operator.api import Condition, CoverageStatus
 from logkeep_operator.api.status import MAX_LISTED
+from logkeep_operator.reconcile.checked import MAX_TOPIC
 from logkeep_operator.reconcile.conditions import cut
 
-MAX_NAME = 249  # of a topic; a pattern may be longer, and a document may hold anything
 _NAMES_IN_MESSAGE = 5
 
 
 def coverage_of(result: RunResult, include: tuple[str, ...]) -> TopicCoverage | None:
-    """As far as the run has come; None: nothing is known. A run that no topic matches protects none; `include` are its
-    patterns, if they are known."""
+    """The coverage as far as the run has come; None: nothing is known. A run that no topic matches protects none;
+    `include` are its patterns, if they are known."""
     if result.coverage is None and result.error_code == "NoTopicMatches" and include:
         return TopicCoverage(unmatched=len(include), patterns_unmatched=include)
     return result.coverage
@@ -59,4 +59,5 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name[:MAX_NAME] for name in names[:MAX_LISTED])
+    # A pattern may be longer than the name of a topic.
+    return tuple(name[:MAX_TOPIC] for name in names[:MAX_LISTED])

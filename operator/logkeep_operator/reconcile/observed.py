@@ -30,7 +30,7 @@ _BY_OPERATOR = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Origin:
-    """What a child says of its run, as the status would. All None: an earlier version made it.
+    """The facts of a run that its children carry, as the status would say them. All None: an earlier version made it.
 
     `previous` is the id of the run that the status named when this one was started, empty for none.
     """
@@ -38,6 +38,21 @@ class Origin:
     key: str | None = None
     trigger: str | None = None
     previous: str | None = None
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Origin:
+        """The origin that a child's annotations say."""
+        said = metadata.get("annotations") or {}
+        return cls(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
+
+    def annotations(self) -> dict[str, str]:
+        """The annotations that say it."""
+        said = {
+            ANNOTATION_RUN_KEY: self.key,
+            ANNOTATION_RUN_TRIGGER: self.trigger,
+            ANNOTATION_PREVIOUS_RUN: self.previous,
+        }
+        return {name: value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -75,8 +90,6 @@ class PodState:
     role: str
     phase: str
     created: datetime | None = None
-    started: datetime | None = None
-    deleting: bool = False
     waiting: tuple[str, str] | None = None
     unschedulable: str | None = None
     exit_code: int | None = None
@@ -144,7 +157,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
-        origin=_origin(metadata),
+        origin=Origin.of(metadata),
     )
 
 
@@ -164,8 +177,6 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         role=labels.get(LABEL_ROLE, ""),
         phase=status.get("phase", "Pending"),
         created=parse_timestamp(metadata.get("creationTimestamp")),
-        started=parse_timestamp(status.get("startTime")),
-        deleting="deletionTimestamp" in metadata,
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         unschedulable=scheduled.get("message", "Unschedulable") if unschedulable else None,
         exit_code=ended.get("exitCode") if ended else None,
@@ -174,6 +185,11 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         reason=(status["reason"], status.get("message", "")) if status.get("reason") else None,
         node=(body.get("spec") or {}).get("nodeName") or "",
     )
+
+
+def own_children(bodies: Sequence[Mapping[str, Any]], uid: str) -> list[Mapping[str, Any]]:
+    """The objects that the resource of this uid owns."""
+    return [body for body in bodies if any(owner.get("uid") == uid for owner in _owners(body))]
 
 
 def own_pods(bodies: Sequence[Mapping[str, Any]], resource_name: str) -> list[PodState]:
@@ -221,15 +237,10 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
             config_maps=(*before.config_maps, body["metadata"]["name"]),
             created=before.created or parse_timestamp(body["metadata"].get("creationTimestamp")),
             written=_last_change(body["metadata"]) if data.get(KEY_PROGRESS) else before.written,
-            origin=_origin(body["metadata"]),
+            origin=Origin.of(body["metadata"]),
             unreadable=wrong_result or wrong_progress or before.unreadable,
         )
     return found
-
-
-def _origin(metadata: Mapping[str, Any]) -> Origin:
-    said = metadata.get("annotations") or {}
-    return Origin(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
 
 
 def _last_change(metadata: Mapping[str, Any]) -> datetime | None:

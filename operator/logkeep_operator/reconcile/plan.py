@@ -48,7 +48,7 @@ class DeleteJob:
 
 @dataclass(frozen=True)
 class DeleteConfigMap:
-    """A ConfigMap of an earlier run goes."""
+    """A ConfigMap goes: of an earlier run, or of an earlier try or Job of this one."""
 
     name: str
 
@@ -68,7 +68,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """Actions in order, then events, then the status (None: as it is). `requeue_after` in seconds, None: wait for an
+    """Actions in order, then the status (None: as it is), then events. `requeue_after` in seconds, None: wait for an
     event.
 
     `started` and `finished` are for the counters: a run was started for the first time, a run ended with this outcome.

@@ -9,7 +9,7 @@ last commit is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
@@ -22,7 +22,7 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
-from logkeep_operator.api import Condition, Phase, Resource, RunOutcome, RunStatus, Status
+from logkeep_operator.api import Condition, Phase, Resource, RunOutcome, RunStatus
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.observed import JobState, Observed, Origin, PodState
@@ -37,8 +37,9 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.step import Step, last_turn, origin_annotations
+from logkeep_operator.reconcile.step import Step, last_turn
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
+from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
     ROLE_DRIVER,
     Run,
@@ -50,29 +51,16 @@ from logkeep_operator.resources import (
     request_config_map,
     request_name,
 )
-from logkeep_operator.resources.checks import state_problems, storage_problems
 from logkeep_operator.settings import EngineSettings
 
 Spec = KafkaBackupSpec | KafkaRestoreSpec
 
 RESYNC_SECONDS = 30.0
 WAIT_SECONDS = 3.0
-BACKUP_RECHECK_SECONDS = 15.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
 SETTLED_AFTER = timedelta(minutes=10)
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
-
-
-@dataclass(frozen=True)
-class _Waiting(Exception):
-    """The run cannot be started yet: what the status says meanwhile. `warn`: somebody may have to help, so that it is
-    an event too."""
-
-    reason: str
-    message: str
-    warn: bool
-    requeue_after: float
 
 
 def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan:
@@ -187,7 +175,7 @@ class _Reconciliation(Step):
         self.actions += retry.leftovers(self.observed, run.id)
         if not retry.is_clear(self.observed, run.id):
             message = f"What is left of the last try, Job {run.job} and its pods, is being deleted."
-            return self._wait(_Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
+            return self._wait(Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
         self.started = True
         message = f"Run {run.id} has failed and goes on where it stopped."
         self.event("Normal", "RunRetried", f"{message} ({self.resource.retry})", run.id)
@@ -250,7 +238,7 @@ class _Reconciliation(Step):
             return self._suspended("No run is started while spec.suspend is true.")
         try:
             self._create(self.wanted)
-        except _Waiting as waiting:
+        except Waiting as waiting:
             return self._wait(waiting)
         self.started = True
         self.event("Normal", "RunStarted", f"Run {known.id} is started as Job {known.job}.", known.id)
@@ -265,9 +253,9 @@ class _Reconciliation(Step):
         )
 
     def _create(self, wanted: WantedRun) -> None:
-        """Everything a run needs, in an order in which a crash leaves nothing half. Raises _Waiting."""
+        """Everything a run needs, in an order in which a crash leaves nothing half. Raises Waiting."""
         self._wait_for_others(wanted.id)
-        storage, raw = self._storage()
+        storage, raw = self._archive_place()
         run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
@@ -281,17 +269,16 @@ class _Reconciliation(Step):
                 self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
 
     def _origin(self, wanted: WantedRun) -> dict[str, str]:
-        """What the run's children say of it, for the case that the status does not learn of it."""
+        """The annotations of the run's children, for the case that the status does not learn of it."""
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
-        return origin_annotations(
-            Origin(wanted.key, wanted.trigger, next((run_id for run_id in ids if run_id != wanted.id), ""))
-        )
+        previous = next((run_id for run_id in ids if run_id != wanted.id), "")
+        return Origin(wanted.key, wanted.trigger, previous).annotations()
 
     def _wait_for_others(self, run_id: str) -> None:
         """One driver at a time: none of an earlier run, and none of this one whose Job is gone."""
         if any(isinstance(action, DeleteJob) for action in self.actions):
-            raise _Waiting("WaitingForPreviousRun", "The run before is being stopped.", False, WAIT_SECONDS)
+            raise Waiting("WaitingForPreviousRun", "The run before is being stopped.", False, WAIT_SECONDS)
         for other in self.observed.jobs.values():
             if other.run_id == run_id and not other.deleting:
                 continue
@@ -299,11 +286,11 @@ class _Reconciliation(Step):
                 continue
             if not other.deleting and self._is_over(other):
                 self.actions.append(DeleteJob(other.name, other.uid))
-            raise _Waiting("WaitingForPreviousRun", f"Job {other.name} has not ended yet.", False, WAIT_SECONDS)
+            raise Waiting("WaitingForPreviousRun", f"Job {other.name} has not ended yet.", False, WAIT_SECONDS)
         for pod in self.observed.pods:
             if pod.role == ROLE_DRIVER and pod.alive and not (pod.run_id == run_id and self.job(run_id) is not None):
                 message = f"Driver pod {pod.name} of a Job that is gone has not ended yet."
-                raise _Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
+                raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
 
     def _is_over(self, other: JobState) -> bool:
         """Whether the Job's run has ended although its pod has not, for long enough: since the operator began to wait
@@ -315,36 +302,11 @@ class _Reconciliation(Step):
         waits = waiting is not None and waiting.status == "True"
         return waits and since is not None and self.now - since > STUCK_JOB_AFTER
 
-    def _storage(self) -> tuple[Storage, dict[str, object]]:
-        """The archive's place, typed and as written. Raises _Waiting when a backupRef leads nowhere."""
-        if isinstance(self.spec, KafkaBackupSpec):
-            return self.spec.storage, dict(self.resource.spec["storage"])
-        source = self.spec.source
-        if source.storage is not None:
-            return source.storage, dict(self.resource.spec["source"]["storage"])
-        name = source.backup_ref.name if source.backup_ref is not None else ""
-        backup = self.observed.backup
-        if backup is None:
-            message = (
-                f"spec.source.backupRef: there is no KafkaBackup {name!r} in namespace {self.resource.key.namespace}."
-            )
-            raise _Waiting("BackupNotFound", message, True, BACKUP_RECHECK_SECONDS)
-        try:
-            storage = parse_backup(backup.spec).storage
-            problems = storage_problems("spec.storage", storage)
-            if problems:
-                raise SpecInvalid(problems)
-        except SpecInvalid as error:
-            message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
-            raise _Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
-        if problems := state_problems(storage, self.spec.state):
-            raise _Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS)
-        has_begun = self.before.run is not None or self.job(self.wanted.id) is not None
-        if backup.status.last_success_time is None and not has_begun:
-            raise _Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
-        return storage, dict(backup.spec["storage"])
+    def _archive_place(self) -> tuple[Storage, dict[str, object]]:
+        begun = self.before.run is not None or self.job(self.wanted.id) is not None
+        return archive_place(self.observed, self.spec, begun=begun)
 
-    def _wait(self, waiting: _Waiting) -> Plan:
+    def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:
             self.trouble_event(waiting.reason, waiting.message)
         state = conditions.reconciling(waiting.reason, waiting.message)
@@ -365,7 +327,7 @@ class _Reconciliation(Step):
             return self._say(run, Phase.RUNNING, "Ending", f"The driver is told to end: {reason}: {message}")
         try:
             self._make_lost_config_maps(run)
-        except _Waiting as waiting:
+        except Waiting as waiting:
             return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if self.spec.suspend:
             if not found.suspended and found.by_operator:
@@ -395,15 +357,15 @@ class _Reconciliation(Step):
         return self._say(run, Phase.PENDING, "Queued", message)
 
     def _make_lost_config_maps(self, run: RunStatus) -> None:
-        """A driver that is tried again mounts its request; the running one writes its progress. Raises _Waiting."""
+        """A driver that is tried again mounts its request; the running one writes its progress. Raises Waiting."""
         name = self.resource.key.name
         there = self.documents(run.id).config_maps
         lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
         if not lost:
             return
-        storage, raw = self._storage()
+        storage, raw = self._archive_place()
         found = self.observed.jobs[run.id]
-        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, origin_annotations(found.origin))
+        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
         bodies = (request_config_map(again), progress_config_map(again))
         self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
         message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
@@ -417,7 +379,7 @@ class _Reconciliation(Step):
             )
         try:
             self._create(self.wanted)
-        except _Waiting as waiting:
+        except Waiting as waiting:
             return self._wait(waiting)
         if run.attempt == retry.NOT_STARTED:
             said = "The run goes on where it stopped; the driver's pod is on its way."
@@ -505,12 +467,3 @@ class _Reconciliation(Step):
 
     def _job_name(self) -> str:
         return job_name(self.resource.key.name, self.wanted.id)
-
-
-def _not_succeeded(name: str, backup: Status) -> str:
-    phase = f" ({backup.phase.value})" if backup.phase is not None else ""
-    return (
-        f"spec.source.backupRef: KafkaBackup {name!r} has not succeeded yet{phase}; the restore begins when it has. An "
-        "archive that another KafkaBackup has written, or one whose backups fail, is restored by another KafkaRestore, "
-        "with spec.source.storage."
-    )

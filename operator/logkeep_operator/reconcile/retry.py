@@ -39,7 +39,7 @@ def hint(resource: Resource) -> str:
 
 
 def leftovers(observed: Observed, run_id: str) -> list[Action]:
-    """What of the last try is to be deleted."""
+    """The parts of the last try that are to be deleted."""
     found = observed.jobs.get(run_id)
     deleted: list[Action] = [DeleteJob(found.name, found.uid)] if found is not None and not found.deleting else []
     documents = observed.documents.get(run_id)

@@ -14,16 +14,11 @@ from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import Outcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
-from logkeep_operator.resources import (
-    ANNOTATION_PREVIOUS_RUN,
-    ANNOTATION_RUN_KEY,
-    ANNOTATION_RUN_TRIGGER,
-    ROLE_DRIVER,
-)
+from logkeep_operator.resources import ROLE_DRIVER
 
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
@@ -55,18 +50,8 @@ def _entry(
         end_time=timestamp(end),
         records=result.records if result is not None else progress.records if progress is not None else None,
         bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
-        message=conditions.cut(message)[:256],
+        message=message[:256],
     )
-
-
-def origin_annotations(origin: Origin) -> dict[str, str]:
-    """The annotations that say it."""
-    said = {
-        ANNOTATION_RUN_KEY: origin.key,
-        ANNOTATION_RUN_TRIGGER: origin.trigger,
-        ANNOTATION_PREVIOUS_RUN: origin.previous,
-    }
-    return {name: value for name, value in said.items() if value is not None}
 
 
 class Step:
@@ -263,7 +248,7 @@ class Step:
         return (conditions.data_loss(True, message),)
 
     def coverage(self, found: TopicCoverage | None, run: RunStatus) -> tuple[Condition, ...]:
-        """What the run protects, if it has come so far as to know that."""
+        """Tell what the run protects, if it has come so far as to know that."""
         if found is None:
             return ()
         self.status = replace(self.status, coverage=coverage_status(found))

@@ -129,7 +129,7 @@ def _no_executors(
 
 
 def unreadable(documents: Documents) -> Trouble | None:
-    """What the driver writes cannot be believed. It matters less than what stops the run or ends an attempt."""
+    """The driver writes what cannot be believed. It matters less than what stops the run or ends an attempt."""
     if not documents.unreadable:
         return None
     message = (

@@ -23,8 +23,8 @@ class Access:
 
 
 def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> Access:
-    """What a pod needs to reach this cluster and this archive, and the state of a restore that has a place of its own:
-    then the archive is mounted to be read only."""
+    """The parts of a pod that reach this cluster and this archive, and the state of a restore that has a place of its
+    own: then the archive is mounted to be read only."""
     result = Access([], [], [])
     _add_kafka(result, cluster)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume

@@ -59,7 +59,7 @@ _OWN = "is how the operator finds the run's pods and cannot be changed here"
 
 @dataclass(frozen=True)
 class DriverConf:
-    """What the settings say about the driver's pod; None: nothing."""
+    """The settings of the driver's pod; None: nothing is set."""
 
     request_cores: str | None
     limit_cores: str | None

@@ -137,7 +137,7 @@ def test_a_job_that_is_made_again_has_the_spark_settings_of_now() -> None:
 
 def test_the_job_is_not_made_again_while_its_driver_pod_lives() -> None:
     world = started()
-    world.driver("Running", deleting=True)
+    world.driver("Running")
     world.jobs = {}
     plan = world.step()
     assert plan.actions == ()
@@ -878,7 +878,6 @@ def test_a_driver_whose_clock_is_behind_is_given_its_minute_to_get_executors() -
     world = started()
     world.driver()
     behind = world.now - timedelta(minutes=5)
-    world.pods = [replace(pod, started=behind) for pod in world.pods]
     world.reports(world.progress(start_time=behind.timestamp(), update_time=behind.timestamp()))
     world.settle()
     assert world.condition("Ready") == ("False", "Running")

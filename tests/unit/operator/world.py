@@ -154,13 +154,13 @@ class World:
         """The run's driver pod is as given; an earlier one of the same name is replaced."""
         name = more.pop("name", "driver-pod")
         self.pods = [pod for pod in self.pods if pod.name != name]
-        self.pods.append(PodState(name, self.run_id, "driver", phase, created=self.now, started=self.now, **more))
+        self.pods.append(PodState(name, self.run_id, "driver", phase, created=self.now, **more))
 
     def executor(self, number: int, phase: str = "Running", **more: Any) -> None:
         """An executor pod of the run."""
         name = f"driver-pod-exec-{number}"
         self.pods = [pod for pod in self.pods if pod.name != name]
-        self.pods.append(PodState(name, self.run_id, "executor", phase, created=self.now, started=self.now, **more))
+        self.pods.append(PodState(name, self.run_id, "executor", phase, created=self.now, **more))
 
     def reports(self, progress: Progress | None = None, result: RunResult | None = None) -> None:
         """The driver writes to the run's ConfigMap."""

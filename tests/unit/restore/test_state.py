@@ -9,7 +9,7 @@ import pytest
 
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import CredentialsMissing
-from logkeep_engine.restore.run import open_state
+from logkeep_engine.restore.state import open_state
 from logkeep_engine.storage import LocalStorage
 from tests.unit.operator.world import restore_spec
 

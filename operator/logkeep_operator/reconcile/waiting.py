@@ -1,0 +1,62 @@
+"""Why a run cannot be started yet, and the place of its archive, which may be a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, Storage, parse_backup
+from logkeep_operator.api import Status
+from logkeep_operator.reconcile.observed import Observed
+from logkeep_operator.resources.checks import state_problems, storage_problems
+
+BACKUP_RECHECK_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Waiting(Exception):
+    """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn`: somebody may have to
+    help, so that it is an event too. `requeue_after` is in seconds."""
+
+    reason: str
+    message: str
+    warn: bool
+    requeue_after: float
+
+
+def archive_place(
+    observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, *, begun: bool
+) -> tuple[Storage, dict[str, object]]:
+    """The archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
+    succeeded. Raises Waiting when a backupRef leads nowhere."""
+    resource = observed.resource
+    if isinstance(spec, KafkaBackupSpec):
+        return spec.storage, dict(resource.spec["storage"])
+    if spec.source.storage is not None:
+        return spec.source.storage, dict(resource.spec["source"]["storage"])
+    name = spec.source.backup_ref.name if spec.source.backup_ref is not None else ""
+    backup = observed.backup
+    if backup is None:
+        message = f"spec.source.backupRef: there is no KafkaBackup {name!r} in namespace {resource.key.namespace}."
+        raise Waiting("BackupNotFound", message, True, BACKUP_RECHECK_SECONDS)
+    try:
+        storage = parse_backup(backup.spec).storage
+        problems = storage_problems("spec.storage", storage)
+        if problems:
+            raise SpecInvalid(problems)
+    except SpecInvalid as error:
+        message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
+        raise Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+    if problems := state_problems(storage, spec.state):
+        raise Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS)
+    if backup.status.last_success_time is None and not begun:
+        raise Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
+    return storage, dict(backup.spec["storage"])
+
+
+def _not_succeeded(name: str, backup: Status) -> str:
+    phase = f" ({backup.phase.value})" if backup.phase is not None else ""
+    return (
+        f"spec.source.backupRef: KafkaBackup {name!r} has not succeeded yet{phase}; the restore begins when it has. An "
+        "archive that another KafkaBackup has written, or one whose backups fail, is restored by another KafkaRestore, "
+        "with spec.source.storage."
+    )
