@@ -11,6 +11,7 @@ import pytest
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.restore.snapshot import choose
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
 from tests.simulation.cluster import NOT_AUTHORIZED, SimulatedCluster, World
@@ -172,6 +173,9 @@ def test_an_archived_topic_that_the_user_may_not_read_any_more_fails_the_run_whe
     result = backup(cluster, tmp_path, ".*", run_id="two", onUnmatched="Warn")
     assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerRefused", 1), result
     assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
+    seen = choose(Archive.open(open_uri(tmp_path.as_uri())))
+    assert seen.state.runs["two"].records == 1, "a restore takes what it has archived"
+    assert "ACL READ" in result.message
 
 
 def test_a_run_that_is_started_again_tells_what_its_plan_saw(cluster: SimulatedCluster, tmp_path: Path) -> None:

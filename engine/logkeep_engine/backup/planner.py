@@ -186,7 +186,7 @@ class Planner:
         selected = [topic for topic in selected if topic.name not in left]
         topics = [topic for topic in topics if topic.readable]
         if not selected:
-            raise unreadable(refused)
+            raise unreadable(refused, "any topic that spec.topics chooses")
         chosen = {topic.name for topic in selected}
         kept = {state.topics[topic_id].name for topic_id, _ in state.segments}
         sight = Sight(
@@ -258,10 +258,12 @@ class Planner:
         ids = {topic.name: topic.topic_id for topic in plan.topics if topic.topic_id not in before}
         names = sorted({name for name, _ in plan.unavailable})
         found = {topic.name: topic for topic in self._control.list_topics(names)[0]}
+        # The first fetch of one would end the run, which then would not have tried all the rest.
+        refused = sorted({topic.name for topic in self._control.list_topics()[0] if not topic.readable} & set(names))
         suspects = {name: ids[name] for name in names if name in ids and not _same(found.get(name), ids[name])}
         standings = self._control.standings(suspects) if suspects else {}
         gone = [name for name, standing in standings.items() if standing.fate in _DELETED]
-        topics = [found[name] for name in names if name in found and name not in suspects]
+        topics = [found[name] for name in names if name in found and name not in suspects and name not in refused]
         wanted = {
             (topic.name, number)
             for topic in topics
@@ -271,6 +273,8 @@ class Planner:
         if not gone and not any(
             (t.name, part.id) in wanted and part.leader >= 0 for t in topics for part in t.partitions
         ):
+            if refused:
+                raise unreadable(refused, "topics that the archive knows")
             return plan
         asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
         left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
@@ -441,10 +445,10 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
     )
 
 
-def unreadable(names: Sequence[str]) -> BrokerRefused:
-    """The error of a run that may read none of its topics."""
+def unreadable(names: Sequence[str], what: str) -> BrokerRefused:
+    """The error of a run that may not read these topics."""
     return BrokerRefused(
-        f"The brokers do not let this user read any topic that spec.topics chooses: {Names.of(names)}.",
+        f"The brokers do not let this user read {what}: {Names.of(names)}.",
         hint="Give the user the ACL READ on the topics.",
     )
 
