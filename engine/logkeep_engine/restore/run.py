@@ -151,6 +151,11 @@ def restore(
         raise SpecError(str(error), hint="Give the run another id.") from error
     earlier = _earlier_result(state.storage, result_path)
     if earlier is not None:
+        if earlier.archive_id != archive.info.archive_id:
+            raise SpecError(
+                f"run {request.run_id} has succeeded from archive {earlier.archive_id}, not from this one",
+                hint="Give this restore a run id of its own.",
+            )
         log.info("run %s has succeeded before: nothing to do", request.run_id)
         return earlier
     state.begin(archive)
