@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.errors import SpecError
+from logkeep_engine.errors import ArchiveDamaged, SpecError
 from tests.kafka.restores import ThreadRunner, back_up, bring_back
 from tests.simulation.cluster import SimulatedCluster, World
 from tests.simulation.partition_log import batch
@@ -110,3 +110,16 @@ def test_the_archives_own_place_by_another_name_is_gone_on_with(
         restored(target, root, killed=True, state={"uri": state.as_uri()})
     assert restored(target, root, state={"uri": state.as_uri()}).records == 20
     assert records(target) == [10, 10]
+
+
+def test_what_retention_has_removed_between_two_tries_is_not_called_damaged(
+    clusters: tuple[SimulatedCluster, SimulatedCluster], target: SimulatedCluster, archive: Callable[..., Path]
+) -> None:
+    root = archive()
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, root, killed=True)
+    back_up(backup_spec(clusters[0], root, retention={"maxAge": "1s"}), "backup-2")
+    with pytest.raises(ArchiveDamaged, match="the object is missing") as refused:
+        restored(target, root)
+    assert "Retention has removed 2 segments of what this restore brings since it was planned" in refused.value.hint
+    assert "onDamagedArchive" not in refused.value.hint
