@@ -86,6 +86,16 @@ def test_a_name_that_chooses_no_topic_fails_the_run_when_all_else_is_archived(
     assert found.topics_left_out == ("users", "users.v1")
 
 
+def test_a_name_that_the_spec_itself_leaves_out_is_not_said_to_be_missing(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, "__consumer_offsets")
+    result = backup(cluster, tmp_path, "flights", "users", "__consumer_offsets", exclude=["us.*"])
+    assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched"), result
+    assert "include[1] 'users' chooses no topic of the cluster: spec.topics.exclude leaves it out." in result.message
+    assert "of the cluster: it is Kafka's own, which spec.topics.internal leaves out." in result.message
+
+
 def test_a_pattern_with_wildcards_that_chooses_no_topic_is_told(cluster: SimulatedCluster, tmp_path: Path) -> None:
     result = backup(cluster, tmp_path, "flights", "orders.*")
     assert result.outcome == "Succeeded", result.message

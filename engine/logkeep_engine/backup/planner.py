@@ -32,7 +32,7 @@ from logkeep_engine.backup.selection import (
     unlisted_topics,
 )
 from logkeep_engine.backup.sight import Names, Sight, left_out, missed
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence, Topics
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.control import Bounds, ControlPlane, PartitionInfo, TopicInfo
@@ -453,11 +453,11 @@ def unreadable(names: Sequence[str], what: str) -> BrokerRefused:
     )
 
 
-def selection_warnings(plan: BackupPlan, include: Sequence[str], before: Mapping[str, TopicEntry]) -> list[str]:
+def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
     """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for topics
     that are others than those of the same name that the archive knew `before` the run.
     """
-    warnings = [*told_patterns(plan, include), *told_topics(plan)]
+    warnings = [*told_patterns(plan, topics), *told_topics(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
     return warnings + [
         f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "
