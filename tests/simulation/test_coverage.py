@@ -96,6 +96,15 @@ def test_a_name_that_the_spec_itself_leaves_out_is_not_said_to_be_missing(
     assert "of the cluster: it is Kafka's own, which spec.topics.internal leaves out." in result.message
 
 
+def test_a_broker_that_says_nothing_of_what_the_user_may_do_is_not_taken_for_a_refusal(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not even describe a topic is not told of it: an empty answer is none."""
+    monkeypatch.setattr("tests.simulation.cluster._OF_TOPICS", 0)
+    result = backup(cluster, tmp_path, ".*")
+    assert (result.outcome, coverage(result).protected, coverage(result).unreadable) == ("Succeeded", 3, 0), result
+
+
 def test_a_pattern_with_wildcards_that_chooses_no_topic_is_told(cluster: SimulatedCluster, tmp_path: Path) -> None:
     result = backup(cluster, tmp_path, "flights", "orders.*")
     assert result.outcome == "Succeeded", result.message
