@@ -197,6 +197,23 @@ def test_an_archived_topic_that_the_user_may_not_read_any_more_fails_the_run_whe
     assert "ACL READ" in result.message
 
 
+@pytest.mark.parametrize("right", ["hidden", "unreadable"])
+def test_a_topic_that_is_refused_does_not_keep_others_from_being_asked_again(
+    cluster: SimulatedCluster, tmp_path: Path, right: str
+) -> None:
+    assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
+    for name in ("flights", "users.v1"):
+        cluster.do(lambda to=cluster.topics[name]: to.partitions[0].append(batch([(b"key", b"value")])))  # type: ignore[misc]
+    getattr(cluster, right).add("users")
+    flights = cluster.topics["flights"].partitions[0]
+    leader = flights.leader
+    cluster.do(lambda: setattr(flights, "leader", -1))
+    comes_back = ThreadRunner(before=lambda work: cluster.do(lambda: setattr(flights, "leader", leader)))
+    result = backup(cluster, tmp_path, ".*", run_id="two", runner=comes_back)
+    assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerRefused", 2), result
+    assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
+
+
 def test_a_run_that_is_started_again_tells_what_its_plan_saw(cluster: SimulatedCluster, tmp_path: Path) -> None:
     def die(work: object) -> None:
         raise KeyboardInterrupt

@@ -256,14 +256,13 @@ class Planner:
         """A plan of what is unavailable in `plan`, as far as it answers now; `plan` itself if that cannot be told."""
         before = {topic.topic_id for topic in plan.gone}
         ids = {topic.name: topic.topic_id for topic in plan.topics if topic.topic_id not in before}
-        names = sorted({name for name, _ in plan.unavailable})
+        refused = self._refused({name for name, _ in plan.unavailable})
+        names = sorted({name for name, _ in plan.unavailable}.difference(refused))
         found = {topic.name: topic for topic in self._control.list_topics(names)[0]}
-        # The first fetch of one would end the run, which then would not have tried all the rest.
-        refused = sorted({topic.name for topic in self._control.list_topics()[0] if not topic.readable} & set(names))
         suspects = {name: ids[name] for name in names if name in ids and not _same(found.get(name), ids[name])}
         standings = self._control.standings(suspects) if suspects else {}
         gone = [name for name, standing in standings.items() if standing.fate in _DELETED]
-        topics = [found[name] for name in names if name in found and name not in suspects and name not in refused]
+        topics = [found[name] for name in names if name in found and name not in suspects]
         wanted = {
             (topic.name, number)
             for topic in topics
@@ -290,6 +289,13 @@ class Planner:
             unavailable=(*left, *more.unavailable),
             gone=tuple(GoneTopic(name, ids[name]) for name in gone),
         )
+
+    def _refused(self, names: Collection[str]) -> list[str]:
+        """Those of these topics that the user may not describe or read. The first question about one, or its first
+        fetch, would end the run, which then would not have tried all the rest.
+        """
+        unreadable = {topic.name for topic in self._control.list_topics()[0] if not topic.readable}
+        return sorted(unreadable.intersection(names).union(self._control.undescribable(sorted(names))))
 
     # ---- asking
 
