@@ -78,7 +78,7 @@ def test_a_name_that_chooses_no_topic_fails_the_run_when_all_else_is_archived(
     assert (result.outcome, result.error_code, result.exit_code) == ("Failed", "PatternsUnmatched", 2), result
     assert r"spec.topics.include[1] 'orders\\.does-not-exist' chooses no topic" in result.message
     assert "spec.topics.include[2] 'users.v2' chooses no topic" in result.message
-    assert "Everything else was archived" in result.message
+    assert "All other records were archived; positions of consumer groups are recorded, and retention" in result.message
     assert archived(tmp_path) == ["flights"]
     found = coverage(result)
     assert (found.protected, found.unmatched, found.left_out) == (1, 2, 2)

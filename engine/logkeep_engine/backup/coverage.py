@@ -63,7 +63,8 @@ def refuse_unmatched(plan: BackupPlan, spec: KafkaBackupSpec) -> None:
         more = f" And {len(told) - _SHOWN_IN_ERROR} more." if len(told) > _SHOWN_IN_ERROR else ""
         raise PatternsUnmatched(
             " ".join(told[:_SHOWN_IN_ERROR]) + more,
-            hint="Everything else was archived. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: "
+            hint="All other records were archived; positions of consumer groups are recorded, and retention is "
+            "applied, by a run that succeeds. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: "
             "Warn.",
         )
 
