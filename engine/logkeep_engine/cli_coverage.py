@@ -73,7 +73,7 @@ def coverage(
         connection = cluster_connection("--bootstrap-server", bootstrap_server, security_protocol, sasl_mechanism)
         backups = [backup for name in file for backup in _backups(name)]
         from logkeep_engine.backup.covered import is_of, uncovered
-        from logkeep_engine.kafka.control import ControlPlane
+        from logkeep_engine.kafka.control import ControlPlane, TopicInfo
 
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()
@@ -85,7 +85,8 @@ def coverage(
                 say(f"note: {backup.name} is left aside: {_why_aside(backup)}")
         for name, reason in silent.items():
             say(f"warning: topic {name} cannot be described now: {reason}")
-        found = uncovered(topics, own, internal=internal)
+        nameless = [TopicInfo(name, "", (), 0, False) for name in silent]
+        found = uncovered([*topics, *nameless], own, internal=internal)
         _print(found, cluster_id, own, output)
         if found:
             raise typer.Exit(ExitCode.FAILED)

@@ -251,15 +251,7 @@ def open_storage(
     that should have brought.
     """
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
-        missing = [name for name in (secret_keys.access, secret_keys.secret) if not environ.get(name)]
-        if missing:
-            secret = spec.credentials.secret_ref.name
-            raise CredentialsMissing(
-                f"{secret_keys.field}.credentials.secretRef names Secret {secret!r}, but {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
-                hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
-                "outside Kubernetes set the variables yourself.",
-            )
+        _check_keys(secret_keys, environ, f"names Secret {spec.credentials.secret_ref.name!r}")
         return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys)
     identity = spec.credentials is not None and spec.credentials.workload_identity is not None
     if identity and not any(all(environ.get(name) for name in group) for group in _IDENTITIES):
@@ -271,6 +263,18 @@ def open_storage(
             "them for EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
         )
     return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity)
+
+
+def _check_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> None:
+    """Raises CredentialsMissing if what a Secret should have brought is not in the environment."""
+    missing = [name for name in (keys.access, keys.secret) if not environ.get(name)]
+    if missing:
+        raise CredentialsMissing(
+            f"{keys.field}.credentials.secretRef {told}, but {' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
+            hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
+            "outside Kubernetes set the variables yourself.",
+        )
 
 
 # Variables that IRSA and EKS Pod Identity put into the pods of a ServiceAccount.
@@ -803,6 +807,8 @@ class S3Storage(Storage):
         region = self._region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
         if region is None and self._endpoint is not None:
             region = "us-east-1"  # any name will do for a store of one's own, but the signature needs one
+        if self._keys != names.OWN_KEYS:  # botocore would look elsewhere, and find those of another store
+            _check_keys(self._keys, environ, "is set")
         of_environment = {} if self._identity else environ
         key = of_environment.get(self._keys.access) or None
         secret = of_environment.get(self._keys.secret) or None

@@ -17,12 +17,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.errors import BrokerRefused
+from logkeep_engine.restore.snapshot import choose
+from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import Record, create_topic, produce
 from tests.kafka.raw import eventually
-from tests.kafka.restores import ThreadRunner, back_up, bring_back, committed, without_offsets
+from tests.kafka.restores import ThreadRunner, back_up, bring_back, committed, try_backup, without_offsets
 from tests.runners import Job
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -120,8 +123,15 @@ def test_each_kind_of_run_does_with_the_rights_that_the_documentation_names(
     rights = Rights(strict, unique)
 
     rights.grant(READER)
-    archived = back_up({"cluster": cluster, "topics": {"include": [f"{unique}.*"]}, "storage": storage})
+    backup = {"cluster": cluster, "topics": {"include": [f"{unique}.*"]}, "storage": storage}
+    archived = back_up(backup)
     assert (archived.records, archived.groups) == (50, 1)
+    # A right that was taken away ends no run before its end, so that a restore takes what it has archived.
+    for number, left in enumerate((["DESCRIBE", "DESCRIBE_CONFIGS"], []), 2):
+        rights.grant({TOPIC: left, GROUP: ["DESCRIBE"]})
+        refused = try_backup(backup, f"backup-{number}")
+        assert f"do not let this user read topics that the archive knows: '{unique}'" in refused.message, refused
+        assert f"backup-{number}" in choose(Archive.open(open_uri(tmp_path.as_uri()))).state.runs
 
     restore = {
         "cluster": cluster,

@@ -11,6 +11,7 @@ import pytest
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.restore.snapshot import choose
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
 from tests.simulation.cluster import NOT_AUTHORIZED, SimulatedCluster, World
@@ -77,12 +78,31 @@ def test_a_name_that_chooses_no_topic_fails_the_run_when_all_else_is_archived(
     assert (result.outcome, result.error_code, result.exit_code) == ("Failed", "PatternsUnmatched", 2), result
     assert r"spec.topics.include[1] 'orders\\.does-not-exist' chooses no topic" in result.message
     assert "spec.topics.include[2] 'users.v2' chooses no topic" in result.message
-    assert "Everything else was archived" in result.message
+    assert "All other records were archived; positions of consumer groups are recorded, and retention" in result.message
     assert archived(tmp_path) == ["flights"]
     found = coverage(result)
     assert (found.protected, found.unmatched, found.left_out) == (1, 2, 2)
     assert found.patterns_unmatched == (r"orders\.does-not-exist", "users.v2")
     assert found.topics_left_out == ("users", "users.v1")
+
+
+def test_a_name_that_the_spec_itself_leaves_out_is_not_said_to_be_missing(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    create(cluster, "__consumer_offsets")
+    result = backup(cluster, tmp_path, "flights", "users", "__consumer_offsets", exclude=["us.*"])
+    assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched"), result
+    assert "include[1] 'users' chooses no topic of the cluster: spec.topics.exclude leaves it out." in result.message
+    assert "of the cluster: it is Kafka's own, which spec.topics.internal leaves out." in result.message
+
+
+def test_a_broker_that_says_nothing_of_what_the_user_may_do_is_not_taken_for_a_refusal(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not even describe a topic is not told of it: an empty answer is none."""
+    monkeypatch.setattr("tests.simulation.cluster._OF_TOPICS", 0)
+    result = backup(cluster, tmp_path, ".*")
+    assert (result.outcome, coverage(result).protected, coverage(result).unreadable) == ("Succeeded", 3, 0), result
 
 
 def test_a_pattern_with_wildcards_that_chooses_no_topic_is_told(cluster: SimulatedCluster, tmp_path: Path) -> None:
@@ -171,6 +191,26 @@ def test_an_archived_topic_that_the_user_may_not_read_any_more_fails_the_run_whe
     cluster.lies.active = [Lie(Kind.CODE, Api.FETCH, code=NOT_AUTHORIZED, topic="users", times=FOREVER)]
     result = backup(cluster, tmp_path, ".*", run_id="two", onUnmatched="Warn")
     assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerRefused", 1), result
+    assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
+    seen = choose(Archive.open(open_uri(tmp_path.as_uri())))
+    assert seen.state.runs["two"].records == 1, "a restore takes what it has archived"
+    assert "ACL READ" in result.message
+
+
+@pytest.mark.parametrize("right", ["hidden", "unreadable"])
+def test_a_topic_that_is_refused_does_not_keep_others_from_being_asked_again(
+    cluster: SimulatedCluster, tmp_path: Path, right: str
+) -> None:
+    assert backup(cluster, tmp_path, ".*").outcome == "Succeeded"
+    for name in ("flights", "users.v1"):
+        cluster.do(lambda to=cluster.topics[name]: to.partitions[0].append(batch([(b"key", b"value")])))  # type: ignore[misc]
+    getattr(cluster, right).add("users")
+    flights = cluster.topics["flights"].partitions[0]
+    leader = flights.leader
+    cluster.do(lambda: setattr(flights, "leader", -1))
+    comes_back = ThreadRunner(before=lambda work: cluster.do(lambda: setattr(flights, "leader", leader)))
+    result = backup(cluster, tmp_path, ".*", run_id="two", runner=comes_back)
+    assert (result.outcome, result.error_code, result.records) == ("Failed", "BrokerRefused", 2), result
     assert (coverage(result).protected, coverage(result).unreadable) == (2, 1)
 
 

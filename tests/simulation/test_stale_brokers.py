@@ -162,7 +162,7 @@ def test_archived_topic_that_may_not_be_described_any_more_is_not_left_out_in_si
     cluster.do(lambda: cluster.topics["users"].partitions[0].append(batch([(b"key", b"value")])))
     result = backup(cluster, tmp_path, "two")
     assert (result.outcome, result.error_code) == ("Failed", "BrokerRefused"), result.message
-    assert "The broker does not let this user describe topic 'orders' (ACL DESCRIBE)" in result.message
+    assert "The brokers do not let this user read topics that the archive knows: 'orders'." in result.message
     assert result.records == 1  # of the others
     result = backup(cluster, tmp_path, "three", topics={"include": [".*"], "exclude": ["orders"]})
     assert (result.outcome, result.records) == ("Succeeded", 0), result.message

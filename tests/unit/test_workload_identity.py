@@ -130,3 +130,18 @@ def test_an_identity_that_gives_nothing_is_no_reason_to_look_elsewhere(
     with pytest.raises(CredentialsMissing):
         open_storage(spec(server.url), environ).check()
     assert server.keys == []
+
+
+def test_a_task_without_the_keys_of_the_state_does_not_take_those_of_the_archive(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has both; an executor may have been made without the Secret of the state."""
+    place = {"uri": "s3://bucket", "endpoint": server.url, "credentials": {"secretRef": {"name": "writer"}}}
+    driver = {STATE_KEYS.access: "AKIAOFTHESTATE", STATE_KEYS.secret: "secret"}
+    storage = open_storage(StorageSpec.model_validate(place), driver, secret_keys=STATE_KEYS)
+    storage.check()
+    assert server.keys == ["AKIAOFTHESTATE"]
+    task = pickle.loads(pickle.dumps(storage))
+    with pytest.raises(CredentialsMissing, match=f"{STATE_KEYS.access} and {STATE_KEYS.secret} are not in the env"):
+        task.put("a", b"x")
+    assert server.keys == ["AKIAOFTHESTATE"]

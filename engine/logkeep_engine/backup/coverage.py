@@ -12,9 +12,10 @@ from collections.abc import Collection, Sequence
 
 from logkeep_engine.archive.model import ArchiveState, Partition
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
+from logkeep_engine.backup.selection import is_internal
 from logkeep_engine.backup.sight import Names, literal
 from logkeep_engine.contract.run import MAX_LIST, TopicCoverage
-from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched
+from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched, Topics
 from logkeep_engine.errors import PatternsUnmatched
 
 _SHOWN_IN_ERROR = 3
@@ -27,9 +28,9 @@ def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
     return [at for at, pattern in enumerate(include) if not any(re.fullmatch(pattern, name) for name in chosen)]
 
 
-def told_patterns(plan: BackupPlan, include: Sequence[str]) -> list[str]:
+def told_patterns(plan: BackupPlan, topics: Topics) -> list[str]:
     """A sentence for each pattern that chooses no topic."""
-    return [_no_topic(plan, include, at) for at in unmatched(plan, include)]
+    return [_no_topic(plan, topics, at) for at in unmatched(plan, topics.include)]
 
 
 def told_topics(plan: BackupPlan) -> list[str]:
@@ -55,14 +56,15 @@ def refuse_unmatched(plan: BackupPlan, spec: KafkaBackupSpec) -> None:
     if policy is OnUnmatched.WARN:
         return
     patterns = [at for at in unmatched(plan, include) if policy is OnUnmatched.FAIL or literal(include[at]) is not None]
-    told = [_no_topic(plan, include, at) for at in patterns]
+    told = [_no_topic(plan, spec.topics, at) for at in patterns]
     if told or policy is OnUnmatched.FAIL:
         told += told_topics(plan)
     if told:
         more = f" And {len(told) - _SHOWN_IN_ERROR} more." if len(told) > _SHOWN_IN_ERROR else ""
         raise PatternsUnmatched(
             " ".join(told[:_SHOWN_IN_ERROR]) + more,
-            hint="Everything else was archived. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: "
+            hint="All other records were archived; positions of consumer groups are recorded, and retention is "
+            "applied, by a run that succeeds. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: "
             "Warn.",
         )
 
@@ -92,9 +94,15 @@ def coverage(
     )
 
 
-def _no_topic(plan: BackupPlan, include: Sequence[str], at: int) -> str:
-    what = "that the user may read" if literal(include[at]) in plan.sight.unreadable.shown else "of the cluster"
-    return f"spec.topics.include[{at}] {include[at]!r} chooses no topic {what}."
+def _no_topic(plan: BackupPlan, topics: Topics, at: int) -> str:
+    name = literal(topics.include[at])
+    what = "that the user may read" if name in plan.sight.unreadable.shown else "of the cluster"
+    why = ""
+    if name is not None and any(re.fullmatch(pattern, name) for pattern in topics.exclude):
+        why = ": spec.topics.exclude leaves it out"
+    elif name is not None and not topics.internal and is_internal(name):
+        why = ": it is Kafka's own, which spec.topics.internal leaves out"
+    return f"spec.topics.include[{at}] {topics.include[at]!r} chooses no topic {what}{why}."
 
 
 def _count(names: Names) -> str:

@@ -32,7 +32,7 @@ from logkeep_engine.backup.selection import (
     unlisted_topics,
 )
 from logkeep_engine.backup.sight import Names, Sight, left_out, missed
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence, Topics
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.control import Bounds, ControlPlane, PartitionInfo, TopicInfo
@@ -186,7 +186,7 @@ class Planner:
         selected = [topic for topic in selected if topic.name not in left]
         topics = [topic for topic in topics if topic.readable]
         if not selected:
-            raise unreadable(refused)
+            raise unreadable(refused, "any topic that spec.topics chooses")
         chosen = {topic.name for topic in selected}
         kept = {state.topics[topic_id].name for topic_id, _ in state.segments}
         sight = Sight(
@@ -256,7 +256,8 @@ class Planner:
         """A plan of what is unavailable in `plan`, as far as it answers now; `plan` itself if that cannot be told."""
         before = {topic.topic_id for topic in plan.gone}
         ids = {topic.name: topic.topic_id for topic in plan.topics if topic.topic_id not in before}
-        names = sorted({name for name, _ in plan.unavailable})
+        refused = self._refused({name for name, _ in plan.unavailable})
+        names = sorted({name for name, _ in plan.unavailable}.difference(refused))
         found = {topic.name: topic for topic in self._control.list_topics(names)[0]}
         suspects = {name: ids[name] for name in names if name in ids and not _same(found.get(name), ids[name])}
         standings = self._control.standings(suspects) if suspects else {}
@@ -271,6 +272,8 @@ class Planner:
         if not gone and not any(
             (t.name, part.id) in wanted and part.leader >= 0 for t in topics for part in t.partitions
         ):
+            if refused:
+                raise unreadable(refused, "topics that the archive knows")
             return plan
         asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
         left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
@@ -286,6 +289,13 @@ class Planner:
             unavailable=(*left, *more.unavailable),
             gone=tuple(GoneTopic(name, ids[name]) for name in gone),
         )
+
+    def _refused(self, names: Collection[str]) -> list[str]:
+        """Those of these topics that the user may not describe or read. The first question about one, or its first
+        fetch, would end the run, which then would not have tried all the rest.
+        """
+        unreadable = {topic.name for topic in self._control.list_topics()[0] if not topic.readable}
+        return sorted(unreadable.intersection(names).union(self._control.undescribable(sorted(names))))
 
     # ---- asking
 
@@ -441,19 +451,19 @@ def unavailable(partitions: Sequence[TopicPartition], most: int) -> BrokerUnavai
     )
 
 
-def unreadable(names: Sequence[str]) -> BrokerRefused:
-    """The error of a run that may read none of its topics."""
+def unreadable(names: Sequence[str], what: str) -> BrokerRefused:
+    """The error of a run that may not read these topics."""
     return BrokerRefused(
-        f"The brokers do not let this user read any topic that spec.topics chooses: {Names.of(names)}.",
+        f"The brokers do not let this user read {what}: {Names.of(names)}.",
         hint="Give the user the ACL READ on the topics.",
     )
 
 
-def selection_warnings(plan: BackupPlan, include: Sequence[str], before: Mapping[str, TopicEntry]) -> list[str]:
+def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
     """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for topics
     that are others than those of the same name that the archive knew `before` the run.
     """
-    warnings = [*told_patterns(plan, include), *told_topics(plan)]
+    warnings = [*told_patterns(plan, topics), *told_topics(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
     return warnings + [
         f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "

@@ -425,7 +425,7 @@ class _Run(ArchivingRun):
 
     def _warnings(self, plan: BackupPlan) -> list[str]:
         of_format = format_warnings(self._spec, plan, self._losses)
-        of_selection = selection_warnings(plan, self._spec.topics.include, self._topics_before)
+        of_selection = selection_warnings(plan, self._spec.topics, self._topics_before)
         of_logs = [*gone_warnings(plan), *_warnings(plan), *self._disagreements]
         return [*self._notes, *of_selection, *of_format, *of_logs]
 

@@ -36,6 +36,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import (
+    ArchiveDamaged,
     BrokerUnavailable,
     LogkeepError,
     ObjectExists,
@@ -150,6 +151,11 @@ def restore(
         raise SpecError(str(error), hint="Give the run another id.") from error
     earlier = _earlier_result(state.storage, result_path)
     if earlier is not None:
+        if earlier.archive_id != archive.info.archive_id:
+            raise SpecError(
+                f"run {request.run_id} has succeeded from archive {earlier.archive_id}, not from this one",
+                hint="Give this restore a run id of its own.",
+            )
         log.info("run %s has succeeded before: nothing to do", request.run_id)
         return earlier
     state.begin(archive)
@@ -465,8 +471,32 @@ class _Restore:
         if tasks:
             numbers = {(task.target, task.partition): task.number for task in tasks}
             packed = pack([task.bytes for task in tasks], self._spec.spark.executor.slots)
-            self._run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
+            try:
+                self._run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
+            except ArchiveDamaged as error:
+                raise self._explained(error, plan, state) from error
         return done
+
+    def _explained(self, error: ArchiveDamaged, plan: RestorePlan, state: ArchiveState) -> ArchiveDamaged:
+        """The error, with other advice if retention has removed something of the plan since."""
+        newest = with_branches(self._archive.load(), self._spec.source.topic_ids)
+        gone = sum(
+            any(
+                start <= entry.base_offset < end
+                for start, end in newest.removed.get((topic.topic_id, part.partition), ())
+            )
+            for topic in plan.topics
+            for part in topic.partitions
+            for entry in _segments(state, topic, part.partition)
+        )
+        if not gone:
+            return error
+        return ArchiveDamaged(
+            error.message,
+            hint=f"Retention has removed {gone} segments of what this restore brings since it was planned: it cannot "
+            "come to its end. Delete what it has written, and begin another one with the backup suspended.",
+            faults=error.faults,
+        )
 
     def _task(
         self,

@@ -66,7 +66,12 @@ def select_topics(
     chosen = [topic for name, topic in by_name.items() if is_wanted(name)]
     _refuse_unused(topic_ids, chosen)
     choices = []
-    notes = [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
+    notes = [
+        f"spec.topics.include[{at}] {pattern.pattern!r} chooses no topic of the archive"
+        for at, pattern in enumerate(include)
+        if not any(pattern.fullmatch(topic.name) for topic in chosen)
+    ]
+    notes += [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
     notes += [
         _told_branch(state, topic, topic_ids.get(topic.name, ""))
         for topic in chosen

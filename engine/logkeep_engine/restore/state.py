@@ -40,12 +40,12 @@ class RestoreState:
 
     def begin(self, archive: Archive) -> None:
         """Note that the run was started. Raises StateRefused where nothing can be written, and SpecError if the run has
-        been begun with its state beside the archive: it must find that again.
+        been begun with its state beside the archive and that was not moved: it must find that again.
         """
-        if not self.beside and archive.storage.list(self.file(PLAN)):
+        if not self.beside and self._is_begun_beside(archive.storage):
             raise SpecError(
                 f"spec.state: run {self.run_id} was begun without it, with {archive.storage.uri}/{self.file(PLAN)}",
-                hint="Leave spec.state out, or give this restore a run id of its own.",
+                hint=f"Leave spec.state out, copy runs/{self.run_id}/ there, or give this restore another run id.",
             )
         note = {"format": 1, "runId": self.run_id, "archiveId": archive.info.archive_id, "time": int(time.time())}
         try:
@@ -59,6 +59,15 @@ class RestoreState:
             else:
                 where, hint = "in spec.state", error.hint
             raise StateRefused(f"The restore cannot keep its state {where}: {error.message}", hint=hint) from error
+
+    def _is_begun_beside(self, archive: Storage) -> bool:
+        """Whether the plan of the run lies beside the archive and not here: the same plan is a copy, or this is the
+        same place by another name.
+        """
+        path = self.file(PLAN)
+        if not archive.list(path):
+            return False
+        return not self.storage.list(path) or self.storage.read(path) != archive.read(path)
 
 
 def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:

@@ -33,7 +33,8 @@ def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> 
     if state is not None:
         _add_keys(result, state, names.STATE_KEYS)
         if one_volume:  # a pod may not have one claim in two volumes
-            _mount_volume(result, state, "archive")
+            if _path(state) != _path(storage):  # nor one path twice
+                _mount_volume(result, state, "archive")
         else:
             _add_volume(result, state, "state")
     return result
@@ -76,8 +77,12 @@ def _add_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = F
     _mount_volume(pod, storage, name, read_only=read_only)
 
 
+def _path(storage: Storage) -> str:
+    return str(PurePosixPath(storage.uri.removeprefix("file://")))
+
+
 def _mount_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = False) -> None:
-    mount: dict[str, Any] = {"name": name, "mountPath": str(PurePosixPath(storage.uri.removeprefix("file://")))}
+    mount: dict[str, Any] = {"name": name, "mountPath": _path(storage)}
     if read_only:
         mount["readOnly"] = True
     pod.mounts.append(mount)

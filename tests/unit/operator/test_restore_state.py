@@ -69,6 +69,13 @@ def test_one_claim_is_one_volume() -> None:
         assert claims == [{"name": "archive", "persistentVolumeClaim": {"claimName": "both"}}]
 
 
+def test_the_archives_own_place_is_mounted_once() -> None:
+    """The API server refuses a pod that mounts something at one path twice."""
+    for pod in pods_of(run(on_volume("file:///archive", "both"), state=on_volume("file:///archive/", "both"))):
+        paths = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+        assert paths.count("/archive") == 1
+
+
 @pytest.mark.parametrize("archive", ["file:///data", "file:///data/archive", "file:///data/archive/deep"])
 @pytest.mark.parametrize("by_reference", [False, True])
 def test_volumes_in_each_other_are_refused(archive: str, by_reference: bool) -> None:

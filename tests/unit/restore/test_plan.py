@@ -109,6 +109,14 @@ class TestSelection:
         selection = select_topics(state, wanted(["orders", "pay.*"], ["payments"]))
         assert [choice.source.name for choice in selection.choices] == ["orders"]
 
+    def test_a_pattern_that_chooses_nothing_is_told(self) -> None:
+        state = state_of(topic("orders", 1), topic("users", 2))
+        selection = select_topics(state, wanted(["orders", "usres", "users"], ["users"]))
+        assert selection.warnings == (
+            "spec.topics.include[1] 'usres' chooses no topic of the archive",
+            "spec.topics.include[2] 'users' chooses no topic of the archive",
+        )
+
     def test_first_rename_rule_that_matches_is_used_with_its_groups(self) -> None:
         state = state_of(topic("prod.orders", 1), topic("prod.payments", 2), topic("other", 3))
         rules = [(r"prod\.(?P<what>orders)", r"test.\g<what>"), (r"prod\.(.*)", r"\1.copy"), ("orders", "never")]

@@ -1,0 +1,125 @@
+"""Where a restore's state lies is its own matter, as long as it is this run's: a place that holds the state of many
+restores, a state that was moved, and an archive that has changed between two tries.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import ArchiveDamaged, SpecError
+from tests.kafka.restores import ThreadRunner, back_up, bring_back
+from tests.simulation.cluster import SimulatedCluster, World
+from tests.simulation.partition_log import batch
+
+
+@pytest.fixture(scope="module")
+def clusters(world: World) -> Iterator[tuple[SimulatedCluster, SimulatedCluster]]:
+    with SimulatedCluster(world, 1, name="source") as source, SimulatedCluster(world, 1) as target:
+        yield source, target
+
+
+@pytest.fixture
+def target(clusters: tuple[SimulatedCluster, SimulatedCluster]) -> SimulatedCluster:
+    clusters[1].do(clusters[1].topics.clear)
+    return clusters[1]
+
+
+@pytest.fixture
+def archive(clusters: tuple[SimulatedCluster, SimulatedCluster], tmp_path: Path) -> Callable[..., Path]:
+    """Makes one of the topic `orders`, 10 records in each of two partitions."""
+    source = clusters[0]
+
+    def make(name: str = "archive", **more: Any) -> Path:
+        root = tmp_path / name
+        source.do(source.topics.clear)
+        source.do(lambda: source.create("orders", 2))
+        for partition in source.topics["orders"].partitions:
+            source.do(lambda to=partition: to.append(batch([(b"%d" % n, b"value") for n in range(10)])))  # type: ignore[misc]
+        back_up(backup_spec(source, root, **more))
+        return root
+
+    return make
+
+
+def backup_spec(source: SimulatedCluster, root: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "cluster": {"bootstrapServers": source.bootstrap},
+        "topics": {"include": [".*"]},
+        "storage": {"uri": root.as_uri()},
+        **more,
+    }
+
+
+def restored(target: SimulatedCluster, root: Path, *, killed: bool = False, **more: Any) -> RunResult:
+    """Two tasks for the records; with `killed` the driver dies when the first has been done."""
+    seen: list[object] = []
+
+    def before(work: Any) -> None:
+        if isinstance(work, tuple):
+            seen.append(work)
+        if killed and len(seen) == 2:
+            raise KeyboardInterrupt
+
+    spec = {
+        "cluster": {"bootstrapServers": target.bootstrap},
+        "source": {"storage": {"uri": root.as_uri()}},
+        "spark": {"executor": {"instances": 2}},
+        **more,
+    }
+    return bring_back(spec, runner=ThreadRunner(before=before))
+
+
+def records(target: SimulatedCluster) -> list[int]:
+    return [partition.log.end for partition in target.topics["orders"].partitions]
+
+
+def test_a_run_of_another_archive_with_the_same_id_is_not_taken_for_this_one(
+    target: SimulatedCluster, archive: Callable[..., Path], tmp_path: Path
+) -> None:
+    """One place holds the state of any number of restores."""
+    state = {"uri": (tmp_path / "state").as_uri()}
+    assert restored(target, archive("one"), state=state).records == 20
+    target.do(target.topics.clear)
+    with pytest.raises(SpecError, match="run restore-1 "):
+        restored(target, archive("two"), state=state)
+    assert target.topics == {}
+
+
+def test_a_state_that_was_moved_is_gone_on_with(
+    target: SimulatedCluster, archive: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The keys may only read the archive now."""
+    root = archive()
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, root, killed=True)
+    shutil.copytree(root / "runs" / "restore-1", tmp_path / "state" / "runs" / "restore-1")
+    assert restored(target, root, state={"uri": (tmp_path / "state").as_uri()}).records == 20
+    assert records(target) == [10, 10]
+
+
+def test_the_archives_own_place_by_another_name_is_gone_on_with(
+    target: SimulatedCluster, archive: Callable[..., Path], tmp_path: Path
+) -> None:
+    root, state = archive(), tmp_path / "other-name"
+    state.symlink_to(root)
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, root, killed=True, state={"uri": state.as_uri()})
+    assert restored(target, root, state={"uri": state.as_uri()}).records == 20
+    assert records(target) == [10, 10]
+
+
+def test_what_retention_has_removed_between_two_tries_is_not_called_damaged(
+    clusters: tuple[SimulatedCluster, SimulatedCluster], target: SimulatedCluster, archive: Callable[..., Path]
+) -> None:
+    root = archive()
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, root, killed=True)
+    back_up(backup_spec(clusters[0], root, retention={"maxAge": "1s"}), "backup-2")
+    with pytest.raises(ArchiveDamaged, match="the object is missing") as refused:
+        restored(target, root)
+    assert "Retention has removed 2 segments of what this restore brings since it was planned" in refused.value.hint
+    assert "onDamagedArchive" not in refused.value.hint
