@@ -33,6 +33,7 @@ def cluster(shared: SimulatedCluster) -> Iterator[SimulatedCluster]:
     for name in ("flights", "users", "users.v1"):
         create(shared, name)
     yield shared
+    shared.positions.clear()
     shared.hidden.clear()
     shared.unreadable.clear()
     shared.lies.active = []
@@ -78,7 +79,7 @@ def test_a_name_that_chooses_no_topic_fails_the_run_when_all_else_is_archived(
     assert (result.outcome, result.error_code, result.exit_code) == ("Failed", "PatternsUnmatched", 2), result
     assert r"spec.topics.include[1] 'orders\\.does-not-exist' chooses no topic" in result.message
     assert "spec.topics.include[2] 'users.v2' chooses no topic" in result.message
-    assert "All other records were archived; positions of consumer groups are recorded, and retention" in result.message
+    assert "Everything else was archived, with the positions of consumer groups; retention waits" in result.message
     assert archived(tmp_path) == ["flights"]
     found = coverage(result)
     assert (found.protected, found.unmatched, found.left_out) == (1, 2, 2)
@@ -103,6 +104,23 @@ def test_a_broker_that_says_nothing_of_what_the_user_may_do_is_not_taken_for_a_r
     monkeypatch.setattr("tests.simulation.cluster._OF_TOPICS", 0)
     result = backup(cluster, tmp_path, ".*")
     assert (result.outcome, coverage(result).protected, coverage(result).unreadable) == ("Succeeded", 3, 0), result
+
+
+def test_a_run_that_only_misses_a_name_keeps_the_positions_of_groups_and_removes_nothing(
+    cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    cluster.positions["billing"] = {("flights", 0): 1}
+    for run_id in ("one", "one", "two"):  # the first driver may die between the run's end and its report
+        result = backup(cluster, tmp_path, "flights", "typo", run_id=run_id, retention={"maxAge": "1s"})
+        assert (result.outcome, result.error_code) == ("Failed", "PatternsUnmatched"), result
+        assert result.groups == 1
+    chosen = choose(Archive.open(open_uri(tmp_path.as_uri())))
+    assert not chosen.warnings, "a restore takes all of it"
+    assert [(entry.group_id, entry.offset) for entry in chosen.state.groups] == [("billing", 1)]
+    assert not chosen.state.removed
+    assert "'typo' chooses no topic" in chosen.state.runs["two"].message
+    result = backup(cluster, tmp_path, "flights", run_id="three", retention={"maxAge": "1s"})
+    assert (result.outcome, archived(tmp_path)) == ("Succeeded", [])
 
 
 def test_a_pattern_with_wildcards_that_chooses_no_topic_is_told(cluster: SimulatedCluster, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_an_archive_of_which_nothing_is_whole_brings_nothing(
     assert (result.records, result.loss_offsets) == (0, 10)
 
 
-def test_a_backup_that_has_failed_only_for_what_gave_no_answer_can_be_restored(
+def test_a_backup_that_has_failed_only_for_a_name_that_is_not_there_can_be_restored(
     source: SimulatedCluster, target: SimulatedCluster, tmp_path: Path
 ) -> None:
     for name in ("orders", "users"):
@@ -160,4 +160,4 @@ def test_a_backup_that_has_failed_only_for_what_gave_no_answer_can_be_restored(
     assert (failed.outcome, failed.error_code) == ("Failed", "PatternsUnmatched"), failed.message
     result = restored(target, tmp_path)
     assert result.records == 20
-    assert any("run backup-1 has failed after it had archived all that it could" in text for text in result.warnings)
+    assert (result.outcome, result.warnings) == ("Succeeded", ()), result

@@ -1,8 +1,8 @@
-"""The part of a cluster that a run has protected, and what must not be missing.
+"""What of a cluster a run has protected, and what must not be missing.
 
 Everything is told in warnings and in the run's result. What `spec.onUnmatched` does not allow fails the run when
-everything else is archived; without it a pattern without wildcards must choose a topic, since it is the name of one
-that somebody counts on.
+everything else is archived, which is a success for the catalog: what the cluster has is whole in it. Without
+`onUnmatched` a pattern without wildcards must choose a topic, since it is the name of one that somebody counts on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def told_topics(plan: BackupPlan) -> list[str]:
         are = "is" if sight.vanished.total == 1 else "are"
         told.append(
             f"{_count(sight.vanished)} of the archive {are} not in the cluster any more: {sight.vanished}. What is "
-            "archived of it stays; spec.topics.exclude says that it was meant."
+            "archived of it stays. If it was meant, take its name out of spec.topics.include, or exclude it where a "
+            "pattern with wildcards chooses it."
         )
     if sight.unreadable.total:
         told.append(
@@ -50,23 +51,23 @@ def told_topics(plan: BackupPlan) -> list[str]:
     return told
 
 
-def refuse_unmatched(plan: BackupPlan, spec: KafkaBackupSpec) -> None:
-    """Raises PatternsUnmatched for what `spec.onUnmatched` does not allow."""
+def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatched | None:
+    """The error of a run that misses what `spec.onUnmatched` does not allow to be missing; None if nothing is."""
     include, policy = spec.topics.include, spec.on_unmatched
     if policy is OnUnmatched.WARN:
-        return
+        return None
     patterns = [at for at in unmatched(plan, include) if policy is OnUnmatched.FAIL or literal(include[at]) is not None]
     told = [_no_topic(plan, spec.topics, at) for at in patterns]
     if told or policy is OnUnmatched.FAIL:
         told += told_topics(plan)
-    if told:
-        more = f" And {len(told) - _SHOWN_IN_ERROR} more." if len(told) > _SHOWN_IN_ERROR else ""
-        raise PatternsUnmatched(
-            " ".join(told[:_SHOWN_IN_ERROR]) + more,
-            hint="All other records were archived; positions of consumer groups are recorded, and retention is "
-            "applied, by a run that succeeds. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: "
-            "Warn.",
-        )
+    if not told:
+        return None
+    more = f" And {len(told) - _SHOWN_IN_ERROR} more." if len(told) > _SHOWN_IN_ERROR else ""
+    return PatternsUnmatched(
+        " ".join(told[:_SHOWN_IN_ERROR]) + more,
+        hint="Everything else was archived, with the positions of consumer groups; retention waits for a run that "
+        "misses nothing. Correct spec.topics, give the user the ACLs, or set spec.onUnmatched: Warn.",
+    )
 
 
 def coverage(

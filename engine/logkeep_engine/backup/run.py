@@ -24,7 +24,7 @@ from logkeep_engine.archive.removal import remove_expired
 from logkeep_engine.archive.retention import RetentionLimits
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
-from logkeep_engine.backup.coverage import coverage, refuse_unmatched
+from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import (
     LOSS_FILE,
@@ -359,7 +359,8 @@ class _Run(ArchivingRun):
         self._failures.append(failure)
 
     def _conclude(self, plan: BackupPlan, writer: Writer) -> None:
-        """End the run in the archive, as succeeded or with the error that is raised then."""
+        """End the run in the archive, as succeeded or with the error that is raised then. A run that only misses what
+        the cluster does not have is a success there: restores take all of it, with the positions of groups."""
         self._tried_all = True
         if self._failures:
             raise self._failures[0]
@@ -371,16 +372,18 @@ class _Run(ArchivingRun):
         loss = self._loss()
         if loss and self._spec.on_data_loss is OnDataLoss.FAIL:
             raise data_loss(loss)
-        refuse_unmatched(plan, self._spec)
+        missed = unmatched_error(plan, self._spec)
         gone = {topic.topic_id for topic in plan.gone}  # the cluster has deleted the positions with the topic
         groups = writer.state.groups_after(plan.groups, [item for item in plan.topics if item.topic_id not in gone])
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
-        messages = (_loss_message(loss), _disagreement_message(self._disagreements))
+        messages = (_loss_message(loss), _disagreement_message(self._disagreements), missed.message if missed else "")
         writer.end(Outcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)
+        if missed is not None:  # nothing is removed meanwhile: what is missing may be wanted from the archive
+            raise missed
         self._retain(writer)
 
     def _retain(self, writer: Writer) -> None:
