@@ -66,7 +66,7 @@ class Bench:
         self.objects.patch_namespaced_custom_object(*where, {"spec": {"suspend": False}})
 
     def drive(self, number: int, job: str) -> None:
-        """As Job controller and kubelet: a driver pod that is Running."""
+        """Make a driver pod that is Running, in the place of Job controller and kubelet."""
         namespace = f"team-{number % NAMESPACES}"
         made: Any = self.batch.api_client.sanitize_for_serialization(self.batch.read_namespaced_job(job, namespace))
         pod: Any = pod_of(made, job, owner("batch/v1", "Job", made))

@@ -1,4 +1,4 @@
-"""What the operator asks of a real API server, by the server's own audit log."""
+"""The calls that the operator makes to a real API server, by the server's own audit log."""
 
 from __future__ import annotations
 

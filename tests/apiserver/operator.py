@@ -197,8 +197,8 @@ class Namespace:
         self.job_status(job, **ended)
 
     def pod(self, job: dict[str, Any], name: str, role: str = "driver", owned: bool = True, **status: Any) -> None:
-        """As Job controller or Spark, then kubelet: a pod of the run with this status. With `owned` false it is a
-        stranger's who has copied the labels. An executor is of the pod `driver`.
+        """Make a pod of the run with this status, in the place of Job controller or Spark and of the kubelet. With
+        `owned` false it is a stranger's who has copied the labels. An executor is of the pod `driver`.
         """
         maker = None
         if owned:

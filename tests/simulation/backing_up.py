@@ -34,6 +34,16 @@ def ask_first(monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
     monkeypatch.setattr(BrokerPool, "_nodes", lambda pool: iter(sorted(nodes(pool), key=lambda node: node != broker)))
 
 
+def backup_spec(cluster: SimulatedCluster, root: Path, **more: object) -> dict[str, Any]:
+    """Of all topics, into an archive at `root`."""
+    return {
+        "cluster": {"bootstrapServers": cluster.bootstrap},
+        "topics": {"include": [".*"]},
+        "storage": {"uri": root.as_uri()},
+        **more,
+    }
+
+
 def backup(
     cluster: SimulatedCluster,
     root: Path,
@@ -43,13 +53,7 @@ def backup(
     **more: object,
 ) -> RunResult:
     """`before` its tasks."""
-    spec = {
-        "cluster": {"bootstrapServers": cluster.bootstrap},
-        "topics": {"include": [".*"]},
-        "storage": {"uri": root.as_uri()},
-        **more,
-    }
-    return try_backup(spec, run_id, ThreadRunner(before=before))
+    return try_backup(backup_spec(cluster, root, **more), run_id, ThreadRunner(before=before))
 
 
 def state_of(root: Path) -> ArchiveState:

@@ -14,6 +14,7 @@ from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_engine.restore.snapshot import choose
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
+from tests.simulation.backing_up import backup_spec, state_of
 from tests.simulation.cluster import NOT_AUTHORIZED, SimulatedCluster, World
 from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.partition_log import batch
@@ -53,17 +54,12 @@ def backup(
     runner: ThreadRunner | None = None,
     **more: Any,
 ) -> RunResult:
-    spec = {
-        "cluster": {"bootstrapServers": cluster.bootstrap},
-        "topics": {"include": list(include), "exclude": exclude or []},
-        "storage": {"uri": root.as_uri()},
-        **more,
-    }
-    return try_backup(spec, run_id, runner)
+    topics = {"include": list(include), "exclude": exclude or []}
+    return try_backup(backup_spec(cluster, root, topics=topics, **more), run_id, runner)
 
 
 def archived(root: Path) -> list[str]:
-    state = Archive.open(open_uri(root.as_uri())).load()
+    state = state_of(root)
     return sorted(state.topics[topic_id].name for topic_id, _ in state.segments)
 
 

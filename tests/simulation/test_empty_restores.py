@@ -2,7 +2,7 @@
 which the archive holds no record. Nothing is created in the target then.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,9 @@ import pytest
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, BackupUnfinished, NothingToRestore
 from tests.kafka.restores import ThreadRunner, back_up, bring_back, try_backup
-from tests.simulation.cluster import SimulatedCluster, World
+from tests.simulation.backing_up import backup_spec
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.partition_log import batch
-
-
-@pytest.fixture(scope="module")
-def clusters(world: World) -> Iterator[tuple[SimulatedCluster, SimulatedCluster]]:
-    with SimulatedCluster(world, 1, name="source") as source, SimulatedCluster(world, 1) as target:
-        yield source, target
-
-
-@pytest.fixture
-def source(clusters: tuple[SimulatedCluster, SimulatedCluster]) -> SimulatedCluster:
-    clusters[0].do(clusters[0].topics.clear)
-    return clusters[0]
-
-
-@pytest.fixture
-def target(clusters: tuple[SimulatedCluster, SimulatedCluster]) -> SimulatedCluster:
-    clusters[1].do(clusters[1].topics.clear)
-    return clusters[1]
 
 
 def create(cluster: SimulatedCluster, name: str, records: int, partitions: int = 1) -> None:
@@ -38,15 +21,6 @@ def create(cluster: SimulatedCluster, name: str, records: int, partitions: int =
     rows = [(b"%d" % number, b"value") for number in range(records)]
     for partition in cluster.topics[name].partitions if rows else ():
         cluster.do(lambda to=partition: to.append(batch(rows)))  # type: ignore[misc]
-
-
-def backup_spec(source: SimulatedCluster, root: Path, **more: Any) -> dict[str, Any]:
-    return {
-        "cluster": {"bootstrapServers": source.bootstrap},
-        "topics": {"include": [".*"]},
-        "storage": {"uri": root.as_uri()},
-        **more,
-    }
 
 
 def restored(target: SimulatedCluster, root: Path, run_id: str = "restore-1", **more: Any) -> RunResult:

@@ -3,7 +3,7 @@ restores, a state that was moved, and an archive that has changed between two tr
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,14 @@ import pytest
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, SpecError
 from tests.kafka.restores import ThreadRunner, back_up, bring_back
-from tests.simulation.cluster import SimulatedCluster, World
+from tests.simulation.backing_up import backup_spec
+from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.partition_log import batch
 
 
-@pytest.fixture(scope="module")
-def clusters(world: World) -> Iterator[tuple[SimulatedCluster, SimulatedCluster]]:
-    with SimulatedCluster(world, 1, name="source") as source, SimulatedCluster(world, 1) as target:
-        yield source, target
-
-
 @pytest.fixture
-def target(clusters: tuple[SimulatedCluster, SimulatedCluster]) -> SimulatedCluster:
-    clusters[1].do(clusters[1].topics.clear)
-    return clusters[1]
-
-
-@pytest.fixture
-def archive(clusters: tuple[SimulatedCluster, SimulatedCluster], tmp_path: Path) -> Callable[..., Path]:
+def archive(source: SimulatedCluster, tmp_path: Path) -> Callable[..., Path]:
     """Makes one of the topic `orders`, 10 records in each of two partitions."""
-    source = clusters[0]
 
     def make(name: str = "archive", **more: Any) -> Path:
         root = tmp_path / name
@@ -43,15 +31,6 @@ def archive(clusters: tuple[SimulatedCluster, SimulatedCluster], tmp_path: Path)
         return root
 
     return make
-
-
-def backup_spec(source: SimulatedCluster, root: Path, **more: Any) -> dict[str, Any]:
-    return {
-        "cluster": {"bootstrapServers": source.bootstrap},
-        "topics": {"include": [".*"]},
-        "storage": {"uri": root.as_uri()},
-        **more,
-    }
 
 
 def restored(target: SimulatedCluster, root: Path, *, killed: bool = False, **more: Any) -> RunResult:

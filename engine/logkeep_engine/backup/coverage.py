@@ -1,4 +1,4 @@
-"""What of a cluster a run has protected, and what must not be missing.
+"""The topics of a cluster that a run has protected, and those that must not be missing.
 
 Everything is told in warnings and in the run's result. What `spec.onUnmatched` does not allow fails the run when
 everything else is archived, which is a success for the catalog: what the cluster has is whole in it. Without

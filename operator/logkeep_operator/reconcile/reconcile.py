@@ -264,8 +264,10 @@ class _Reconciliation(Step):
             # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
             self.actions.append(DeleteConfigMap(request))
         self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
+        told = {entry.run_id for entry in self.before.history}
         for run_id, documents in self.observed.documents.items():
-            if run_id != wanted.id:
+            # A report that the history does not know is of a run that a newer status tells of: this one is old.
+            if run_id != wanted.id and (run_id in told or documents.result is None):
                 self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
 
     def _origin(self, wanted: WantedRun) -> dict[str, str]:

@@ -196,8 +196,8 @@ class Step:
         return None if found is not None and found.deleting and not found.finished else found
 
     def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
-        """As the driver says, whose clock may be wrong: not before its Job was made, and not after now. A last success
-        in the future would keep an alert silent."""
+        """The time that the driver says, but not before its Job was made and not after now, since its clock may be
+        wrong. A last success in the future would keep an alert silent."""
         found = self.job(run_id)
         end = outcome.end or (found.ended if found is not None else None) or self.now
         begun = found.created if found is not None else None
