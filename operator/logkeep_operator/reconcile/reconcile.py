@@ -128,7 +128,7 @@ class _Reconciliation(Step):
         found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()
         if found is not None:
             return found
-        self.remove_replaced()
+        self.remove_replaced(self.wanted.id)
         last = self.before.run
         if last is not None and last.id != self.wanted.id and last.outcome is None:
             outcome = self.outcome(last.id)

@@ -73,7 +73,7 @@ class Step:
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
-        self.remove_replaced()
+        self.remove_replaced("")
         run = self.before.run
         outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
         told = self.book(run, outcome) if run is not None and outcome is not None else ()
@@ -107,9 +107,10 @@ class Step:
         self.event("Normal", "RunReplaced", _REPLACED, run.id)
         self.close_run(run, RunOutcome.REPLACED, _REPLACED, self.now, None)
 
-    def remove_replaced(self) -> None:
-        """A run that was replaced has no driver: one that was made late by another operator goes, too."""
-        replaced = {entry.run_id for entry in self.before.history if entry.outcome == RunOutcome.REPLACED}
+    def remove_replaced(self, wanted_id: str) -> None:
+        """A run that was replaced has no driver: one that was made late by another operator goes, too. The wanted run
+        may have been replaced before its status was written: it goes on now under the same id."""
+        replaced = {entry.run_id for entry in self.before.history if entry.outcome == RunOutcome.REPLACED} - {wanted_id}
         for found in self.observed.jobs.values():
             if found.run_id in replaced and not (found.finished or found.deleting):
                 self.actions.append(DeleteJob(found.name, found.uid))

@@ -56,6 +56,20 @@ def test_a_spec_changed_before_the_status_was_written_replaces_the_run() -> None
     assert '"t9"' in request["data"]["request.json"]
 
 
+def test_a_run_that_was_replaced_before_its_status_was_written_goes_on_when_it_is_wanted_again() -> None:
+    world = World()
+    world.settle()
+    world.edit(topics={"include": ["t9"]})
+    world.step(conflict=True)
+    world.step(conflict=True)  # the Job of the first run goes, that of the second is made
+    (second,) = world.jobs
+    world.edit(topics={"include": ["("]})
+    world.settle()
+    world.edit(topics={"include": ["t9"]})
+    world.settle()
+    assert (world.run_id, set(world.jobs)) == (second, {second})
+
+
 def test_a_run_that_ended_with_loss_is_told_though_another_spec_is_wanted_already() -> None:
     world, first = begun_unknown(topics={"include": ["t9"]})
     succeed(world, first, loss=LOSS, loss_total=1, loss_offsets=300)
