@@ -1,16 +1,14 @@
-"""Storage on a real S3 server: conditional creates, multipart uploads, and what each failure is called."""
+"""Storage on a real S3 server: the contract of every storage, multipart uploads, and what each failure is called."""
 
 import contextlib
 import os
-import pickle
 import socket
 import threading
 import time
-from multiprocessing import get_context
+from collections.abc import Callable
 
 import pytest
 
-from logkeep_engine import storage as storage_module
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Outcome
 from logkeep_engine.errors import (
@@ -22,7 +20,8 @@ from logkeep_engine.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage import DEFAULT_BLOCK, ObjectInfo, Storage, open_uri
+from logkeep_engine.storage import DEFAULT_BLOCK, ObjectWriter, Storage, open_uri, retry
+from logkeep_engine.storage.s3 import connection
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import (
     Fault,
@@ -37,8 +36,8 @@ from tests.cluster.s3_proxy import (
     slow,
     stale_list,
 )
-from tests.threads import at_once
 from tests.unit.archive.build import FAST, archive_of, chunk
+from tests.unit.storage.contract import StorageContract
 
 
 def open_s3(server: S3Server, bucket: str, *, endpoint: str | None = None, **environ: str) -> Storage:
@@ -46,110 +45,24 @@ def open_s3(server: S3Server, bucket: str, *, endpoint: str | None = None, **env
     return open_uri(f"s3://{bucket}/an/archive", endpoint or server.endpoint, server.region, keys)
 
 
-@pytest.fixture
-def storage(s3: S3Server, bucket: str) -> Storage:
-    return open_s3(s3, bucket)
+class TestContract(StorageContract):
+    @pytest.fixture
+    def storage(self, s3: S3Server, bucket: str) -> Storage:
+        return open_s3(s3, bucket)
+
+    @pytest.fixture
+    def files(self, s3: S3Server, bucket: str) -> Callable[[], int]:
+        return lambda: sum(path.is_file() for path in (s3.data_dir / bucket).rglob("*"))
+
+    @pytest.fixture
+    def worker_environment(self, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, "PATIENCE", 2.0)
-
-
-def test_objects_are_put_created_read_listed_and_deleted(storage: Storage) -> None:
-    storage.check()
-    storage.put("a/b", b"one")
-    storage.put("a/b", b"two")
-    storage.create("a/c", b"")
-    with pytest.raises(ObjectExists, match=r"an/archive/a/c exists already"):
-        storage.create("a/c", b"three")
-    assert (storage.read("a/b"), storage.read("a/c")) == (b"two", b"")
-    assert storage.list() == [ObjectInfo("a/b", 3), ObjectInfo("a/c", 0)]
-    assert storage.list("a/b") == [ObjectInfo("a/b", 3)]
-    storage.delete(["a/b", "a/b", "never/there"])
-    assert storage.list("a") == [ObjectInfo("a/c", 0)]
-    with pytest.raises(ObjectMissing) as caught:
-        storage.read("a/b")
-    assert str(caught.value) == f"{storage.uri}/a/b does not exist."
-
-
-def test_of_many_creates_at_once_one_succeeds(storage: Storage) -> None:
-    won: list[int] = []
-
-    def create(number: int) -> None:
-        try:
-            storage.create("object", b"%d" % number)
-        except ObjectExists:
-            return
-        won.append(number)
-
-    at_once(6, create)
-    assert len(won) == 1
-    assert storage.read("object") == b"%d" % won[0]
-
-
-def test_a_list_of_many_pages_is_complete_and_sorted(storage: Storage) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    paths = [f"many/{number}" for number in range(1100)]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda path: storage.put(path, b"x"), paths))
-    assert [info.path for info in storage.list("many/")] == sorted(paths)
-    storage.delete(paths)
-    assert storage.list() == []
-
-
-@pytest.mark.parametrize("size", [0, 1, DEFAULT_BLOCK - 1, DEFAULT_BLOCK, DEFAULT_BLOCK + 1, 3 * DEFAULT_BLOCK + 12345])
-def test_a_writer_streams_any_size_and_shows_it_at_its_commit(storage: Storage, size: int) -> None:
-    data = os.urandom(1 << 20) * (size // (1 << 20) + 1)
-    data = data[:size]
-    writer = storage.writer("stream")
-    for start in range(0, size, 3_000_000):
-        writer.write(memoryview(data)[start : start + 3_000_000])
-    assert storage.list() == []
-    writer.commit()
-    assert storage.list() == [ObjectInfo("stream", size)]
-    assert storage.read("stream") == data
-    with storage.reader("stream", block=1_000_000) as stream:
-        assert b"".join(iter(stream.read_block, b"")) == data
-    assert storage.read_range("stream", max(0, size - 5), size + 5) == data[-5:]
-    assert storage.read_range("stream", size, size + 5) == b""
-
-
-@pytest.mark.parametrize("size", [10, 2 * DEFAULT_BLOCK + 1])
-def test_an_aborted_writer_leaves_nothing(s3: S3Server, bucket: str, storage: Storage, size: int) -> None:
-    writer = storage.writer("stream")
-    writer.write(bytes(size))
-    writer.abort()
-    writer.abort()
-    assert storage.list() == []
-    assert [path for path in (s3.data_dir / bucket).rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("size", [10, 2 * DEFAULT_BLOCK + 1])
-def test_a_writer_takes_the_place_of_what_it_was_told_and_of_nothing_else(
-    s3: S3Server, bucket: str, storage: Storage, size: int
-) -> None:
-    def written(byte: bytes, replaces: str | None) -> bool:
-        writer = storage.writer("object", replaces=replaces)
-        writer.write(byte * size)
-        try:
-            writer.commit()
-        except ObjectExists:
-            writer.abort()
-            return False
-        return True
-
-    assert storage.version("object") is None
-    assert written(b"1", None)
-    first = storage.version("object")
-    assert first is not None
-    assert not written(b"2", None), "the name is taken"
-    assert written(b"3", first)
-    assert not written(b"4", first), "what was seen is not there any more"
-    assert written(b"5", storage.version("object"))
-    assert storage.read_range("object", 0, 1) == b"5"
-    assert len([path for path in (s3.data_dir / bucket).rglob("*") if path.is_file()]) == 1, "no upload is left"
+    monkeypatch.setattr(retry, "PATIENCE", 2.0)
 
 
 def test_a_missing_bucket_is_named(s3: S3Server) -> None:
@@ -193,7 +106,7 @@ def test_an_endpoint_where_nobody_listens_is_named_in_bounded_time(s3: S3Server,
         began = time.monotonic()
         with pytest.raises(StorageUnavailable) as caught:
             open_s3(s3, bucket, endpoint=endpoint).check()
-        assert time.monotonic() - began < storage_module.PATIENCE + 20
+        assert time.monotonic() - began < retry.PATIENCE + 20
     assert endpoint in caught.value.message
     assert caught.value.hint == "Check that storage.endpoint is right and reachable."
 
@@ -208,27 +121,6 @@ def test_a_server_that_comes_back_is_waited_for(bucket: str) -> None:
         storage.put("b", b"2")
         back.join()
         assert [info.path for info in storage.list()] == ["a", "b"]
-
-
-def _in_child(storage: Storage, answers: object) -> None:
-    storage.put("child", b"2")
-    answers.send(storage.read("parent"))  # type: ignore[attr-defined]
-
-
-def test_a_storage_crosses_a_fork_and_a_pickle(s3: S3Server, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage.put("parent", b"1")
-    context = get_context("fork")
-    here, there = context.Pipe()
-    child = context.Process(target=_in_child, args=(storage, there))
-    child.start()
-    assert here.poll(30)
-    assert here.recv() == b"1"
-    child.join(10)
-    assert child.exitcode == 0
-    assert storage.read("child") == b"2"
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
-    assert pickle.loads(pickle.dumps(storage)).read("child") == b"2"
 
 
 def test_a_lost_answer_to_a_put_or_read_is_asked_again(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
@@ -326,25 +218,10 @@ def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket
     assert storage.list() == []
 
 
-def _write_all(writer: storage_module.ObjectWriter) -> None:
+def _write_all(writer: ObjectWriter) -> None:
     with writer:
         for _ in range(3):
             writer.write(bytes(DEFAULT_BLOCK))
-
-
-def test_parts_of_many_writers_go_out_at_once_with_bounded_memory(storage: Storage) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    contents = [os.urandom(1 << 20) * 20 + bytes([number]) for number in range(6)]
-
-    def write(number: int) -> None:
-        with storage.writer(f"object-{number}") as writer:
-            for start in range(0, len(contents[number]), 1_500_000):
-                writer.write(memoryview(contents[number])[start : start + 1_500_000])
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(write, range(6)))
-    assert [storage.read(f"object-{number}") == contents[number] for number in range(6)] == [True] * 6
 
 
 def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
@@ -359,9 +236,9 @@ def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, pr
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time-outs that a test can wait for."""
-    monkeypatch.setattr(storage_module, "PATIENCE", 0.5)
-    monkeypatch.setattr(storage_module, "QUICK_TIMEOUT", 0.5)
-    monkeypatch.setattr(storage_module, "BODY_TIMEOUT", 2.0)
+    monkeypatch.setattr(retry, "PATIENCE", 0.5)
+    monkeypatch.setattr(connection, "QUICK_TIMEOUT", 0.5)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 2.0)
 
 
 @pytest.mark.parametrize("fault", [silent, reset, lost_answer], ids=lambda fault: fault.__name__)

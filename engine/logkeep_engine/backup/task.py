@@ -1,7 +1,7 @@
 """One task of a backup: fetch chunks of partitions, check every batch, write segments, and say in receipts what was
 done.
 
-    stream (kafka/fetch.py) -> walk and CRC (log/batch.py) -> SegmentBuilder (log/segment.py) -> objects (storage.py)
+    stream (kafka/fetch.py) -> walk and CRC (log/batch.py) -> SegmentBuilder (log/segment.py) -> objects (storage/)
 
 In the record-shaped formats `records.RecordChunkWriter` stands in the place of `ChunkWriter`, all else is the same.
 

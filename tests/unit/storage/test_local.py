@@ -1,40 +1,21 @@
-"""Storage in a folder: visible whole or not at all, created once, listed without leftovers."""
+"""Storage in a folder: the contract of every storage, and what only files can do."""
 
 import contextlib
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.names import STATE_KEYS
-from logkeep_engine.contract.spec import Storage as StorageSpec
-from logkeep_engine.errors import (
-    BucketMissing,
-    CredentialsMissing,
-    ObjectExists,
-    ObjectMissing,
-    StorageRefused,
-    StorageUnavailable,
-)
-from logkeep_engine.storage import (
-    LocalStorage,
-    ObjectInfo,
-    ObjectWriter,
-    S3Storage,
-    Storage,
-    open_storage,
-    open_uri,
-)
-from tests.threads import at_once
+from logkeep_engine.errors import BucketMissing, StorageRefused, StorageUnavailable
+from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri
+from tests.unit.storage.contract import StorageContract
 
 
 @pytest.fixture
@@ -42,132 +23,14 @@ def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}/archive")
 
 
-def test_a_put_replaces_and_a_create_does_not(storage: Storage) -> None:
-    storage.put("a/b", b"one")
-    storage.put("a/b", b"two")
-    with pytest.raises(ObjectExists, match=r"archive/a/b exists already"):
-        storage.create("a/b", b"three")
-    storage.create("a/c", b"four")
-    assert (storage.read("a/b"), storage.read("a/c")) == (b"two", b"four")
+class TestContract(StorageContract):
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Storage:
+        return open_uri(f"file://{tmp_path}/archive")
 
-
-def test_of_many_creates_at_once_one_succeeds(storage: Storage) -> None:
-    won: list[int] = []
-
-    def create(number: int) -> None:
-        try:
-            storage.create("object", b"%d" % number * 1000)
-        except ObjectExists:
-            return
-        won.append(number)
-
-    at_once(8, create)
-    assert len(won) == 1
-    assert storage.read("object") == b"%d" % won[0] * 1000
-    assert storage.list() == [ObjectInfo("object", 1000)]
-
-
-def test_a_writer_shows_nothing_before_its_commit_and_nothing_after_an_abort(storage: Storage) -> None:
-    writer = storage.writer("segments/1.log")
-    writer.write(b"abc")
-    writer.write(bytearray(b"def"))
-    writer.write(memoryview(b"-ghi-")[1:4])
-    assert storage.list() == []
-    writer.commit()
-    writer.abort()
-    assert storage.read("segments/1.log") == b"abcdefghi"
-    failing = storage.writer("segments/2.log")
-    with pytest.raises(RuntimeError, match="stop"):
-        _fail_after_writing(failing)
-    assert storage.list() == [ObjectInfo("segments/1.log", 9)]
-    with pytest.raises(ValueError, match="after commit or abort"):
-        failing.write(b"more")
-
-
-def test_a_writer_takes_the_place_of_what_it_was_told_and_of_nothing_else(storage: Storage, tmp_path: Path) -> None:
-    assert storage.version("object") is None
-    assert _written(storage, b"one", replaces=None)
-    first = storage.version("object")
-    assert first is not None
-    assert not _written(storage, b"two", replaces=None), "the name is taken"
-    assert _written(storage, b"three", replaces=first)
-    assert storage.version("object") != first
-    assert not _written(storage, b"four", replaces=first), "what was seen is not there any more"
-    assert storage.read("object") == b"three"
-    storage.delete(["object"])
-    assert not _written(storage, b"five", replaces=first)
-    assert list(tmp_path.rglob(".logkeep-*")) == []
-
-
-def test_of_many_writers_that_have_seen_the_same_object_one_replaces_it(storage: Storage) -> None:
-    storage.put("object", b"seen by all")
-    seen = storage.version("object")
-    won: list[int] = []
-
-    def replace(number: int) -> None:
-        if _written(storage, b"%d" % number, replaces=seen):
-            won.append(number)
-
-    at_once(8, replace)
-    assert len(won) == 1
-    assert storage.read("object") == b"%d" % won[0]
-
-
-def _written(storage: Storage, data: bytes, *, replaces: str | None) -> bool:
-    writer = storage.writer("object", replaces=replaces)
-    writer.write(data)
-    try:
-        writer.commit()
-    except ObjectExists:
-        writer.abort()
-        return False
-    return True
-
-
-def _fail_after_writing(writer: ObjectWriter) -> None:
-    with writer:
-        writer.write(b"abc")
-        raise RuntimeError("stop")
-
-
-def test_ranges_and_streams_end_where_the_object_ends(storage: Storage) -> None:
-    data = os.urandom(1000)
-    storage.put("object", data)
-    assert storage.read_range("object", 990, 2000) == data[990:]
-    assert storage.read_range("object", 1000, 2000) == b""
-    assert storage.read_range("object", 10, 20) == data[10:20]
-    for start, size in ((0, 1000), (10, 10), (990, 50), (1000, 5), (2000, 5)):
-        target = bytearray(size)
-        count = storage.read_into("object", start, memoryview(target))
-        assert bytes(target[:count]) == data[start : start + size]
-    for block in (7, 500, 1000, 4096):
-        with storage.reader("object", block=block) as stream:
-            assert stream.read() == data
-        with storage.reader("object", block=block, start=333) as stream:
-            assert stream.read() == data[333:]
-        with storage.reader("object", block=block) as stream:
-            buffer = bytearray(300)
-            assert stream.readinto(buffer) == min(300, block)
-            assert buffer[: min(300, block)] == data[: min(300, block)]
-        with storage.reader("object", block=block) as stream:
-            assert b"".join(iter(stream.read_block, b"")) == data
-
-
-def test_a_list_is_sorted_recursive_and_by_prefix_of_the_path(storage: Storage) -> None:
-    for path in ("b/2", "b/10", "a", "b/x/y", "bc", "c/1"):
-        storage.put(path, path.encode())
-    assert [info.path for info in storage.list()] == ["a", "b/10", "b/2", "b/x/y", "bc", "c/1"]
-    assert [info.path for info in storage.list("b")] == ["b/10", "b/2", "b/x/y", "bc"]
-    assert storage.list("b/1") == [ObjectInfo("b/10", 4)]
-    assert storage.list("nothing/here") == []
-
-
-def test_a_list_looks_into_no_folder_whose_name_is_another(storage: Storage) -> None:
-    for path in ("a/1/x", "a/10/x", "a/10x", "a/2/x"):
-        storage.put(path, b"")
-    assert [info.path for info in storage.list("a/1")] == ["a/1/x", "a/10/x", "a/10x"]
-    assert [info.path for info in storage.list("a/1/")] == ["a/1/x"]
-    assert storage.list("a/1/x/") == [], "a file is no folder"
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> Callable[[], int]:
+        return lambda: sum(path.is_file() for path in tmp_path.rglob("*"))
 
 
 @contextlib.contextmanager
@@ -245,26 +108,6 @@ def test_what_vanishes_while_it_is_listed_is_left_out(storage: Storage, tmp_path
         coming_and_going.result(60)
 
 
-def test_a_delete_of_nothing_is_no_error(storage: Storage) -> None:
-    storage.put("a/1", b"1")
-    storage.delete(["a/1", "a/2", "b/3"])
-    assert storage.list() == []
-
-
-def test_a_missing_object_is_named(storage: Storage) -> None:
-    with pytest.raises(ObjectMissing) as caught:
-        storage.read("catalog/7.json")
-    assert str(caught.value) == f"{storage.uri}/catalog/7.json does not exist."
-    with pytest.raises(ObjectMissing), storage.reader("catalog/7.json") as stream:
-        stream.read()
-
-
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/"])
-def test_a_path_cannot_leave_the_archive(storage: Storage, path: str) -> None:
-    with pytest.raises(ValueError, match="is not an object path"):
-        storage.put(path, b"")
-
-
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -309,7 +152,7 @@ def test_a_full_disk_may_pass_and_leaves_nothing() -> None:
 
 def _write_to_device(storage: LocalStorage) -> None:
     # /dev/full answers ENOSPC to every write, as a full disk does.
-    from logkeep_engine.storage import _os_errors
+    from logkeep_engine.storage.local import _os_errors
 
     with _os_errors(storage, "full"), open("/dev/full", "wb", buffering=0) as file:
         file.write(b"x")
@@ -350,118 +193,3 @@ def test_a_killed_process_leaves_only_whole_objects(storage: Storage, millisecon
     assert {info.size - sizes[info.path[0]] for info in found} <= {0}
     put = [storage.read(info.path) for info in found if info.path == "p"]
     assert all(data == data[:10] * 10000 for data in put)
-
-
-def test_uris_decide_what_is_opened() -> None:
-    assert isinstance(open_uri("file:///a/b/"), LocalStorage)
-    s3 = open_uri("s3://bucket/pre/fix/", endpoint="http://user:secret@host:9000")
-    assert isinstance(s3, S3Storage)
-    assert repr(s3) == "S3Storage('s3://bucket/pre/fix', endpoint='http://host:9000')"
-    for uri in ("gs://bucket", "file://host/path", "/path", "s3:///prefix"):
-        with pytest.raises(StorageRefused, match="is not a storage URI"):
-            open_uri(uri)
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "s3://AKIAKEY:hunter2@bucket/p",
-        "s3://AKIAKEY:hun/hunter2@bucket/p",
-        "s3://AKIAKEY:hun?hunter2@bucket/p",
-        "s3://AKIAKEY@bucket/p",
-        "s3://AKIAKEY%3Ahunter2%40bucket/p",
-        "file://AKIAKEY:hunter2@host/p",
-        "gs://AKIAKEY:hunter2@bucket/p",
-    ],
-)
-def test_a_login_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
-    with pytest.raises(StorageRefused, match=r"Credentials come from the environment .* Secret") as refused:
-        open_uri(uri)
-    _assert_untold(refused.value)
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "s3://AKIAKEY:[hunter2@bucket/p",
-        "s3://AKIAKEY:hunter2@b\u2100cket/p",
-        "s3:/AKIAKEY:hunter2@bucket/p",
-        "AKIAKEY:hunter2@bucket/p",
-        "/p?AKIAKEY=hunter2",
-        "gs://bucket/#hunter2",
-    ],
-)
-def test_what_is_no_uri_is_not_repeated_if_it_may_hold_a_secret(uri: str) -> None:
-    with pytest.raises(StorageRefused, match=r"What was given is not a storage URI\. Write s3://") as refused:
-        open_uri(uri)
-    _assert_untold(refused.value)
-
-
-@pytest.mark.parametrize("rest", ["?AKIAKEY=hunter2", "#hunter2", "?", "/?AKIAKEY=hunter2#hunter2"])
-def test_what_would_be_dropped_of_a_uri_is_refused_and_not_repeated(rest: str) -> None:
-    with pytest.raises(
-        StorageRefused, match=r"^s3://bucket/p/?: a storage URI has no part .* Credentials come from"
-    ) as refused:
-        open_uri(f"s3://bucket/p{rest}")
-    _assert_untold(refused.value)
-
-
-def _assert_untold(error: StorageRefused) -> None:
-    told = "".join(traceback.format_exception(error))
-    assert "AKIAKEY" not in told
-    assert "hunter2" not in told
-
-
-@pytest.mark.parametrize("name", ["a@b", "a:b", "a?b", "a#b", "a%b", "@", "a b"])
-def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
-    open_uri((tmp_path / name).as_uri()).put("object", b"1")
-    assert (tmp_path / name / "object").read_bytes() == b"1"
-    if name in ("a@b", "a:b", "@"):
-        assert open_uri(f"file://{tmp_path}/{name}").read("object") == b"1"
-    if name in ("a?b", "a#b"):
-        with pytest.raises(
-            StorageRefused, match=f"^file://{tmp_path}/a: a storage URI has no part .* write %3F and %23"
-        ):
-            open_uri(f"file://{tmp_path}/{name}")
-
-
-@pytest.mark.parametrize("endpoint", ["AKIAKEY:hunter2@host:9000", "http://AKIAKEY:hunter2@-host-:9000"])
-def test_a_login_in_an_endpoint_is_not_told(endpoint: str) -> None:
-    s3 = open_uri("s3://bucket", endpoint, environ={"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"})
-    with pytest.raises(StorageRefused, match=r"Invalid endpoint: (http://)?-?host-?:9000") as refused:
-        s3.check()
-    assert "AKIAKEY" not in str(refused.value)
-    assert "hunter2" not in str(refused.value)
-
-
-def test_a_secret_that_did_not_arrive_is_said_by_variable_and_key() -> None:
-    spec = StorageSpec.model_validate({"uri": "s3://bucket", "credentials": {"secretRef": {"name": "keys"}}})
-    with pytest.raises(CredentialsMissing) as caught:
-        open_storage(spec, {"AWS_ACCESS_KEY_ID": "id"})
-    assert str(caught.value) == (
-        "storage.credentials.secretRef names Secret 'keys', but AWS_SECRET_ACCESS_KEY is not in the environment. "
-        "The Secret must have the keys accessKeyId and secretAccessKey; outside Kubernetes set the variables yourself."
-    )
-    assert isinstance(open_storage(spec, {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), S3Storage)
-
-
-def test_the_keys_of_a_state_are_variables_of_their_own() -> None:
-    spec = StorageSpec.model_validate({"uri": "s3://bucket", "credentials": {"secretRef": {"name": "writer"}}})
-    archives = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
-    with pytest.raises(CredentialsMissing) as caught:
-        open_storage(spec, archives, secret_keys=STATE_KEYS)
-    assert str(caught.value).startswith(
-        "state.credentials.secretRef names Secret 'writer', but LOGKEEP_STATE_ACCESS_KEY_ID and "
-        "LOGKEEP_STATE_SECRET_ACCESS_KEY are not in the environment."
-    )
-    shared = StorageSpec.model_validate({"uri": "s3://bucket"})
-    assert isinstance(open_storage(shared, archives, secret_keys=STATE_KEYS), S3Storage)
-
-
-def test_a_pickle_holds_no_credentials(storage: Storage) -> None:
-    storage.put("a", b"1")
-    assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
-    s3 = open_uri("s3://bucket", environ={"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "hush-hush"})
-    pickled = pickle.dumps(s3)
-    assert b"hush" not in pickled
-    assert b"AKID" not in pickled

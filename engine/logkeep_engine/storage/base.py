@@ -1,0 +1,196 @@
+"""The interface of every storage: objects below a URI, written whole, read by ranges or as a stream."""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
+
+ANYTHING = "*"
+"""For `Storage.writer`: whatever lies under the name is replaced."""
+
+Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Python 3.12
+
+
+def require_object_path(path: str) -> None:
+    """Raises ValueError for a path that names no object, or that leads out of the storage."""
+    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"{path!r} is not an object path")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """`path` is relative to the storage's URI; `size` in bytes; `modified` in seconds since the epoch, by the clock of
+    the store."""
+
+    path: str
+    size: int
+    modified: float = field(default=0.0, compare=False)
+
+
+class ObjectWriter(ABC):
+    """Writes one object as a stream. Nothing is visible before `commit`, everything after it; `abort` leaves nothing.
+
+    As a context manager it commits on a clean exit and aborts when an exception leaves the block. Not safe for several
+    threads.
+    """
+
+    @abstractmethod
+    def write(self, data: Buffer) -> int:
+        """Append; the data is copied before this returns."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make the object visible under its name, replacing what was there. Durable when this returns.
+
+        Raises ObjectExists if the writer was to replace something else than lies there now; then `abort` it.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop what was written. Harmless after `commit` and when called twice; never raises for the storage's sake."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.commit()
+            except BaseException:
+                self.abort()
+                raise
+        else:
+            self.abort()
+
+
+class Storage(ABC):
+    """Objects below one URI. Paths are relative to it, with `/`. Safe for several threads.
+
+    `tests/unit/storage/contract.py` asks every kind of storage the same questions.
+
+    Every method may raise StorageUnavailable (may pass), StorageRefused or CredentialsMissing, and BucketMissing.
+    """
+
+    uri: str
+
+    @abstractmethod
+    def check(self) -> None:
+        """Is the bucket or folder reachable with these credentials? Reads only, never writes."""
+
+    def check_path(self, path: str) -> None:  # noqa: B027 - most storages hold whatever a caller names
+        """Raises StorageRefused for an object, or a folder of objects, whose name cannot be held here. Asks nobody."""
+
+    @abstractmethod
+    def create(self, path: str, data: bytes) -> None:
+        """Write a new object, whole and durable. Raises ObjectExists if the name is taken.
+
+        When the connection broke while the store answered, ObjectExists may mean that this very call wrote the object:
+        a caller to whom that matters puts something unique into `data` and reads the object.
+        """
+
+    @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Write or replace an object, whole and durable."""
+
+    @abstractmethod
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        """Stream a new object with bounded memory: a block for each writer, and a few that go out while callers fill
+        the next.
+
+        `replaces` is what the object may take the place of when it is committed: whatever is there, only the object
+        that had this `version`, or None: nothing, the name must be free.
+        """
+
+    @abstractmethod
+    def version(self, path: str) -> str | None:
+        """A mark that another object in its place does not have; None if there is no object. On S3 (the ETag) objects
+        of equal content share it."""
+
+    @abstractmethod
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        """Bytes [start, end) of an object, fewer where it is shorter; to its end if `end` is None. Raises
+        ObjectMissing."""
+
+    def read_into(self, path: str, start: int, target: memoryview) -> int:
+        """Fill `target` with the object's bytes from `start` on and say how many there were: fewer at its end. Raises
+        ObjectMissing."""
+        data = self.read_range(path, start, start + len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        """All objects whose path starts with `prefix`, at any depth, sorted by path; [] if there are none."""
+
+    @abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+
+    def read(self, path: str) -> bytes:
+        """A whole object. Raises ObjectMissing."""
+        return self.read_range(path, 0, None)
+
+    def reader(self, path: str, *, block: int = DEFAULT_BLOCK, start: int = 0) -> ObjectReader:
+        """A sequential stream from byte `start` on; the next block is fetched while the caller works on one. Raises
+        ObjectMissing on the first read."""
+        return ObjectReader(self, path, block, start)
+
+
+class ObjectReader(io.RawIOBase):
+    """Sequential reads of one object by ranges of `block` bytes, one in flight ahead of the caller: two blocks of
+    memory."""
+
+    def __init__(self, storage: Storage, path: str, block: int, start: int = 0) -> None:
+        self._storage = storage
+        self._path = path
+        self._block = block
+        self._current = memoryview(b"")
+        self._offset = start
+        self._last = False
+        self._ahead: Future[bytes] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def read_block(self) -> bytes:
+        """The next up to `block` bytes without a copy; b"" at the end. Not to be mixed with the other reads."""
+        if self._last:
+            return b""
+        data = self._ahead.result() if self._ahead is not None else self._fetch(self._offset)
+        self._ahead = None
+        self._offset += len(data)
+        if len(data) < self._block:
+            self._last = True
+        else:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-read")
+            self._ahead = self._pool.submit(self._fetch, self._offset)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")
+        if not self._current:
+            self._current = memoryview(self.read_block())
+        count = min(len(target), len(self._current))
+        target[:count] = self._current[:count]
+        self._current = self._current[count:]
+        return count
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        super().close()
+
+    def _fetch(self, start: int) -> bytes:
+        return self._storage.read_range(self._path, start, start + self._block)

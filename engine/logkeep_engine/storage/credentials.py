@@ -1,0 +1,50 @@
+"""Where the credentials of a storage come from, and what is said when they have not arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from logkeep_engine.contract import names
+from logkeep_engine.errors import CredentialsMissing
+
+# Variables that IRSA and EKS Pod Identity put into the pods of a ServiceAccount.
+_IDENTITIES = (
+    ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
+    ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
+)
+# Botocore's providers that read them.
+_IDENTITY_PROVIDERS = ("assume-role-with-web-identity", "container-role")
+
+
+def require_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> None:
+    """Raises CredentialsMissing if what a Secret should have brought is not in the environment."""
+    missing = [name for name in (keys.access, keys.secret) if not environ.get(name)]
+    if missing:
+        raise CredentialsMissing(
+            f"{keys.field}.credentials.secretRef {told}, but {' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
+            hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
+            "outside Kubernetes set the variables yourself.",
+        )
+
+
+def require_identity(keys: names.Keys, environ: Mapping[str, str]) -> None:
+    """Raises CredentialsMissing if the environment gives this pod no identity of its own."""
+    if any(all(environ.get(name) for name in group) for group in _IDENTITIES):
+        return
+    ways = ", nor ".join(" and ".join(group) for group in _IDENTITIES)
+    raise CredentialsMissing(
+        f"{keys.field}.credentials.workloadIdentity asks for the pod's own identity, and it has none: "
+        f"neither {ways} is in the environment.",
+        hint="Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate "
+        "them for EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
+    )
+
+
+def only_identity(session: Any) -> None:
+    """Take the other providers of credentials from a session of botocore: what they find is not what the resource asks
+    for."""
+    resolver = session.get_component("credential_provider")
+    resolver.providers = [provider for provider in resolver.providers if provider.METHOD in _IDENTITY_PROVIDERS]

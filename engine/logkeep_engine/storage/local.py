@@ -1,0 +1,299 @@
+"""Objects as files below a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import unquote, urlsplit
+
+from logkeep_engine.errors import BucketMissing, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
+from logkeep_engine.storage.base import ANYTHING, Buffer, ObjectInfo, ObjectWriter, Storage, require_object_path
+
+_TEMPORARY = ".logkeep-"
+_LOST_AND_FOUND = "lost+found"  # a file system's own, for root only; no topic can have this name
+_NAME_BYTES = 255  # NAME_MAX of Linux's file systems
+
+
+class LocalStorage(Storage):
+    """A folder. Objects are files; folders are made when an object needs them."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self._root = Path(unquote(urlsplit(uri).path))
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self.uri!r})"
+
+    def check(self) -> None:
+        folder = self._root
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            raise BucketMissing(f"{self.uri}: {folder} is not a folder.", hint="Name a folder, or mount the volume.")
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise StorageRefused(f"{self.uri}: no permission to read {folder}.", hint="Check its owner and mode.")
+
+    def check_path(self, path: str) -> None:
+        for part in path.split("/"):
+            if part.startswith(_TEMPORARY):
+                raise StorageRefused(
+                    f"{self.uri}/{path}: names that begin with {_TEMPORARY} are those of files in the making.",
+                    hint="Exclude the topic, or use an object store.",
+                )
+            if len(os.fsencode(part)) > _NAME_BYTES:
+                raise StorageRefused(
+                    f"{self.uri}/{path}: a name in a file system has at most {_NAME_BYTES} bytes.",
+                    hint="Exclude the topic, or use an object store or another format.",
+                )
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self._path(path)
+        with _os_errors(self, path):
+            temporary = self._write_temporary(target, data)
+            try:
+                os.link(temporary, target)
+            except FileExistsError as error:
+                raise ObjectExists(f"{self.uri}/{path} exists already.") from error
+            finally:
+                os.unlink(temporary)
+            _sync_folder(target.parent)
+
+    def put(self, path: str, data: bytes) -> None:
+        target = self._path(path)
+        with _os_errors(self, path):
+            temporary = self._write_temporary(target, data)
+            try:
+                os.replace(temporary, target)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+            _sync_folder(target.parent)
+
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        return _LocalWriter(self, path, self._path(path), replaces)
+
+    def version(self, path: str) -> str | None:
+        with _os_errors(self, path):
+            return _file_version(self._path(path))
+
+    def read_range(self, path: str, start: int, end: int | None) -> bytes:
+        with _os_errors(self, path, _NOT_READABLE), open(self._path(path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            wanted = max(0, (size if end is None else min(end, size)) - start)
+            data = bytearray(wanted)
+            filled = 0
+            file.seek(start)
+            while filled < wanted:
+                count = file.readinto(memoryview(data)[filled:])
+                if not count:
+                    break
+                filled += count
+            return bytes(memoryview(data)[:filled])
+
+    def read_into(self, path: str, start: int, target: memoryview) -> int:
+        filled = 0
+        with _os_errors(self, path, _NOT_READABLE), open(self._path(path), "rb", buffering=0) as file:
+            file.seek(start)
+            while filled < len(target):
+                count = file.readinto(target[filled:])
+                if not count:
+                    break
+                filled += count
+        return filled
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        folder, _, _ = prefix.rpartition("/")
+        found: list[ObjectInfo] = []
+        for parent, folders, files in os.walk(self._root / folder, onerror=self._not_listed):
+            base = self._relative(parent)
+            folders[:] = [name for name in folders if f"{base}{name}/".startswith(prefix)]
+            with _os_errors(self, base, _NOT_READABLE):
+                for name in files:
+                    path = base + name
+                    if path.startswith(prefix) and not name.startswith(_TEMPORARY):
+                        try:
+                            facts = os.stat(os.path.join(parent, name))
+                            found.append(ObjectInfo(path, facts.st_size, facts.st_mtime))
+                        except FileNotFoundError:  # deleted since the folder was read
+                            continue
+        return sorted(found, key=lambda info: info.path)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        folders = set()
+        for path in paths:
+            target = self._path(path)
+            with _os_errors(self, path):
+                target.unlink(missing_ok=True)
+            folders.add(target.parent)
+        for folder in folders:
+            if folder.exists():
+                with _os_errors(self, str(folder)):
+                    _sync_folder(folder)
+
+    def _not_listed(self, error: OSError) -> None:
+        """Raises for a folder that could not be read: what is in it would be missing in a list, and nobody would know.
+
+        One that has vanished, or never was, holds nothing.
+        """
+        folder = os.fspath(error.filename)
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return
+        if isinstance(error, PermissionError) and os.path.basename(folder) == _LOST_AND_FOUND:
+            return
+        with _os_errors(self, self._relative(folder), _NOT_READABLE):
+            raise error
+
+    def _relative(self, folder: str) -> str:
+        """A folder below the root as a prefix of paths."""
+        relative = os.path.relpath(folder, self._root)
+        return "" if relative == "." else relative.replace(os.sep, "/") + "/"
+
+    def _path(self, path: str) -> Path:
+        require_object_path(path)
+        self.check_path(path)
+        return self._root / path
+
+    def _write_temporary(self, target: Path, data: bytes) -> Path:
+        _make_folder(target.parent)
+        temporary = target.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            with open(temporary, "xb", buffering=0) as file:
+                _write_all(file, data)
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+
+class _LocalWriter(ObjectWriter):
+    def __init__(self, storage: LocalStorage, path: str, target: Path, replaces: str | None) -> None:
+        self._storage = storage
+        self._path = path
+        self._target = target
+        self._replaces = replaces
+        self._temporary = target.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        with _os_errors(storage, path):
+            _make_folder(target.parent)
+            self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
+
+    def write(self, data: Buffer) -> int:
+        if self._file is None:
+            raise ValueError(f"{self._path}: write after commit or abort")
+        with _os_errors(self._storage, self._path):
+            return _write_all(self._file, data)
+
+    def commit(self) -> None:
+        if self._file is None:
+            raise ValueError(f"{self._path}: commit after commit or abort")
+        with _os_errors(self._storage, self._path):
+            os.fsync(self._file.fileno())
+            self._publish()
+            self._file.close()
+            self._file = None
+            _sync_folder(self._target.parent)
+
+    def _publish(self) -> None:
+        if self._replaces == ANYTHING:
+            os.replace(self._temporary, self._target)
+            return
+        taken = ObjectExists(f"{self._storage.uri}/{self._path} was written by somebody else.")
+        if self._replaces is None:
+            try:
+                os.link(self._temporary, self._target)
+            except FileExistsError as error:
+                raise taken from error
+            os.unlink(self._temporary)
+            return
+        with _locked(self._target.parent):
+            if _file_version(self._target) != self._replaces:
+                raise taken
+            os.replace(self._temporary, self._target)
+
+    def abort(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._temporary.unlink(missing_ok=True)
+
+
+def _write_all(file: io.FileIO, data: Buffer) -> int:
+    rest = memoryview(data).cast("B")
+    total = len(rest)
+    while rest:
+        rest = rest[file.write(rest) :]
+    return total
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and its parents durable: a synced file in a folder that a crash forgets is lost."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        _sync_folder(path.parent)
+
+
+def _file_version(path: Path) -> str | None:
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return f"{facts.st_ino}-{facts.st_mtime_ns}-{facts.st_size}"
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One at a time replaces files of the folder that it has looked at before. The lock of a killed process ends."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_NOT_WRITABLE = "The folder must be writable by this user, on a file system that has hard links."
+_NOT_READABLE = "It must be readable by this user: check its owner and mode, and those of the folders above it."
+
+
+class _os_errors:  # noqa: N801 - reads as the statement it is
+    """Turns OSError into ours, with the object's name; `hint` is for one that this user is not permitted to touch."""
+
+    def __init__(self, storage: LocalStorage, path: str, hint: str = _NOT_WRITABLE) -> None:
+        self._name = f"{storage.uri}/{path}"
+        self._hint = hint
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+        what = error.strerror or type(error).__name__
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+            raise ObjectMissing(f"{self._name} does not exist.") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EOPNOTSUPP, errno.EMLINK):
+            raise StorageRefused(f"{self._name}: {what}.", hint=self._hint) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise StorageRefused(f"{self._name}: {what}.", hint="Use a shorter path, or an object store.") from error
+        raise StorageUnavailable(f"{self._name}: {what}.", hint="Check the disk.") from error

@@ -1,0 +1,90 @@
+"""Which storage a URI or a resource names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from logkeep_engine.contract import names
+from logkeep_engine.contract import spec as specs
+from logkeep_engine.errors import StorageRefused
+from logkeep_engine.storage.base import Storage
+from logkeep_engine.storage.credentials import require_identity, require_keys
+from logkeep_engine.storage.local import LocalStorage
+from logkeep_engine.storage.s3 import S3Storage
+
+
+def open_storage(
+    spec: specs.Storage, environ: Mapping[str, str] = os.environ, *, secret_keys: names.Keys = names.OWN_KEYS
+) -> Storage:
+    """The storage of a resource. Opens no connection. `secret_keys`: where the environment holds the keys of the Secret
+    that the spec names; without one they are the process's own.
+
+    Raises CredentialsMissing if the spec names a Secret, or the pod's identity, and the environment does not hold what
+    that should have brought.
+    """
+    if spec.credentials is not None and spec.credentials.secret_ref is not None:
+        require_keys(secret_keys, environ, f"names Secret {spec.credentials.secret_ref.name!r}")
+        return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys)
+    identity = spec.credentials is not None and spec.credentials.workload_identity is not None
+    if identity:
+        require_identity(secret_keys, environ)
+    return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity)
+
+
+def open_uri(
+    uri: str,
+    endpoint: str | None = None,
+    region: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    keys: names.Keys = names.OWN_KEYS,
+    identity: bool = False,
+) -> Storage:
+    """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: the `keys` of `environ`, else botocore's
+    own chain; with `identity` those of the pod's ServiceAccount and no others.
+
+    Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
+    """
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # its text may repeat a password
+        raise _no_storage_uri(uri) from None
+    _refuse_login(parts)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        _refuse_rest(uri, hint="In the name of a folder write %3F and %23.")
+        return LocalStorage(uri)
+    if parts.scheme == "s3" and parts.netloc:
+        _refuse_rest(uri, hint=f"End the URI there. {_LOGIN}")
+        return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity)
+    raise _no_storage_uri(uri)
+
+
+_LOGIN = (
+    f"Credentials come from the environment ({names.ENV_S3_ACCESS_KEY}, {names.ENV_S3_SECRET_KEY}); in Kubernetes the "
+    "Secret of storage.credentials.secretRef fills it."
+)
+
+
+def _no_storage_uri(uri: str) -> StorageRefused:
+    shown = "What was given" if re.search("[@?#]", uri) else repr(uri)
+    return StorageRefused(f"{shown} is not a storage URI.", hint="Write s3://bucket/prefix or file:///path.")
+
+
+def _refuse_login(parts: SplitResult) -> None:
+    """Raises StorageRefused for a user or a password, which would stand in every message with the URI."""
+    authority = unquote(parts.netloc)
+    # A slash in a password ends the authority early: then only the colon in front of it is left.
+    if "@" in authority or (parts.scheme == "s3" and ":" in authority):
+        raise StorageRefused(
+            "The storage URI, which is not repeated here, has a user, a password or a port: none belongs there.",
+            hint=f"Write s3://bucket/prefix. {_LOGIN}",
+        )
+
+
+def _refuse_rest(uri: str, hint: str) -> None:
+    meant = re.split("[?#]", uri, maxsplit=1)[0]
+    if meant != uri:
+        raise StorageRefused(f"{meant}: a storage URI has no part behind '?' or '#'.", hint=hint)

@@ -1,0 +1,141 @@
+"""Failures of an S3 store by our names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logkeep_engine.contract import names
+from logkeep_engine.errors import (
+    BucketMissing,
+    CredentialsMissing,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+    StorageRefused,
+    StorageUnavailable,
+)
+from logkeep_engine.storage.s3.place import Place
+
+_MISSING_BUCKET = {"NoSuchBucket"}
+_MISSING_OBJECT = {"NoSuchKey", "404"}
+_EXISTS = {"PreconditionFailed", "412"}
+_CONFLICT = {"ConditionalRequestConflict", "OperationAborted", "409"}
+_UPLOAD_GONE = {"NoSuchUpload"}
+_CREDENTIALS = {
+    "InvalidAccessKeyId",
+    "XAdminUserNotFound",  # versitygw's InvalidAccessKeyId
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "AuthorizationHeaderMalformed",
+    "RequestTimeTooSkewed",
+}
+MAY_PASS = {
+    "SlowDown",
+    "ServiceUnavailable",
+    "InternalError",
+    "RequestTimeout",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "BandwidthLimitExceeded",
+}
+
+
+class BehindEnd(LogkeepError):
+    """A range that starts at or behind an object's end."""
+
+
+class UploadGone(StorageRefused):
+    """The multipart upload is not known: aborted by somebody, or completed by a request whose answer was lost."""
+
+
+def translate(error: Exception, place: Place, path: str) -> LogkeepError:
+    """Our error for one of botocore, by the code that the store sent.
+
+    The store's message is left out: it may quote what was signed.
+    """
+    from botocore.exceptions import (
+        ClientError,
+        HTTPClientError,
+        NoCredentialsError,
+        ParamValidationError,
+        PartialCredentialsError,
+        ProfileNotFound,
+    )
+
+    name = place.name_of(path)
+    if isinstance(error, LogkeepError):
+        return error
+    client_error = error if isinstance(error, ClientError) else error.__cause__  # s3fs wraps it
+    if isinstance(client_error, ClientError):
+        return _translate_answer(client_error, place, name)
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
+        return CredentialsMissing(
+            f"{place.uri}: no credentials for {place.where}.",
+            hint=f"Set {names.ENV_S3_ACCESS_KEY} and {names.ENV_S3_SECRET_KEY} "
+            "(storage.credentials.secretRef does), or give the pod a workload identity.",
+        )
+    if isinstance(error, (ParamValidationError, ValueError, TypeError)):
+        what = str(error) if place.endpoint is None else str(error).replace(place.endpoint, place.where)
+        return StorageRefused(f"{name}: {what}", hint="Check storage.uri, storage.endpoint and storage.region.")
+    kind = type(error).__name__
+    if isinstance(error, HTTPClientError) and "SSL" in kind.upper():
+        return StorageRefused(f"{place.where}: TLS failed ({kind}).", hint="Check the endpoint's certificate.")
+    return StorageUnavailable(
+        f"{name}: no answer from {place.where} ({kind}).",
+        hint="Check that storage.endpoint is right and reachable.",
+    )
+
+
+def _translate_answer(error: Any, place: Place, name: str) -> LogkeepError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    where = place.where
+    if code in _MISSING_BUCKET:
+        return BucketMissing(
+            f"Bucket {place.bucket!r} does not exist at {where}.", hint="Create it, or correct storage.uri."
+        )
+    if code in _MISSING_OBJECT:
+        return ObjectMissing(f"{name} does not exist.")
+    if code in _EXISTS or status == 412:
+        return ObjectExists(f"{name} exists already.")
+    if code == "InvalidRange" or status == 416:
+        return BehindEnd(name)
+    if code in _CREDENTIALS:
+        return StorageRefused(
+            f"{where} refused the credentials for {name}: {code}.",
+            hint=f"Check {place.keys.access}, {place.keys.secret}, {place.keys.field}.region and the clock.",
+        )
+    if status in (401, 403) or code == "AccessDenied":
+        return StorageRefused(
+            f"{where} denied access to {name}: {code or status}.",
+            hint="To read, the credentials need s3:GetObject and s3:ListBucket, to write s3:PutObject and "
+            "s3:AbortMultipartUpload as well.",
+        )
+    if code in MAY_PASS or code in _CONFLICT or (status >= 500 and status != 501) or status in (408, 409, 429):
+        return StorageUnavailable(f"{name}: {where} answered {code or status}.", hint="It may pass; try again.")
+    if code == "KeyTooLongError":
+        return StorageRefused(
+            f"{name}: {where} answered {code}.",
+            hint="Exclude the topic, or use a shorter prefix or another format. A store that keeps objects in "
+            "files takes 255 bytes between two slashes.",
+        )
+    if code == "NotImplemented" or status == 501:
+        return StorageRefused(
+            f"{name}: {where} cannot do what was asked ({code or status}).",
+            hint="The object store must support conditional writes (If-None-Match) and multipart uploads.",
+        )
+    if code in _UPLOAD_GONE:
+        return UploadGone(name)
+    return StorageRefused(
+        f"{name}: {where} answered {code or status}.", hint="Check storage.endpoint and storage.region."
+    )
+
+
+def is_silence(error: Exception) -> bool:
+    """Did the connection end without an answer?"""
+    from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+
+    return isinstance(error, (ConnectionClosedError, ReadTimeoutError))

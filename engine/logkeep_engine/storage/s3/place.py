@@ -1,0 +1,50 @@
+"""Where the objects of an S3 storage lie, and whose keys open it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from logkeep_engine.contract import names
+from logkeep_engine.storage.base import require_object_path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A prefix of a bucket. `uri`, `endpoint` and `region` as in the resource; None: botocore's own. Holds no secrets.
+
+    The `keys` of the environment open it, else botocore's own chain; with `identity` the identity of the pod's
+    ServiceAccount and nothing else.
+    """
+
+    uri: str
+    endpoint: str | None
+    region: str | None
+    keys: names.Keys
+    identity: bool
+    bucket: str = field(init=False)
+    prefix: str = field(init=False)  # in front of every key: empty, or with a slash at its end
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.uri)
+        folder = parts.path.strip("/")
+        object.__setattr__(self, "uri", self.uri.rstrip("/"))
+        object.__setattr__(self, "bucket", parts.netloc)
+        object.__setattr__(self, "prefix", f"{folder}/" if folder else "")
+
+    def key(self, path: str) -> str:
+        """The key of an object. Raises ValueError if `path` names none."""
+        require_object_path(path)
+        return self.prefix + path
+
+    def name_of(self, path: str) -> str:
+        """An object, or with an empty path the storage, for messages."""
+        return f"s3://{self.bucket}/{self.prefix}{path}" if path else self.uri
+
+    @property
+    def where(self) -> str:
+        """The endpoint without user info, for messages; also of one that is no URL."""
+        if self.endpoint is None:
+            return "AWS"
+        scheme, separator, rest = self.endpoint.rpartition("://")
+        return f"{scheme}{separator}{rest.rpartition('@')[2].partition('/')[0]}"
