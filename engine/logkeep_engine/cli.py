@@ -199,7 +199,7 @@ def _run_resource(kind: str, file: str, run_id: str | None, master: str, output:
             run_id=run_id,
             spec=spec,
         )
-        from logkeep_engine.spark.session import planned_for, uses_s3
+        from logkeep_engine.spark.conf import planned_for, uses_s3
 
         started = time.time()
         result: RunResult | None = None

@@ -55,7 +55,8 @@ def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple
     """A session for one run, which starts while the body goes on, and a reporter whose progress is shown until the body
     is left. Raises SpecError for a wrong `master`."""
     say(f"run {run_id}")
-    from logkeep_engine.spark.session import Session, master_conf
+    from logkeep_engine.spark.conf import master_conf
+    from logkeep_engine.spark.session import Session
 
     # Options first: a wrong --master must not cost a started JVM.
     conf = master_conf(master, {}, os.environ)

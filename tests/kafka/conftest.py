@@ -10,7 +10,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from logkeep_engine.contract import names
-from logkeep_engine.spark.session import Session, local_conf
+from logkeep_engine.spark.conf import local_conf
+from logkeep_engine.spark.session import Session
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import S3Proxy

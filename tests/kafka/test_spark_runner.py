@@ -10,10 +10,10 @@ from pyspark import SparkContext
 
 from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.spark.conf import kubernetes_conf, master_conf
 from logkeep_engine.spark.link import Door, TaskLink
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.spark.runner import SparkRunner
-from logkeep_engine.spark.session import kubernetes_conf, master_conf
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
 from tests.kafka import spark_functions as functions

@@ -13,13 +13,15 @@ from pyspark import SparkContext
 
 from logkeep_engine.errors import SparkFailed
 from logkeep_engine.spark.classes import ENV_CLASS_ARCHIVE
-from logkeep_engine.spark.session import Session, local_conf
+from logkeep_engine.spark.conf import local_conf
+from logkeep_engine.spark.session import Session
 
 # In a process of its own: there can be one SparkContext in each. Prints a JSON object of what it saw.
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
-from logkeep_engine.spark.session import Session, local_conf
+from logkeep_engine.spark.conf import local_conf
+from logkeep_engine.spark.session import Session
 
 def processes():
     found = {}
@@ -155,7 +157,8 @@ def test_a_session_that_is_left_at_once_waits_for_nothing() -> None:
 def test_a_context_that_fails_is_told_and_the_next_session_starts() -> None:
     script = """
 from logkeep_engine.errors import SparkFailed
-from logkeep_engine.spark.session import Session, local_conf
+from logkeep_engine.spark.conf import local_conf
+from logkeep_engine.spark.session import Session
 with Session(local_conf(1, conf={"spark.task.cpus": "many"})) as session:
     try:
         session.runner()

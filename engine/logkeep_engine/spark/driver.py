@@ -24,7 +24,8 @@ from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import ConfigMapSink, Reporter, failed
-from logkeep_engine.spark.session import Session, master_conf, planned_for, uses_s3
+from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
+from logkeep_engine.spark.session import Session
 
 log = logging.getLogger("logkeep")
 

@@ -30,9 +30,9 @@ from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError, SparkFailed, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, Budget, RunLimits
+from logkeep_engine.spark.conf import MAX_FAILURES
 from logkeep_engine.spark.link import Door, TaskLink
 from logkeep_engine.spark.listener import Listener
-from logkeep_engine.spark.session import MAX_FAILURES
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
 log = logging.getLogger(__name__)

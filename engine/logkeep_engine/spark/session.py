@@ -7,10 +7,8 @@ asked for only when there is work.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -18,12 +16,10 @@ import threading
 from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import logkeep_engine
-from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_engine.errors import LogkeepError, SparkFailed, SpecError
+from logkeep_engine.errors import LogkeepError, SparkFailed
 from logkeep_engine.spark import classes, daemon
 from logkeep_engine.spark.jvm import JAVA_HINT, Jvm, find_java, spark_jars
 
@@ -34,31 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_FAILURES = 4
 START_SECONDS = 30.0
 DEFAULT_MEMORY = "1g"  # Spark's
 DEFAULT_INSTANCES = "2"  # Spark's
 _INSTANCES = "spark.executor.instances"
-_LOCAL = re.compile(r"^local(?:\[(\d+|\*)\])?$")
-# Names of executor pods are the prefix, "-exec-" and a number, and must fit a DNS label of 63.
-_POD_NAME_PREFIX_MAX = 46
-
-_COMMON = {
-    "spark.app.name": "logkeep",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.speculation": "false",
-    "spark.dynamicAllocation.enabled": "false",
-    "spark.task.maxFailures": str(MAX_FAILURES),
-    "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": daemon.__name__,
-    "spark.task.reaper.enabled": "true",  # a cancelled task is watched until it is gone
-}
-
-# A short-lived JVM that moves no data: quick to start, small.
-_SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
-
-S = TypeVar("S", KafkaBackupSpec, KafkaRestoreSpec)
 
 _LOG4J = """\
 rootLogger.level = {level}
@@ -73,96 +48,6 @@ logger.native.level = error
 logger.python.name = org.apache.spark.api.python
 logger.python.level = {level}
 """
-
-
-def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Spark inside this machine with `cores` task slots; tasks are retried as on a cluster."""
-    return {
-        **_COMMON,
-        "spark.master": f"local[{cores},{MAX_FAILURES}]",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": _SMALL_JAVA,
-        **(conf or {}),
-    }
-
-
-def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image, executors, their secrets.
-
-    Raises SpecError if this is no pod, or was not given its name, IP and namespace.
-    """
-    needed = (ENV_POD_NAME, ENV_POD_IP, ENV_POD_NAMESPACE, "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
-    missing = [name for name in needed if not environ.get(name)]
-    if missing:
-        raise SpecError(f"The environment lacks {', '.join(missing)}.", hint="Outside a pod use --master local[N].")
-    pod, address = environ[ENV_POD_NAME], environ[ENV_POD_IP]
-    api_host, api_port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
-    return {
-        **_COMMON,
-        # Work starts with the first executor; the rest join in.
-        "spark.scheduler.minRegisteredResourcesRatio": "0.0",
-        "spark.driver.extraJavaOptions": _SMALL_JAVA,
-        "spark.executor.extraJavaOptions": _SMALL_JAVA,
-        # Spark makes a secret and hands it to its executors, so that no other pod can talk to this driver.
-        "spark.authenticate": "true",
-        **conf,
-        # What the engine relies on is not the resource's to change.
-        "spark.speculation": "false",
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.master": f"k8s://https://{_host(api_host)}:{api_port}",
-        "spark.submit.deployMode": "client",
-        "spark.driver.host": address,
-        "spark.driver.bindAddress": address,
-        "spark.kubernetes.namespace": environ[ENV_POD_NAMESPACE],
-        "spark.kubernetes.driver.pod.name": pod,
-        "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(pod),
-    }
-
-
-def planned_for(master: str | None, spec: S) -> S:
-    """The spec with as many task slots as `--master` gives: in one process the resource's executors mean nothing."""
-    if master is None:
-        return spec
-    executor = spec.spark.executor.model_copy(update={"instances": 1, "cores": _local_cores(master)})
-    return spec.model_copy(update={"spark": spec.spark.model_copy(update={"executor": executor})})
-
-
-def _local_cores(master: str) -> int:
-    match = _LOCAL.match(master)
-    if match is None:
-        raise SpecError(f"--master {master!r} is not local, local[N] or local[*].")
-    return (os.cpu_count() or 1) if match.group(1) == "*" else int(match.group(1) or 1)
-
-
-def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The configuration for `--master`: `local`, `local[N]`, `local[*]`, or None for Kubernetes."""
-    if master is None:
-        return kubernetes_conf(conf, environ)
-    cores = _local_cores(master)
-    if cores < 1:
-        raise SpecError(f"--master {master!r}: at least one core is needed.")
-    return local_conf(
-        cores, conf={key: value for key, value in conf.items() if not key.startswith("spark.kubernetes.")}
-    )
-
-
-def uses_s3(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
-    """Will the tasks of this resource talk to S3?"""
-    storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
-    return any(storage is not None and storage.uri.startswith("s3:") for storage in storages)
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _pod_name_prefix(pod: str) -> str:
-    if len(pod) <= _POD_NAME_PREFIX_MAX:
-        return pod
-    digest = hashlib.sha256(pod.encode()).hexdigest()[:8]
-    return f"{pod[: _POD_NAME_PREFIX_MAX - 9].rstrip('-.')}-{digest}"
 
 
 class Session:

@@ -6,7 +6,7 @@ import pytest
 
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import SpecError
-from logkeep_engine.spark.session import planned_for
+from logkeep_engine.spark.conf import planned_for
 
 SPEC = parse_backup(
     {
