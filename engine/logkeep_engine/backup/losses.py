@@ -1,4 +1,4 @@
-"""What a record-shaped format cannot hold: found before anything is written, said, refused or allowed.
+"""A record-shaped format cannot hold everything: losses are found before anything is written, told, refused or allowed.
 
 Losses that belong to batches come with every such format: they are said in the result, never refused. Those of records
 are counted by `records.LossChecker` and decided on here.
@@ -6,72 +6,20 @@ are counted by `records.LossChecker` and decided on here.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions, KafkaBackupSpec
 from logkeep_engine.errors import FormatLoss
 from logkeep_engine.formats.base import OF_BATCHES, Loss, LossKind
+from logkeep_engine.formats.losses import LOSS_FILE
 
-LOSS_FILE = "format-loss.json"
 MAX_SHOWN = 5
 
 
 def loses_records(format_name: FormatName, options: FormatOptions) -> bool:
     """Whether the format can lose something of a record; then the records are looked through first."""
     return format_name is FormatName.AVRO and options.compatibility is Compatibility.STRICT
-
-
-def merge_losses(found: Iterable[Loss]) -> tuple[Loss, ...]:
-    """One fact for each topic, partition and kind, in this order."""
-    merged: dict[tuple[str, int, LossKind], Loss] = {}
-    for loss in found:
-        key = (loss.topic, loss.partition, loss.kind)
-        before = merged.get(key, replace(loss, count=0))
-        merged[key] = replace(loss, count=before.count + loss.count, offset=min(before.offset, loss.offset))
-    return tuple(merged[key] for key in sorted(merged))
-
-
-def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = (), chunks: int | None = None) -> bytes:
-    """`runs/<run id>/format-loss.json`, for people and for a driver that starts again. `unchecked`: numbers of the
-    plan's first `chunks` that could not be looked through; the losses are those of the others.
-    """
-    rows = [
-        {
-            "topic": loss.topic,
-            "partition": loss.partition,
-            "what": loss.kind.value,
-            "records": loss.count,
-            "firstOffset": loss.offset,
-        }
-        for loss in losses
-    ]
-    document: dict[str, Any] = {"format": 1, "losses": rows}
-    if chunks is not None:
-        document["chunks"] = chunks
-    if left := sorted(unchecked):
-        document["unchecked"] = left
-    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def load_losses(data: bytes) -> tuple[Loss, ...]:
-    """The losses in what `dump_losses` has made."""
-    document: dict[str, Any] = json.loads(data)
-    return tuple(
-        Loss(LossKind(row["what"]), row["topic"], row["partition"], row["records"], row["firstOffset"])
-        for row in document["losses"]
-    )
-
-
-def load_unchecked(data: bytes, chunks: int) -> frozenset[int]:
-    """The chunks, of a plan of `chunks`, that are left to look through in what `dump_losses` has made: what was added
-    to the plan since is among them.
-    """
-    document: dict[str, Any] = json.loads(data)
-    return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", chunks), chunks))
 
 
 def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:

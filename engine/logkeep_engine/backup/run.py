@@ -26,16 +26,7 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
-from logkeep_engine.backup.losses import (
-    LOSS_FILE,
-    dump_losses,
-    format_warnings,
-    load_losses,
-    load_unchecked,
-    loses_records,
-    merge_losses,
-    refuse_losses,
-)
+from logkeep_engine.backup.losses import format_warnings, loses_records, refuse_losses
 from logkeep_engine.backup.plan import (
     BackupPlan,
     Chunk,
@@ -64,6 +55,7 @@ from logkeep_engine.errors import (
     RecordsWithheld,
 )
 from logkeep_engine.formats.base import Loss
+from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked, merge_losses
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.witnesses import Fate

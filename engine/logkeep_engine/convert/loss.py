@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from logkeep_engine.backup.losses import dump_losses, load_losses, merge_losses
 from logkeep_engine.errors import FormatLoss
 from logkeep_engine.formats.base import OF_BATCHES, Loss, LossKind
+from logkeep_engine.formats.losses import dump_losses, load_losses, merge_losses
 
 _SHOWN = 5
 

@@ -24,7 +24,6 @@ from logkeep_engine.archive.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
-from logkeep_engine.backup.losses import LOSS_FILE
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
@@ -58,6 +57,7 @@ from logkeep_engine.errors import (
     ObjectExists,
     ObjectMissing,
 )
+from logkeep_engine.formats.losses import LOSS_FILE
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn

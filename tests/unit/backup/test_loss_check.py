@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog import Writer
-from logkeep_engine.backup.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import _Run
 from logkeep_engine.backup.task import PieceDone
@@ -15,6 +14,7 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import Loss, LossKind
+from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import Storage, open_uri
