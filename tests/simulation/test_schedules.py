@@ -7,7 +7,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from logkeep_engine.archive.model import Receipt
-from logkeep_engine.backup import chunk
+from logkeep_engine.backup.pieces import writer as pieces
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.filter import Action, decide
@@ -39,13 +39,13 @@ def test_an_engine_that_restores_aborted_records_is_found_out() -> None:
 
 
 def test_an_engine_that_takes_less_for_all_is_found_out() -> None:
-    whole = chunk.PieceWriter.finish
+    whole = pieces.PieceWriter.finish
 
-    def without_segments(writer: chunk.PieceWriter, end: int) -> Receipt | None:
+    def without_segments(writer: pieces.PieceWriter, end: int) -> Receipt | None:
         receipt = whole(writer, end)
         return None if receipt is None else replace(receipt, segments=())
 
-    with patch.object(chunk.PieceWriter, "finish", without_segments):
+    with patch.object(pieces.PieceWriter, "finish", without_segments):
         assert "missing" in kinds_of(range(4))
 
 

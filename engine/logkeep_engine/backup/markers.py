@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from logkeep_engine.backup.chunk import PieceWriter
+from logkeep_engine.backup.pieces.writer import PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import OffsetOutOfRange, RecordsWithheld, TopicGone
 from logkeep_engine.kafka.client import Fetched, RawClient

@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.log_writer import LogSegment
 from logkeep_engine.archive.model import Receipt
-from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.markers import find_ends
+from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
+from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
-from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.transactions import Disagreement
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (

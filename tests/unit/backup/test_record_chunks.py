@@ -9,10 +9,10 @@ import pytest
 
 from logkeep_engine.archive.model import Receipt
 from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.losses import loses_records, refuse_losses
+from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
+from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
-from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.contract.spec import Cluster, Compatibility, FormatName, FormatOptions, parse_backup
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss
 from logkeep_engine.formats.base import Loss, LossKind

@@ -16,9 +16,9 @@ import pytest
 
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.backup.chunk import Setting
+from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
+from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.task import PieceDone, _archive
 from logkeep_engine.contract.spec import Cluster, FormatName
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld

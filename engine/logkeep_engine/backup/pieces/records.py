@@ -26,7 +26,7 @@ from logkeep_engine.archive.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
-from logkeep_engine.backup.chunk import PieceWriter, Setting
+from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
 from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
