@@ -16,8 +16,9 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import Gap, Outcome
 from logkeep_engine.backup import plan as planning
+from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
-from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
+from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import Cluster

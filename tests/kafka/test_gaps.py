@@ -16,8 +16,9 @@ from logkeep_engine.archive.catalog import Archive
 from logkeep_engine.archive.model import ArchiveState, Gap, Receipt
 from logkeep_engine.backup import run as running
 from logkeep_engine.backup import task as tasks
+from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
-from logkeep_engine.backup.task import ChunkWriter, PieceDone
+from logkeep_engine.backup.task import PieceDone
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Cluster

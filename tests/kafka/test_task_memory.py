@@ -33,7 +33,8 @@ def peak():
 
 bare = peak()
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.task import Setting, archive_pieces
+from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.task import archive_pieces
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.limits import UNLIMITED

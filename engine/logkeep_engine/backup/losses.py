@@ -1,7 +1,7 @@
 """A record-shaped format cannot hold everything: losses are found before anything is written, told, refused or allowed.
 
 Losses that belong to batches come with every such format: they are said in the result, never refused. Those of records
-are counted by `records.LossChecker` and decided on here.
+are counted by `pieces.records.LossChecker` and decided on here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What was read was below the last stable offset, so each of its transactions was decided, and its marker lies somewhere
 behind its records, below the high watermark. A format of records has to know it before it writes: see
-`records.RecordReader`. In Kafka's format it comes by with the next piece, or the next run.
+`pieces.records.RecordReader`. In Kafka's format it comes by with the next piece, or the next run.
 """
 
 from __future__ import annotations

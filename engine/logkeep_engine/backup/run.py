@@ -27,7 +27,7 @@ from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
 from logkeep_engine.backup.losses import format_warnings, loses_records, refuse_losses
-from logkeep_engine.backup.pieces.records import write_record_files
+from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import (
     BackupPlan,
     Chunk,
@@ -38,7 +38,8 @@ from logkeep_engine.backup.plan import (
 )
 from logkeep_engine.backup.planner import Planner, gone_warnings, selection_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
-from logkeep_engine.backup.task import PieceDone, PieceFailure, Setting, archive_pieces
+from logkeep_engine.backup.record_files import write_record_files
+from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (

@@ -3,13 +3,8 @@ done.
 
     stream (kafka/fetch.py) -> walk and CRC (log/batch.py) -> SegmentBuilder (log/segment.py) -> objects (storage/)
 
-In the record-shaped formats `records.RecordChunkWriter` stands in the place of `ChunkWriter`, all else is the same.
-
-In Kafka's format bytes are written as the broker gave them, with one exception: when the log starts inside a batch
-(DeleteRecords, or an offset that retention chose), the records before that are gone for every consumer, and the batch
-is built anew without them. A batch across a bound between two chunks is the first one's with all its offsets: if that
-one fails, the hole that it leaves has the whole batch, and if the log's start moves into the batch between the two
-fetches, what neither has settled is done by another round of tasks.
+In the record-shaped formats `pieces.records.RecordChunkWriter` stands in the place of `pieces.batches.ChunkWriter`, all
+else is the same.
 
 Memory: per partition one fetch in work, one in flight, and the storage's writer; at most CONCURRENT partitions at once.
 Their fetches together are FETCH_BYTES: it is the same for one partition and for many, and whatever their size.
@@ -23,9 +18,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.log_writer import LogSegment
 from logkeep_engine.archive.model import Receipt
 from logkeep_engine.backup.markers import find_ends
+from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
@@ -42,14 +37,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, walk_checked
-from logkeep_engine.log.memory import alone
-from logkeep_engine.log.records import decode, encode
-from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
-
-__all__ = ["ChunkWriter", "PieceDone", "Setting", "archive_pieces", "trim"]
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +46,6 @@ CONCURRENT = 4
 CONCURRENT_SMALL = 16
 SMALL_BYTES = 1 << 20
 REPORT_SECONDS = 1.0
-SEQUENCE_MODULUS = 2**31
-
-_OVERHEAD = 12  # bytes of a batch that its length does not count
-_LAST_CODEC = max(Codec)
-_RUN = 4096  # batches that are handed on at once: their headers take more memory than tiny batches themselves
-_ATTRIBUTES_AT = 22  # the low byte
-_APPEND_TIME = 0x08
-_CODEC_MASK = 0x07
 _PASSES = 5
 
 PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged
@@ -258,208 +238,3 @@ def _located(error: CorruptBatch, piece: Piece, at: int) -> CorruptBatch:
         or "It arrived so twice: the leader's log is damaged there. What lies before it is archived; "
         "move the leadership to a replica that is whole.",
     )
-
-
-class ChunkWriter(PieceWriter):
-    """The segments of one piece in Kafka's format: batches as they are."""
-
-    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
-        super().__init__(setting, piece, attempt)
-        self._segment: _OpenSegment | None = None
-        self._run_transactional = False  # a batch of the run that is being gathered is
-
-    def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
-        self._transactions.expect(aborted)
-        # Millions of tiny batches pass here: fields by number, and what stays the same for a run in local names.
-        run: list[tuple[int, BatchHeader]] = []
-        at = self.at
-        epoch = self._epoch
-        room, end_offset = self._room()
-        try:
-            for position, header in walk_checked(data, self.piece.end):
-                base = header[0]
-                if base < at:
-                    self._flush(data, run)
-                    self.at = at
-                    self._overlapping(data, position, header)
-                    at, epoch = self.at, self._epoch
-                    room, end_offset = self._room()
-                    continue
-                attributes = header[5]
-                if attributes & _CODEC_MASK > _LAST_CODEC:
-                    codec = attributes & _CODEC_MASK
-                    raise CorruptBatch(f"The batch at offset {base} has a codec that does not exist: {codec}.")
-                if header[2] != epoch:
-                    epoch = header[2]
-                    self._note_epoch(epoch, base)
-                following = base + header[6] + 1
-                size = _OVERHEAD + header[1]
-                if size > room or following > end_offset:
-                    self._flush(data, run)
-                    self._close_segment()
-                    self._segment = self._open_segment(base)
-                    room, end_offset = self._room()
-                if attributes & TRANSACTIONAL_OR_CONTROL:
-                    self._run_transactional = True
-                    self._observe(data, position, header)
-                run.append((position, header))
-                room -= size
-                at = self._passed = following
-                if len(run) == _RUN:
-                    self._flush(data, run)
-        finally:
-            self.at = at
-            self._flush(data, run)
-
-    def _room(self) -> tuple[int, int]:
-        """How many bytes the open segment may still take, and below which offset; nothing if none is open."""
-        if self._segment is None:
-            return -1, -1
-        builder = self._segment.builder
-        return min(self._setting.segment_bytes - builder.size, builder.bytes_left), builder.last_possible_offset + 1
-
-    def _observe(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        if self._segment is not None:
-            self._transactions.observe(data, position, header, self._segment)
-
-    def _overlapping(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        """A batch that begins below where this piece goes on."""
-        if header.next_offset <= self.at:
-            return  # lies wholly before the offset that was asked for
-        self._check_overlap(header)
-        if header.base_offset < self.piece.start and not self.piece.first:
-            self._leave_below(header.next_offset)
-            self._passed = header.next_offset
-            return
-        with alone():
-            trimmed = trim(data[position : position + header.size], self.at)  # the log starts inside of it
-        self.at = self._passed = header.next_offset
-        if trimmed is None:
-            return
-        fresh = parse_header(trimmed)
-        if fresh.leader_epoch != self._epoch:
-            self._note_epoch(fresh.leader_epoch, fresh.base_offset)
-        self._segment = self._open_segment(fresh.base_offset)
-        if fresh.is_transactional:
-            self._run_transactional = True
-            self._transactions.observe(memoryview(trimmed), 0, fresh, self._segment)
-        self._flush(memoryview(trimmed), [(0, fresh)])
-
-    def _flush(self, data: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
-        if not run:
-            return
-        segment, headers = self._segment, run.copy()
-        transactional, self._run_transactional = self._run_transactional, False
-        run.clear()
-        if segment is None:
-            raise RuntimeError(f"{self.piece.where}: batches without a segment")
-        first, (last, header) = headers[0][0], headers[-1]
-        end = last + header.size
-        before = segment.builder.records
-        try:
-            segment.builder.append(data[first:end], headers)
-            if transactional:
-                segment.transactions.note(data, headers)
-            else:
-                segment.transactions.passed(segment.builder.next_offset, dense=segment.builder.dense)
-        except CorruptBatch as error:  # `at` has moved on: it must not look like a batch that may be fetched again
-            raise RuntimeError(f"{self.piece.where}: {error}") from error
-        self.bytes += end - first
-        self.records += segment.builder.records - before
-
-    def _open_segment(self, base_offset: int) -> _OpenSegment:
-        return _OpenSegment(self._setting, self.piece, base_offset, self._attempt)
-
-    def _close_segment(self) -> None:
-        segment = self._segment
-        if segment is None:
-            return
-        if segment.builder.size == 0:
-            self._drop_segment()
-            return
-        entry = segment.finish(segment.aborted())
-        self._segment = None
-        self._segments.append(entry)
-
-    def _drop_segment(self) -> None:
-        if self._segment is not None:
-            self._segment.abort()
-            self._segment = None
-
-
-class _OpenSegment(LogSegment):
-    def __init__(self, setting: Setting, piece: Piece, base_offset: int, attempt: int) -> None:
-        super().__init__(
-            setting.storage,
-            setting.compression,
-            piece.topic,
-            piece.topic_id,
-            piece.partition,
-            base_offset,
-            setting.epoch,
-            attempt,
-        )
-        # Last offset of an aborted transaction in this segment -> (producer id, first offset).
-        self._ended: dict[int, tuple[int, int]] = {}
-        self._unended: dict[int, tuple[int, int]] = {}
-
-    def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
-        """A batch of an aborted transaction whose marker has not come by yet."""
-        self._unended[producer_id] = (first_offset, last_offset)
-
-    def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
-        """The end of an aborted transaction."""
-        self._unended.pop(producer_id, None)
-        self._ended[offset] = (producer_id, first_offset)
-
-    def commit_marker(self, producer_id: int) -> None:
-        """The end of a transaction that was committed, whatever a list has said."""
-        self._unended.pop(producer_id, None)
-
-    def aborted(self) -> list[AbortedTxn]:
-        """The segment's transaction index: what has its marker here, as a broker writes it, and what only has data
-        here.
-
-        The second kind is more than a broker writes. Its marker lies in a later segment, maybe past the end of this
-        run, and without an entry here a reader of this run could not know that these records were never committed. The
-        entry ends with the last batch.
-        """
-        last = dict(self._ended)
-        for producer_id, (first_offset, last_offset) in self._unended.items():
-            last[last_offset] = (producer_id, first_offset)
-        return [
-            # A reader stops at the first entry whose last stable offset is past what it reads: too low a value is safe.
-            AbortedTxn(producer_id, first_offset, offset, first_offset)
-            for offset, (producer_id, first_offset) in sorted(last.items())
-        ]
-
-
-def trim(batch: memoryview, start: int) -> bytearray | None:
-    """The batch without its records below offset `start`, or None if none is left. Offsets, times, headers, codec,
-    producer and timestamp type stay; the producer's sequence moves on with the records that are gone.
-    """
-    header = parse_header(batch)
-    if header.is_control:
-        return None
-    records = [record for record in decode(batch) if record.offset >= start]
-    if not records:
-        return None
-    sequence = header.base_sequence
-    if sequence >= 0:
-        sequence = (sequence + records[0].offset - header.base_offset) % SEQUENCE_MODULUS
-    fresh = bytearray(
-        encode(
-            records,
-            codec=header.codec,
-            base_offset=records[0].offset,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=sequence,
-            transactional=header.is_transactional,
-            leader_epoch=header.leader_epoch,
-        )
-    )
-    if header.is_log_append_time:
-        fresh[_ATTRIBUTES_AT] |= _APPEND_TIME
-        seal(fresh)
-    return fresh

@@ -11,8 +11,8 @@ from logkeep_engine.archive.entry import Layout, SegmentEntry
 from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.record_segments import RecordSink
-from logkeep_engine.backup.pieces.records import write_record_files
 from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.backup.record_files import write_record_files
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.convert.folder import scan
 from logkeep_engine.errors import ArchiveFenced, StorageUnavailable

@@ -22,8 +22,9 @@ from logkeep_engine.archive.outcomes import aborted_in, segment_transactions
 from logkeep_engine.archive.segments import read_transactions
 from logkeep_engine.archive.transactions import SegmentTransactions, fold
 from logkeep_engine.archive.verify import check_segment, verify_segment
+from logkeep_engine.backup.pieces.batches import ChunkWriter
+from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.task import ChunkWriter, Setting
 from logkeep_engine.contract.spec import Cluster, Compression
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.log.batch import parse_header

@@ -11,8 +11,10 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.model import ArchiveState, Coverage, Receipt, TopicEntry
+from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
+from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
-from logkeep_engine.backup.task import ChunkWriter, Setting, _archive, trim
+from logkeep_engine.backup.task import _archive
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient

@@ -1,6 +1,6 @@
 """What becomes of the fetched batches of one piece, whatever the format: offsets that are settled, gaps, transactions.
 
-`task.ChunkWriter` writes batches as they are, `records.RecordChunkWriter` takes them apart.
+`batches.ChunkWriter` writes batches as they are, `records.RecordChunkWriter` takes them apart.
 """
 
 from __future__ import annotations
