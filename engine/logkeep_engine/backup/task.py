@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.model import Receipt
+from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.backup.markers import find_ends
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter

@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.model import ArchiveState, Coverage, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
 from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open

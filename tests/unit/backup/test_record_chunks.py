@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.model import Receipt
-from logkeep_engine.archive.record_segments import read_records
+from logkeep_engine.archive.catalog.facts import Receipt
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.losses import loses_records, refuse_losses
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import PieceWriter, Setting

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.record_segments import read_records
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import Setting
 from logkeep_engine.backup.plan import Piece

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logkeep_engine.archive.log_writer import LogSegment
+from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch

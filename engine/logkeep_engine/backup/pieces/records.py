@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from logkeep_engine.archive.entry import LAYOUTS
-from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
+from logkeep_engine.archive.catalog.entry import LAYOUTS
+from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import BatchTooLarge
