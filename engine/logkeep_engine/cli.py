@@ -64,8 +64,8 @@ from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import failed
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.inspect import Description
-    from logkeep_engine.archive.verify import VerifyProgress, VerifyReport
+    from logkeep_engine.archive.care.inspect import Description
+    from logkeep_engine.archive.care.verify import VerifyProgress, VerifyReport
     from logkeep_engine.kafka.connection import Connection
     from logkeep_engine.toolbox.against import AgainstReport
 
@@ -125,9 +125,9 @@ def inspect(
 ) -> None:
     """Show what an archive holds: runs, topics, partitions, consumer groups."""
     with errors(debug):
-        from logkeep_engine.archive.beginnings import missing_beginnings
-        from logkeep_engine.archive.inspect import describe
-        from logkeep_engine.archive.visible import shows
+        from logkeep_engine.archive.care.inspect import describe
+        from logkeep_engine.archive.reading.beginnings import missing_beginnings
+        from logkeep_engine.archive.reading.visible import shows
 
         archive = open_archive(uri, endpoint, region)
         state = archive.load()
@@ -386,7 +386,7 @@ def _verify(
     output: Output,
     connection: Connection | None,
 ) -> None:
-    from logkeep_engine.archive.verify import verify as verify_archive
+    from logkeep_engine.archive.care.verify import verify as verify_archive
 
     archive = open_archive(uri, endpoint, region)
     with _VerifyShown() as shown:

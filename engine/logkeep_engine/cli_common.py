@@ -30,7 +30,7 @@ from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism, SpecI
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog import Archive
+    from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.kafka.connection import Connection
 
 EXIT_CODES = (
@@ -260,7 +260,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 def open_archive(uri: str, endpoint: str | None, region: str | None) -> Archive:
     """The archive at a URI. Raises ArchiveMissing, and what the storage raises."""
-    from logkeep_engine.archive.catalog import Archive
+    from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.storage import open_uri
 
     storage = open_uri(uri, endpoint, region)

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.record_segments import RecordSink
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.model import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.writing.record_segments import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri

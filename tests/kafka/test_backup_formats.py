@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.writing.record_segments import read_records
 from logkeep_engine.backup import plan as planning
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest

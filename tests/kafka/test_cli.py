@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker

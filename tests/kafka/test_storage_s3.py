@@ -11,8 +11,8 @@ from multiprocessing import get_context
 import pytest
 
 from logkeep_engine import storage as storage_module
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Outcome
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.model import Outcome
 from logkeep_engine.errors import (
     BucketMissing,
     CredentialsMissing,

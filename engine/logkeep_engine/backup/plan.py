@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from logkeep_engine.archive.branches import branch_id
-from logkeep_engine.archive.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
-from logkeep_engine.archive.model import (
+from logkeep_engine.archive.catalog.branches import branch_id
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
+from logkeep_engine.archive.catalog.model import (
     ArchiveState,
     Coverage,
     Gap,
@@ -242,8 +242,9 @@ def make_plan(
     nothing is known and which ends below what is archived. With `branch` the old end becomes a branch and the log is
     planned from there, otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are
     partitions whose leader did not say it. `beginnings` are partitions whose first offsets an earlier run has left out,
-    and where they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the
-    archive's first offset was gone when the archive began, and may be the start of a batch that it has the rest of.
+    and where they begin (see `archive.reading.beginnings`). A log start that has moved back adds nothing: what comes
+    before the archive's first offset was gone when the archive began, and may be the start of a batch that it has the
+    rest of.
     """
     chunks: list[Chunk] = []
     gaps: list[Gap] = []

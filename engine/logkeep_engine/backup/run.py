@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from logkeep_engine.archive.branching import branch_off
-from logkeep_engine.archive.catalog import Archive, Timing, Writer
-from logkeep_engine.archive.clock import checked_now
-from logkeep_engine.archive.lineage import Fork
-from logkeep_engine.archive.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
-from logkeep_engine.archive.removal import remove_expired
-from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.clock import checked_now
+from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog.archive import Archive, Timing, Writer
+from logkeep_engine.archive.catalog.lineage import Fork
+from logkeep_engine.archive.catalog.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error

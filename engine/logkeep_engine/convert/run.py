@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive, Writer
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Outcome, Receipt
-from logkeep_engine.archive.outcomes import aborted_in
-from logkeep_engine.archive.record_files import (
+from logkeep_engine.archive.catalog.archive import Archive, Writer
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.model import ArchiveState, Outcome, Receipt
+from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,
     write_consumer_offsets,

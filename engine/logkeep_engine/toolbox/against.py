@@ -17,10 +17,10 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.lineage import EpochStart
-from logkeep_engine.archive.model import ArchiveState, Partition, Range, SegmentEntry
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.lineage import EpochStart
+from logkeep_engine.archive.catalog.model import ArchiveState, Partition, Range, SegmentEntry
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BatchTooLarge,

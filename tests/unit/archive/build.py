@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog import Archive, Timing, Writer
-from logkeep_engine.archive.log_writer import LogSegment
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.archive import Archive, Timing, Writer
+from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec

@@ -1,6 +1,6 @@
 """How many topics a run has protected."""
 
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.model import ArchiveState, TopicEntry
 from logkeep_engine.backup.coverage import coverage
 from logkeep_engine.backup.plan import BackupPlan, GoneTopic
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.branches import branch_id
-from logkeep_engine.archive.branching import branch_off
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
-from logkeep_engine.archive.model import Coverage, Gap, GroupEntry, Outcome, Receipt, RemovedSegment, TopicEntry
-from logkeep_engine.archive.removal import finish_removal
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.removal import finish_removal
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.branches import branch_id
+from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
+from logkeep_engine.archive.catalog.model import Coverage, Gap, GroupEntry, Outcome, Receipt, RemovedSegment, TopicEntry
+from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
@@ -24,7 +25,6 @@ from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import snapshot
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Job
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment

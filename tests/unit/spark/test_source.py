@@ -13,11 +13,11 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterTha
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_logkeep
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt
-from logkeep_engine.archive.removal import remove_expired
-from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError
 from logkeep_engine.log.batch import Codec
