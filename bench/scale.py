@@ -30,7 +30,8 @@ from typing import Any, cast
 from bench.simulated_cluster import Shape, SimulatedCluster
 from logkeep_engine.archive.care.verify import _verify_catalog
 from logkeep_engine.archive.catalog.archive import Archive, Timing, Writer
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.backup.task import PieceDone

@@ -44,7 +44,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog.model import ArchiveState
+    from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.transactions import Spans
     from logkeep_engine.toolbox.diff import Difference, Side
     from logkeep_engine.toolbox.dump import Options, Row

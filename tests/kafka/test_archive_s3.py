@@ -10,7 +10,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
-from logkeep_engine.archive.catalog.model import Outcome
+from logkeep_engine.archive.catalog.facts import Outcome
 from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
 from logkeep_engine.storage import Storage
 from tests.cluster.s3 import S3Server

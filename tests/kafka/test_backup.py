@@ -14,7 +14,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Gap, Outcome
+from logkeep_engine.archive.catalog.facts import Gap, Outcome
 from logkeep_engine.backup import plan as planning
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.run import ConvertOptions, run_convert
 from logkeep_engine.convert.source import archive_source

@@ -14,7 +14,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from pyspark import SparkContext
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists

@@ -12,7 +12,7 @@ import pytest
 
 from logkeep_engine import storage as storage_module
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Outcome
+from logkeep_engine.archive.catalog.facts import Outcome
 from logkeep_engine.errors import (
     BucketMissing,
     CredentialsMissing,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.toolbox.against import AgainstReport, Compared, Missing, compare
 from tests.cluster.kafka import KafkaBroker

@@ -8,7 +8,7 @@ import pytest
 from logkeep_engine import archiving
 from logkeep_engine.archive.catalog.archive import Archive, Writer
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Outcome, Receipt
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, BrokerUnavailable, StorageRefused

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
-from logkeep_engine.archive.catalog.model import ArchiveState, Partition, SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.segments import read_from, read_segment
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, LogDiverged

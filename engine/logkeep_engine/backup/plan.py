@@ -14,19 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from logkeep_engine.archive.catalog.branches import branch_id
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, Receipt, TopicEntry, branch_id
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
-from logkeep_engine.archive.catalog.model import (
-    ArchiveState,
-    Coverage,
-    Gap,
-    GroupEntry,
-    Partition,
-    Range,
-    Receipt,
-    TopicEntry,
-)
-from logkeep_engine.archive.ranges import cut
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.kafka.control import TopicInfo

@@ -14,7 +14,8 @@ from dataclasses import replace
 from itertools import count
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import ArchiveState, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance

@@ -17,7 +17,7 @@ from functools import partial
 from logkeep_engine.archive.care.leftovers import may_have_leftovers
 from logkeep_engine.archive.catalog.archive import Writer
 from logkeep_engine.archive.catalog.entry import LAYOUTS
-from logkeep_engine.archive.catalog.model import GroupEntry, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, TopicEntry
 from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,

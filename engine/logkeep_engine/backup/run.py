@@ -20,8 +20,9 @@ from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive, Timing, Writer
+from logkeep_engine.archive.catalog.facts import Gap, Outcome, Partition, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
-from logkeep_engine.archive.catalog.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error

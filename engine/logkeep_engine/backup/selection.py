@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from logkeep_engine.archive.catalog.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.archive.reading.incarnations import incarnations
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.catalog.model import Receipt
+from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.markers import find_ends

@@ -18,7 +18,8 @@ from itertools import pairwise
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.writing.record_segments import entry_of
 from logkeep_engine.convert.check import Checked
 from logkeep_engine.convert.clipped import ClippedStorage

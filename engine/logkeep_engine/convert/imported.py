@@ -19,7 +19,8 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import FormatName

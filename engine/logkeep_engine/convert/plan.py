@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from logkeep_engine.archive.catalog import documents
-from logkeep_engine.archive.catalog.model import ArchiveState, Coverage, Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.source import SegmentPart, Source, SourceSegment, WholeSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch

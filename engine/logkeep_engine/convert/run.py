@@ -15,7 +15,8 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive, Writer
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.archive.writing.record_files import (
     every_partition,

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.contract.spec import FormatName

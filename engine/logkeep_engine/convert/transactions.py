@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, Partition, Range
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.archive.reading.transactions import Outcomes
 from logkeep_engine.convert.plan import ConvertPlan

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import check_segment
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import ArchiveState, Partition, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.reading.salvage import (
     Lost,

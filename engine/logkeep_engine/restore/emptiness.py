@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.snapshot import Snapshot
 from logkeep_engine.archive.reading.visible import shows

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.catalog.model import SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.reading.salvage import Lost, Survey
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches

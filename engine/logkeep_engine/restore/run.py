@@ -30,7 +30,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import ArchiveState, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.archive.reading.salvage import Survey, survey_partition
 from logkeep_engine.archive.reading.visible import shows

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.model import SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.salvage import Lost, Survey, Whole, salvage
 from logkeep_engine.archive.reading.segments import read_segment, read_transactions
 from logkeep_engine.archive.writing.record_segments import read_records

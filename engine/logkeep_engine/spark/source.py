@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from logkeep_engine.archive.catalog.model import ArchiveState, SegmentEntry, TopicEntry
+    from logkeep_engine.archive.catalog.entry import SegmentEntry
+    from logkeep_engine.archive.catalog.facts import TopicEntry
+    from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.segment import AbortedTxn
     from logkeep_engine.spark.source_plan import Piece
     from logkeep_engine.storage import Storage

@@ -25,7 +25,8 @@ from urllib.parse import unquote, urlsplit
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.log_reader import Block, Flaw, Hole, read_log
 from logkeep_engine.archive.reading.segments import read_transactions

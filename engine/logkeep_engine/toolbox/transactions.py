@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.outcomes import known_parts
 from logkeep_engine.archive.reading.transactions import SegmentFollower, SegmentTransactions, fold
 from logkeep_engine.errors import CorruptBatch

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.archive import Archive, Timing, Writer
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.archive.catalog.lineage import Fork, Lineage, Standing
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt
 from logkeep_engine.backup.divergence import (
     TopicPartition,
     compare_logs,

@@ -11,9 +11,17 @@ from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.removal import finish_removal
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.branches import branch_id
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    Gap,
+    GroupEntry,
+    Outcome,
+    Receipt,
+    RemovedSegment,
+    TopicEntry,
+    branch_id,
+)
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
-from logkeep_engine.archive.catalog.model import Coverage, Gap, GroupEntry, Outcome, Receipt, RemovedSegment, TopicEntry
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions

@@ -13,7 +13,8 @@ import pytest
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import ArchiveState, GroupEntry, Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, Outcome, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.catalog.model import ArchiveState, Coverage, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import Lost, Survey
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore

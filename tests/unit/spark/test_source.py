@@ -17,7 +17,7 @@ from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError
 from logkeep_engine.log.batch import Codec

@@ -12,9 +12,12 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
+from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.lost_tail import LostTail
-from logkeep_engine.archive.catalog.model import ArchiveState, Branch, Partition, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken

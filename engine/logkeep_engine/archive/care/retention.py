@@ -21,7 +21,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logkeep_engine.archive.catalog.model import ArchiveState, Partition, RemovedSegment, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 
 _NO_TIME = -1
 

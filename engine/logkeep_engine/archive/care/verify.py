@@ -30,8 +30,11 @@ from typing import Any
 from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import ArchiveState, Branch, Partition, Range, SegmentEntry
+from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
 from logkeep_engine.archive.reading.outcomes import known_parts, read_parts
 from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions

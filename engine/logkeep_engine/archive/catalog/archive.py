@@ -32,11 +32,8 @@ from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint, documents
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
-from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
-from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails, store_record
-from logkeep_engine.archive.catalog.model import (
-    ArchiveState,
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
     Branching,
     Commit,
     CommitKind,
@@ -44,12 +41,14 @@ from logkeep_engine.archive.catalog.model import (
     Outcome,
     Partition,
     Receipt,
-    ReceiptCheck,
     RemovedSegment,
     RunEntry,
-    SegmentEntry,
     TopicEntry,
 )
+from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
+from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails, store_record
+from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (

@@ -10,53 +10,13 @@ A branch is named by an id that looks like a topic's, `branch-<number of the top
 
 from __future__ import annotations
 
-import hashlib
-from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Lineage
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments, Partition, split_rows
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments, split_rows
 from logkeep_engine.archive.ranges import Range, add_range, cut
-
-if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog.model import Gap
-
-_PREFIX = "branch-"
-_ID_LENGTH = 22
-_MAX_BRANCHES = 9999
-
-
-@dataclass(frozen=True, slots=True)
-class Branching:
-    """The archived rest of a partition, from `offset` on, becomes the branch `branch_id`."""
-
-    topic_id: str
-    partition: int
-    branch_id: str
-    offset: int
-
-    def __post_init__(self) -> None:
-        names.check_topic_id(self.branch_id)
-        if not is_branch_id(self.branch_id) or self.partition < 0 or self.offset < 0:
-            raise ValueError(
-                f"topic id {self.topic_id} partition {self.partition}: branch {self.branch_id} at offset {self.offset}"
-            )
-
-
-def branch_id(topic_id: str, number: int) -> str:
-    """The id of the topic's branch `number`, from 1."""
-    if not 1 <= number <= _MAX_BRANCHES:
-        raise ValueError(f"topic id {topic_id} with {number} branches")
-    own = urlsafe_b64encode(hashlib.sha256(f"{topic_id} {number}".encode()).digest()).decode()
-    return f"{_PREFIX}{number:04d}-{own}"[:_ID_LENGTH]
-
-
-def is_branch_id(text: str) -> bool:
-    """Whether it names a branch, not an incarnation."""
-    return text.startswith(_PREFIX) and len(text) == _ID_LENGTH and text[len(_PREFIX) :][:4].isdecimal()
 
 
 @dataclass(slots=True)

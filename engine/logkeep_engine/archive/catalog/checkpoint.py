@@ -30,8 +30,9 @@ import cramjam
 
 from logkeep_engine.archive.catalog import documents, packed
 from logkeep_engine.archive.catalog.branches import Branch, Held
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
-from logkeep_engine.archive.catalog.model import ArchiveState, Gap, GroupEntry, Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import checkpoint_most

@@ -21,22 +21,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from logkeep_engine.archive.catalog.branches import Branching
-from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.catalog.model import (
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
     Commit,
     CommitKind,
     Coverage,
     Gap,
     GroupEntry,
     Outcome,
+    Partition,
     RemovedSegment,
     RunEntry,
-    SegmentEntry,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.packed import HAS_TXNINDEX_SHA256, LAYOUT_BIT, Partition, SegmentBatch, pack_facts
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.catalog.packed import HAS_TXNINDEX_SHA256, LAYOUT_BIT, SegmentBatch, pack_facts
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError
 

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, overload
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-
-Partition = tuple[str, int]  # (topic id, partition number)
+from logkeep_engine.archive.catalog.facts import Partition
 
 COLUMNS = (
     "baseOffset",

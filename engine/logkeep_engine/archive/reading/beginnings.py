@@ -19,7 +19,9 @@ from itertools import chain, count, pairwise
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import ArchiveState, Outcome, Partition, Range, RunEntry
+from logkeep_engine.archive.catalog.facts import Outcome, Partition, RunEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)

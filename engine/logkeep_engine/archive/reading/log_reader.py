@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.model import SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.errors import CorruptFrame
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import Range
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.segments import read_segment, read_transactions
 from logkeep_engine.archive.reading.transactions import Outcomes, SegmentFollower, SegmentTransactions, fold
 from logkeep_engine.errors import ObjectMissing

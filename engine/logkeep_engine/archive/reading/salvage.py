@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.model import SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.segments import Fault, read_segment
 from logkeep_engine.archive.reading.transactions import Outcomes
 from logkeep_engine.log.batch import BatchHeader

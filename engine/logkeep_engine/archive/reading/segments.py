@@ -17,7 +17,8 @@ from itertools import chain
 from typing import Self
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.model import Range, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.log_reader import Flaw, Hole, read_log
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk_checked

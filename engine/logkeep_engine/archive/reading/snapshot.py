@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import ArchiveState, Commit, Outcome, RunEntry
+from logkeep_engine.archive.catalog.facts import Commit, Outcome, RunEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
 
 

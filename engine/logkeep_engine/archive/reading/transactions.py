@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import Range
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Part, Spans, TransactionFollower

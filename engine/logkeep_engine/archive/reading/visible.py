@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.archive.reading.segments import read_segment

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import ArchiveState, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveFenced, ObjectExists, ObjectMissing, StorageUnavailable
 from logkeep_engine.formats.records_groups import pack_consumer_offsets
 from logkeep_engine.formats.records_names import (

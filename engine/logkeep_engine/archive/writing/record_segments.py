@@ -36,7 +36,7 @@ from typing import cast
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import Range
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.segments import Fault, OnFault
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import (

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Outcome, Receipt, TopicEntry
 from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri

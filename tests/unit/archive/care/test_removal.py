@@ -15,7 +15,8 @@ from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.verify import _verify_catalog, verify
 from logkeep_engine.archive.catalog import documents
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, RemovedSegment, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.reading.snapshot import _last_end, choose, load_at
 from logkeep_engine.errors import ArchiveFenced, LogkeepError

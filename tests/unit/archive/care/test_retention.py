@@ -8,18 +8,11 @@ import pytest
 
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
 from logkeep_engine.archive.catalog import checkpoint, documents
-from logkeep_engine.archive.catalog.model import (
-    ArchiveState,
-    Commit,
-    CommitKind,
-    Coverage,
-    Outcome,
-    RemovedSegment,
-    RunEntry,
-    SegmentEntry,
-)
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, Outcome, RemovedSegment, RunEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from tests.unit.archive.build import ORDERS
-from tests.unit.archive.catalog.test_model import entry
+from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
 AUDIT = replace(ORDERS, name="audit", topic_id="b" * 22)

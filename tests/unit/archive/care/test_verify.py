@@ -12,16 +12,10 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import VerifyProgress, _verify_continuity, verify, verify_segment
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
-from logkeep_engine.archive.catalog.model import (
-    ArchiveState,
-    Coverage,
-    Gap,
-    Outcome,
-    Range,
-    Receipt,
-    SegmentEntry,
-    TopicEntry,
-)
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import walk

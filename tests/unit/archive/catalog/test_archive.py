@@ -14,7 +14,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy, Timing, Writer
-from logkeep_engine.archive.catalog.model import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveDamaged,

@@ -8,10 +8,8 @@ import pytest
 
 from logkeep_engine.archive.catalog import checkpoint, documents
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.branches import Branching, branch_id, is_branch_id
-from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.catalog.model import (
-    ArchiveState,
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
     Commit,
     CommitKind,
     Coverage,
@@ -19,12 +17,16 @@ from logkeep_engine.archive.catalog.model import (
     GroupEntry,
     Outcome,
     Receipt,
+    branch_id,
+    is_branch_id,
 )
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import check_topic_id
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
-from tests.unit.archive.catalog.test_model import entry
+from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
 KEY = (ID, 0)

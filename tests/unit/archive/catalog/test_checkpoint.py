@@ -14,12 +14,13 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import _verify_catalog
 from logkeep_engine.archive.catalog import checkpoint, packed
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
-from logkeep_engine.archive.catalog.model import ArchiveState, Coverage, Gap
+from logkeep_engine.archive.catalog.facts import Coverage, Gap
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS
-from tests.unit.archive.catalog.test_model import entry
+from tests.unit.archive.catalog.test_state import entry
 from tests.unit.log import hostile
 
 FORMATS = Path(__file__).parents[3] / "formats"

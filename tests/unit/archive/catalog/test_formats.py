@@ -13,7 +13,8 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import documents
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import ArchiveState, Gap, GroupEntry, Outcome
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Outcome
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri

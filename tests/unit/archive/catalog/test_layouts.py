@@ -9,13 +9,13 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import documents
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import Commit, CommitKind, SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER
-from tests.unit.archive.catalog.test_model import entry
+from tests.unit.archive.catalog.test_state import entry
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from logkeep_engine.archive.care.leftovers import remove_leftovers
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive, Writer
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.cli import app
 from logkeep_engine.errors import ArchiveDamaged

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.model import ArchiveState, Coverage, Receipt, SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.catalog.packed import CODECS, PackedSegments, SegmentBatch, SegmentTable, pack
+from logkeep_engine.archive.catalog.state import ArchiveState
 from tests.unit.archive.build import ORDERS
-from tests.unit.archive.catalog.test_model import entry
+from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Gap, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Gap, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
 from logkeep_engine.cli import app

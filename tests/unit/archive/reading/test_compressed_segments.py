@@ -12,7 +12,9 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify, verify_segment
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Range, Receipt, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import log_reader
 from logkeep_engine.archive.reading.salvage import Lost, salvage, survey
 from logkeep_engine.archive.reading.segments import Fault, first_at_or_after, read_from, read_segment

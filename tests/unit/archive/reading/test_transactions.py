@@ -18,7 +18,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import check_segment, verify_segment
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.model import Range
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import SegmentTransactions, fold

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.log.segment import AbortedTxn

@@ -10,7 +10,8 @@ import pytest
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.model import Coverage, Outcome, Range, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_segments import RecordSink, read_records, verify_record_segment

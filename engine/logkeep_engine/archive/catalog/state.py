@@ -1,212 +1,36 @@
-"""The facts an archive keeps, and the state they add up to. No I/O.
+"""The state that an archive's facts add up to. No I/O.
 
-Every fact checks itself when it is made and raises ValueError for what cannot be. `ArchiveState` is the fold of commits
-0..n: it grows by `apply`, and nothing else changes it.
+`ArchiveState` is the fold of commits 0..n: it grows by `apply`, and nothing else changes it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.branches import Branch, Branching, Held, rejoined
+from logkeep_engine.archive.catalog.branches import Branch, Held, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
+    Commit,
+    CommitKind,
+    Coverage,
+    Gap,
+    GroupEntry,
+    Outcome,
+    Partition,
+    Receipt,
+    RemovedSegment,
+    RunEntry,
+    TopicEntry,
+)
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import Partition, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, offsets_of, without_bases
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
-
-__all__ = [
-    "ArchiveState",
-    "Branch",
-    "Branching",
-    "Commit",
-    "CommitKind",
-    "Coverage",
-    "Gap",
-    "GroupEntry",
-    "Outcome",
-    "Partition",
-    "Range",
-    "Receipt",
-    "ReceiptCheck",
-    "RemovedSegment",
-    "RunEntry",
-    "SegmentEntry",
-    "TopicEntry",
-    "add_range",
-]
-
-
-class Outcome(StrEnum):
-    """How a run ended. `TakenOver`: it was begun, never ended, and another run went on."""
-
-    RUNNING = "Running"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    TAKEN_OVER = "TakenOver"
-
-
-@dataclass(frozen=True, slots=True)
-class TopicEntry:
-    """One incarnation of a topic as last seen. `configs`: what is set on the topic itself, not the broker's defaults,
-    but for a `cleanup.policy` that compacts the topic."""
-
-    name: str
-    topic_id: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        names.check_topic(self.name)
-        names.check_topic_id(self.topic_id)
-        if self.partitions < 1:
-            raise ValueError(f"topic {self.name} with {self.partitions} partitions")
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEntry:
-    """A consumer group's committed position: the next offset it would read. `leader_epoch` -1: not known."""
-
-    group_id: str
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """The offsets [start, end) of a partition are archived: what was there is in segments."""
-
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-
-    def __post_init__(self) -> None:
-        _check_range(self.topic_id, self.partition, self.start, self.end)
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The offsets [start, end) of a partition were gone before they could be archived. Lies outside of any coverage."""
-
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    reason: str
-
-    def __post_init__(self) -> None:
-        _check_range(self.topic_id, self.partition, self.start, self.end)
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedSegment:
-    """A segment that retention takes out of the archive, or out of a branch of the partition. Its offsets stay settled:
-    they are not fetched again."""
-
-    topic_id: str
-    partition: int
-    base_offset: int
-    branch_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The work that one task has done. Committed whole or not at all. `epochs`: of the batches that it has seen."""
-
-    coverage: tuple[Coverage, ...] = ()
-    segments: tuple[SegmentEntry, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    epochs: tuple[LeaderEpoch, ...] = ()
-
-    @property
-    def ranges(self) -> list[tuple[str, int, int, int]]:
-        """(topic id, partition, start, end) of everything it settles, archived or lost."""
-        settled: list[Coverage | Gap] = [*self.coverage, *self.gaps]
-        return [(item.topic_id, item.partition, item.start, item.end) for item in settled]
-
-
-@dataclass(frozen=True, slots=True)
-class RunEntry:
-    """A run of this archive. `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
-    the epoch."""
-
-    run_id: str
-    epoch: int
-    kind: str
-    begin_time: int
-    end_time: int | None = None
-    outcome: Outcome = Outcome.RUNNING
-    message: str = ""
-    records: int = 0
-    bytes: int = 0
-    segments: int = 0
-    attempts: int = 1
-
-
-class CommitKind(StrEnum):
-    BEGIN = "Begin"
-    DATA = "Data"
-    END = "End"
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One step of the archive's history. `token` is unique to the call that wrote it; `time` is ms since the epoch, for
-    people.
-
-    Begin: `run_kind`, `taken_over` (ids of the runs that were begun and never ended). Data: `topics`, `receipts`'
-    facts, of `epochs` those that are new; `leaders` on whose log the run begins; `branchings`, which come before all
-    else, with `segments` that are copies of what stays; `removed` segments, and `purged` if the objects of all those
-    removed before are deleted. End: `outcome`, `message`, and `groups`, which replace those of
-    earlier runs if the run succeeded; `partial`: it failed, but has tried everything, so all that it could archive is.
-    """
-
-    number: int
-    archive_id: str
-    token: str
-    kind: CommitKind
-    run_id: str
-    epoch: int
-    time: int
-    run_kind: str = ""
-    taken_over: tuple[str, ...] = ()
-    topics: tuple[TopicEntry, ...] = ()
-    coverage: tuple[Coverage, ...] = ()
-    segments: Sequence[SegmentEntry] = ()
-    gaps: tuple[Gap, ...] = ()
-    groups: tuple[GroupEntry, ...] = ()
-    outcome: Outcome = Outcome.RUNNING
-    message: str = ""
-    removed: tuple[RemovedSegment, ...] = ()
-    purged: bool = False
-    epochs: tuple[LeaderEpoch, ...] = ()
-    leaders: tuple[LeaderSeen, ...] = ()
-    branchings: tuple[Branching, ...] = ()
-    partial: bool = False
-
-    @property
-    def restorable(self) -> bool:
-        """A restore may see the archive as it is after this commit."""
-        return self.kind is CommitKind.END and (self.outcome is Outcome.SUCCEEDED or self.partial)
-
-    @property
-    def is_removal(self) -> bool:
-        """It adds nothing, and removes segments or says that their objects are gone."""
-        facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
-        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
-        return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
 
 
 class ArchiveState:
@@ -632,11 +456,6 @@ def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
     if isinstance(segments, SegmentBatch):
         return segments.sums()
     return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
-
-
-def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:
-    if not 0 <= start < end or partition < 0:
-        raise ValueError(f"topic id {topic_id} partition {partition}: [{start}, {end}) is not a range of offsets")
 
 
 def _start(gap: Gap) -> int:

@@ -6,15 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from logkeep_engine.archive.catalog.model import (
-    ArchiveState,
-    Coverage,
-    Gap,
-    Receipt,
-    ReceiptCheck,
-    SegmentEntry,
-    add_range,
-)
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
+from logkeep_engine.archive.ranges import add_range
 from tests.unit.archive.build import ORDERS
 
 ID = ORDERS.topic_id
