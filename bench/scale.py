@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.simulated_cluster import Shape, SimulatedCluster
-from logkeep_engine.archive.care.verify import _verify_catalog
+from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog.archive import Archive, Timing, Writer
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
@@ -307,7 +307,7 @@ def verify_catalog(folder: Path) -> None:
     """Fold all commits and compare every checkpoint, as `logkeep verify` does first."""
     archive = Archive.open(_catalog(folder))
     with step("verify the catalog", checkpoints=len(archive.listing().checkpoints)) as counts:
-        state, objects = _verify_catalog(archive, [], set())
+        state, objects = check_catalog(archive, [], set())
         assert state is not None
         counts |= {"objects": objects, "segments": state.segments.count}
 

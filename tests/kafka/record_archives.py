@@ -7,7 +7,7 @@ from pathlib import Path
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.writing.record_segments import RecordSink
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri

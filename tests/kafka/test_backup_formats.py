@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.writing.record_segments import read_records
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup import plan as planning
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest

@@ -25,7 +25,7 @@ from logkeep_engine.archive.writing.record_files import (
     write_consumer_offsets,
     write_partition_indexes,
 )
-from logkeep_engine.archive.writing.record_segments import RecordSegments, RecordSink
+from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
 from logkeep_engine.errors import BatchTooLarge

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from logkeep_engine.archive.catalog import documents
+from logkeep_engine.archive.catalog import documents, tables
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -84,9 +84,9 @@ class ConvertPlan:
             "source": self.source,
             "target": self.target,
             "options": dict(self.options),
-            "topics": [documents.topic_out(topic) for topic in self.topics],
+            "topics": [tables.topic_out(topic) for topic in self.topics],
             "gaps": [asdict(gap) for gap in self.gaps],
-            "groups": documents.table_of(documents.GROUP_COLUMNS, map(documents.group_row, self.groups)),
+            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, self.groups)),
             "pieces": [[piece.topic_id, piece.partition, piece.start, piece.end, piece.bytes] for piece in self.pieces],
             "seen": [
                 [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
@@ -112,7 +112,7 @@ class ConvertPlan:
                 source=document["source"],
                 target=document["target"],
                 options=document["options"],
-                topics=tuple(map(documents.topic_in, document["topics"])),
+                topics=tuple(map(tables.topic_in, document["topics"])),
                 gaps=tuple(Gap(**gap) for gap in document["gaps"]),
                 groups=tuple(GroupEntry(*row) for row in document["groups"]["rows"]),
                 pieces=tuple(Piece(number, *row) for number, row in enumerate(document["pieces"])),

@@ -3,7 +3,7 @@
     encoder.append(records)         # as many as fit; the last one may take the segment over its threshold
     facts = encoder.finish()        # what the catalog will say of it
 
-A Kafka batch becomes records by `log/codec.py`; `archive/writing/record_segments.py` brings encoders and storage
+A Kafka batch becomes records by `log/codec.py`; `archive/writing/record_writer.py` brings encoders and storage
 together.
 """
 

@@ -20,9 +20,9 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.archive.reading.salvage import Lost, Survey, Whole, salvage
 from logkeep_engine.archive.reading.segments import read_segment, read_transactions
-from logkeep_engine.archive.writing.record_segments import read_records
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.archive.reading.segments import Run, first_at_or_after, read_from, read_segment
-from logkeep_engine.archive.writing.record_segments import read_records
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.outcomes import known_parts
-from logkeep_engine.archive.reading.transactions import SegmentFollower, SegmentTransactions, fold
+from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.writing.record_segments import RecordSink
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import HEADER_SIZE, Codec

@@ -8,7 +8,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
-from logkeep_engine.archive.writing.record_segments import RecordSink
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import open_uri

@@ -30,7 +30,7 @@ from typing import Self
 import logkeep_engine
 from logkeep_engine import collector
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import checkpoint, documents
+from logkeep_engine.archive.catalog import checkpoint, commits, documents
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
@@ -244,7 +244,7 @@ class Archive:
 
     def _parse_commit(self, number: int, data: bytes) -> Commit:
         name = f"{self.storage.uri}/{names.commit_path(number)}"
-        commit = documents.load_commit(data, name)
+        commit = commits.load_commit(data, name)
         if commit.number != number or commit.archive_id != self.info.archive_id:
             raise ArchiveDamaged(
                 f"{name} holds commit {commit.number} of archive {commit.archive_id}, "
@@ -631,7 +631,7 @@ class Writer:
         if self._ended and not commit.is_removal:
             raise ValueError(f"run {self.run_id} has ended")
         path = names.commit_path(commit.number)
-        data = documents.dump_commit(commit)
+        data = commits.dump_commit(commit)
         self._pending = commit
         try:
             self.archive.storage.create(path, data)

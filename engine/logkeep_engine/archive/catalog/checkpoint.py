@@ -28,7 +28,7 @@ from typing import Any
 
 import cramjam
 
-from logkeep_engine.archive.catalog import documents, packed
+from logkeep_engine.archive.catalog import documents, packed, tables
 from logkeep_engine.archive.catalog.branches import Branch, Held
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
@@ -73,9 +73,9 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
     yield documents.dumps(
         {
             "epoch": state.epoch,
-            "topics": [documents.topic_out(topic) for topic in state.topics.values()],
-            "groups": documents.table_of(documents.GROUP_COLUMNS, map(documents.group_row, state.groups)),
-            "runs": documents.table_of(documents.RUN_COLUMNS, map(documents.run_row, state.runs.values())),
+            "topics": [tables.topic_out(topic) for topic in state.topics.values()],
+            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, state.groups)),
+            "runs": documents.table_of(tables.RUN_COLUMNS, map(tables.run_row, state.runs.values())),
             "rowLayout": packed.LAYOUT,
             "rowColumns": list(packed.COLUMNS),
             "partitions": len(keys),
@@ -222,26 +222,24 @@ def _load_rows(body: memoryview, name: str) -> ArchiveState:
     """Layout 1."""
     document = json.loads(_content(body))
     documents.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
-    if document.get("segmentColumns") not in (documents.segment_columns(False), documents.segment_columns(True)):
+    if document.get("segmentColumns") not in (tables.segment_columns(False), tables.segment_columns(True)):
         raise ArchiveMismatch(f"{name}: unknown columns {document.get('segmentColumns')}.", hint=documents.NEWER)
     state = _load_body(document, name)
     for topic_id, partition, coverage, gaps, segments in document["partitions"]:
         _add_ranges(state, (topic_id, partition), coverage, gaps)
         for row in segments:
-            state.segments.add_row((topic_id, partition), documents.packed_segment(*row))
+            state.segments.add_row((topic_id, partition), tables.packed_segment(*row))
     return state
 
 
 def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     state = ArchiveState()
     state.epoch = document["epoch"]
-    for topic in map(documents.topic_in, document["topics"]):
+    for topic in map(tables.topic_in, document["topics"]):
         state.topics[topic.topic_id] = topic
-    state.groups = tuple(
-        GroupEntry(*row) for row in documents.rows_of(document, "groups", documents.GROUP_COLUMNS, name)
-    )
-    for row in documents.rows_of(document, "runs", documents.RUN_COLUMNS, name):
-        run = documents.run_in(*row)
+    state.groups = tuple(GroupEntry(*row) for row in documents.rows_of(document, "groups", tables.GROUP_COLUMNS, name))
+    for row in documents.rows_of(document, "runs", tables.RUN_COLUMNS, name):
+        run = tables.run_in(*row)
         state.runs[run.run_id] = run
     return state
 

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.segments import read_segment, read_transactions
-from logkeep_engine.archive.reading.transactions import Outcomes, SegmentFollower, SegmentTransactions, fold
+from logkeep_engine.archive.reading.transactions import Outcomes, fold
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage

@@ -13,7 +13,7 @@ from functools import partial
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.reading.transactions import SegmentFollower
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.seekable import SeekableWriter
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder

@@ -5,7 +5,7 @@ groups in it. Both repeat what the catalog says, so they can be made again at an
 and the next run that succeeds makes them anew. Logkeep itself reads them in imports only.
 
 They are replaced only as they were before this writer looked that no newer run has begun, as segments are (see
-`record_segments`): a writer that outlived its run does not put an old list in the place of its successor's.
+`record_writer`): a writer that outlived its run does not put an old list in the place of its successor's.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from logkeep_engine.archive.care.branching import branch_off, copy_below
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.verify import verify, verify_segment
+from logkeep_engine.archive.care.segment_check import verify_segment
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive, Writer
 from logkeep_engine.archive.catalog.facts import Gap, Outcome, Receipt, RemovedSegment, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork

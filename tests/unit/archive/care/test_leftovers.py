@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
+from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive, Writer
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.writing.record_segments import RecordSink, verify_record_segment
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS

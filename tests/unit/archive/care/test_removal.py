@@ -9,11 +9,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care import removal
+from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.removal import Removed, finish_removal, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
-from logkeep_engine.archive.care.verify import _verify_catalog, verify
-from logkeep_engine.archive.catalog import documents
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
@@ -343,12 +344,12 @@ def test_an_archive_with_removed_segments_is_read_for_good() -> None:
     storage = open_uri(f"file://{GOLDEN}")
     archive = Archive.open(storage)
     faults: list[Fault] = []
-    state, _ = _verify_catalog(archive, faults, set())
+    state, _ = check_catalog(archive, faults, set())
     assert (faults, state is not None) == ([], True)
     assert archive.load().removed == {(ID, 0): [(0, 40)]}
     assert [item.base_offset for item in archive.load().segments[ID, 0]] == [40]
     listing = archive.listing()
     for number in listing.commits:
-        assert documents.dump_commit(archive.read_commit(number)) == storage.read(names.commit_path(number))
+        assert commits.dump_commit(archive.read_commit(number)) == storage.read(names.commit_path(number))
     unpurged = [list(archive.read_checkpoint(info.path).unpurged) for _, _, info in listing.checkpoints]
     assert unpurged == [[], [(ID, 0)]]

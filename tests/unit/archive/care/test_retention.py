@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
-from logkeep_engine.archive.catalog import checkpoint, documents
+from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, Outcome, RemovedSegment, RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -249,11 +249,11 @@ def test_a_checkpoint_without_removed_segments_is_of_the_layout_it_was_before_th
 def test_a_commit_says_what_it_removes_only_if_it_does() -> None:
     state = holding(at(0, 1))
     plain = Commit(0, "a", "t", CommitKind.DATA, "run-1", 1, 5)
-    assert b"removed" not in documents.dump_commit(plain)
-    assert b"purged" not in documents.dump_commit(plain)
+    assert b"removed" not in commits.dump_commit(plain)
+    assert b"purged" not in commits.dump_commit(plain)
     removing = replace(plain, removed=(RemovedSegment(ID, 0, 0), RemovedSegment(ID, 3, 7)), purged=True)
-    data = documents.dump_commit(removing)
+    data = commits.dump_commit(removing)
     table = f'"removed":{{"columns":["topicId","partition","baseOffset"],"rows":[["{ID}",0,0],["{ID}",3,7]]}}'
     assert f'{table},"purged":true,'.encode() in data
-    assert documents.load_commit(data, "c") == removing
+    assert commits.load_commit(data, "c") == removing
     assert state.removed == {}

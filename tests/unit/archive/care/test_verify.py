@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import VerifyProgress, _verify_continuity, verify, verify_segment
+from logkeep_engine.archive.care.catalog_check import check_continuity
+from logkeep_engine.archive.care.segment_check import verify_segment
+from logkeep_engine.archive.care.verify import VerifyProgress, verify
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
@@ -376,7 +378,7 @@ def test_a_segment_must_begin_inside_its_coverage_however_many_parts_that_has(st
     )
     state.add_facts((), (), [replace(one, base_offset=30, next_offset=40)], ())
     started = time.process_time()
-    faults = [*_verify_continuity(storage, state, {ID: "orders"}, {})]
+    faults = [*check_continuity(storage, state, {ID: "orders"}, {})]
     assert time.process_time() - started < 10
     outside = [fault.offset for fault in faults if "it begins outside of its coverage" in fault.what]
     assert outside == [30, 20 * many]

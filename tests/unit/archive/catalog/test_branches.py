@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from logkeep_engine.archive.catalog import checkpoint, documents
+from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -35,7 +35,7 @@ KEY = (ID, 0)
 def commit(state: ArchiveState, **facts: object) -> None:
     """One more commit of run-1, as a document and back."""
     draft = Commit(state.commit + 1, "a", "t", CommitKind.DATA, "run-1", 1, 0, **facts)  # type: ignore[arg-type]
-    state.apply(documents.load_commit(documents.dump_commit(draft), "c"))
+    state.apply(commits.load_commit(commits.dump_commit(draft), "c"))
 
 
 def begun() -> ArchiveState:
@@ -154,9 +154,9 @@ def test_checkpoint_holds_branches() -> None:
 def test_versions_that_do_not_know_branches_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Commit(1, "a", "t", CommitKind.DATA, "run-1", 1, 0, branchings=(Branching(*KEY, branch_id(ID, 1), 25),))
     known = {"topics", "coverage", "segments", "gaps", "removed", "purged"}
-    monkeypatch.setitem(documents._KIND_KEYS, CommitKind.DATA, known)
+    monkeypatch.setitem(commits._KIND_KEYS, CommitKind.DATA, known)
     with pytest.raises(ArchiveMismatch, match="unknown keys branches") as caught:
-        documents.load_commit(documents.dump_commit(draft), "c")
+        commits.load_commit(commits.dump_commit(draft), "c")
     assert "newer Logkeep" in caught.value.hint
 
 

@@ -11,7 +11,7 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import _verify_catalog
+from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog import checkpoint, packed
 from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
 from logkeep_engine.archive.catalog.facts import Coverage, Gap
@@ -91,14 +91,14 @@ def test_a_catalog_of_the_first_layout_is_read_with_and_without_its_checkpoints(
 
 def test_checkpoints_of_the_first_layout_are_the_fold_of_their_commits(golden: Storage) -> None:
     faults: list[Any] = []
-    state, objects = _verify_catalog(Archive.open(golden), faults, set())
+    state, objects = check_catalog(Archive.open(golden), faults, set())
     assert (faults, objects, state is not None) == ([], 8, True)
 
 
 def test_a_checkpoint_with_packed_rows_is_read_for_good() -> None:
     archive = Archive.open(open_uri(f"file://{FORMATS}/archive-v1-packed"))
     faults: list[Any] = []
-    state, objects = _verify_catalog(archive, faults, set())
+    state, objects = check_catalog(archive, faults, set())
     assert (faults, objects) == ([], 7)
     assert state is not None
     assert archive.load().same_facts(state)
@@ -241,7 +241,7 @@ def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(golden: Stor
     golden.put(path, golden.read(path)[:-1])
     assert archive.load().commit == 5
     faults: list[Any] = []
-    _verify_catalog(archive, faults, set())
+    check_catalog(archive, faults, set())
     assert [(fault.object.rpartition("/")[2], fault.what) for fault in faults] == [
         (path.rpartition("/")[2], "its SHA-256 does not fit its content")
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog import documents
+from logkeep_engine.archive.catalog import commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Outcome
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -67,7 +67,7 @@ def test_what_is_read_is_written_again_byte_by_byte(golden: Storage) -> None:
     archive = Archive.open(golden)
     assert documents.dump_info(archive.info) == golden.read("archive.json")
     for number in range(7):
-        assert documents.dump_commit(archive.read_commit(number)) == golden.read(names.commit_path(number))
+        assert commits.dump_commit(archive.read_commit(number)) == golden.read(names.commit_path(number))
 
 
 def test_a_newer_archive_is_refused_by_its_format() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import documents
+from logkeep_engine.archive.catalog import commits, documents, tables
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind
@@ -76,21 +76,21 @@ def test_a_commit_brings_every_layout_back() -> None:
         replace(in_layout(Layout.AVRO, sequence=99, sequence_width=4), base_offset=4000, next_offset=4001),
         replace(in_layout(Layout.KAFKA, stored_bytes=17), base_offset=5000, next_offset=5001),
     )
-    assert list(documents.load_commit(documents.dump_commit(commit(*segments)), "c").segments) == list(segments)
+    assert list(commits.load_commit(commits.dump_commit(commit(*segments)), "c").segments) == list(segments)
 
 
 def test_a_commit_of_kafka_segments_is_what_it_was_before_there_were_layouts() -> None:
-    columns = json.loads(documents.dump_commit(commit(in_layout(Layout.KAFKA))))["segments"]["columns"]
+    columns = json.loads(commits.dump_commit(commit(in_layout(Layout.KAFKA))))["segments"]["columns"]
     assert "layout" not in columns
     assert "storedBytes" not in columns
 
 
 def test_a_layout_of_a_newer_version_is_refused() -> None:
-    document = json.loads(documents.dump_commit(commit(in_layout(Layout.AVRO))))
+    document = json.loads(commits.dump_commit(commit(in_layout(Layout.AVRO))))
     at = document["segments"]["columns"].index("layout")
     document["segments"]["rows"][0][at] = "parquet"
     with pytest.raises(ArchiveMismatch, match="A segment has layout 'parquet'"):
-        documents.packed_segment(*document["segments"]["rows"][0][2:])
+        tables.packed_segment(*document["segments"]["rows"][0][2:])
 
 
 def test_an_archive_keeps_its_format(storage: Storage) -> None:

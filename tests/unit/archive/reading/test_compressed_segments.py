@@ -10,7 +10,8 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import verify, verify_segment
+from logkeep_engine.archive.care.segment_check import verify_segment
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.documents import load_commit
+from logkeep_engine.archive.catalog.commits import load_commit
 from logkeep_engine.archive.catalog.facts import Outcome
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.errors import ArchiveMismatch, BrokerUnavailable, LogkeepError

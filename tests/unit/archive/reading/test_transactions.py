@@ -16,12 +16,13 @@ from random import Random
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.verify import check_segment, verify_segment
+from logkeep_engine.archive.care.segment_check import check_segment, verify_segment
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions
 from logkeep_engine.archive.reading.segments import read_transactions
-from logkeep_engine.archive.reading.transactions import SegmentTransactions, fold
+from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import ChunkWriter, Setting
 from logkeep_engine.contract.spec import Cluster, Compression

@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.archive import Archive, Writer
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
-from logkeep_engine.archive.writing.record_segments import RecordSink
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.records import write_record_files
 from logkeep_engine.contract.spec import FormatName, FormatOptions

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
-from logkeep_engine.archive.writing.record_segments import RecordSink, read_records, verify_record_segment
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, StorageUnavailable
 from logkeep_engine.formats.base import LogRecord

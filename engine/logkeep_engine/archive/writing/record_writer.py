@@ -1,8 +1,7 @@
-"""Segments of the Records and the Avro format in an archive: written, read, and held against the catalog.
+"""Writing segments of the Records and the Avro format into an archive.
 
     sink = RecordSink(storage, Layout.RECORDS, topic, topic_id, partition, epoch, attempt, limit_bytes, options)
     taken = sink.append(records); entry = sink.finish()
-    for records in read_records(storage, topic, entry): ...
 
 These formats say how objects are named, so no epoch is in a name, and a second attempt meets what a first one left. The
 order is data, index, receipt, commit, and of what lies under a name already:
@@ -27,46 +26,26 @@ the index, both; in all cases nothing that a commit names, and the next attempt 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
-from operator import attrgetter
-from typing import cast
+from collections.abc import Callable, Sequence
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.segments import Fault, OnFault
+from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import (
-    ArchiveDamaged,
     ArchiveFenced,
-    BatchTooLarge,
-    CorruptIndex,
-    CorruptSegment,
     ObjectExists,
     ObjectMissing,
     StorageUnavailable,
 )
 from logkeep_engine.formats import records as records_format
-from logkeep_engine.formats import records_names
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import LogRecord, SegmentEncoder, SegmentFacts
-from logkeep_engine.formats.counted import CountedRecords
-from logkeep_engine.formats.records_index import pack_entries, position_before, read_index
-from logkeep_engine.log.memory import give_back_what_is_large
-from logkeep_engine.storage import DEFAULT_BLOCK, Storage
+from logkeep_engine.storage import Storage
 
 BATCH_OVERHEAD = 200
 """More bytes than a batch with one record has beside the record's key, value and headers."""
-
-_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
-
-_offset = attrgetter("offset")
-
-
-# ---- writing
 
 
 class RecordSink:
@@ -298,7 +277,7 @@ class _Object:
 
     def _is_there(self, sha256: str) -> bool:
         try:
-            return _sha256(self._storage, self._path)[0] == sha256
+            return digest_of(self._storage, self._path)[0] == sha256
         except ObjectMissing:
             return False
 
@@ -323,205 +302,3 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
                 "content (the log was compacted meanwhile).",
                 hint="The same run started again goes on behind it.",
             )
-
-
-# ---- reading
-
-
-def read_records(
-    storage: Storage,
-    topic: str,
-    entry: SegmentEntry,
-    *,
-    start_offset: int = 0,
-    on_fault: OnFault | None = None,
-    block: int = DEFAULT_BLOCK,
-) -> Iterator[list[LogRecord]]:
-    """The records of a Records or Avro segment from `start_offset` on, in lists of bounded size.
-
-    Without `on_fault` raises ArchiveDamaged at the first fault. With it, a fault is told with the offsets that cannot
-    be read for it, and what could be read was handed out: nothing in these formats protects single records, so after a
-    fault in the object's SHA-256 nobody knows which of them is altered. A whole segment is held against its SHA-256 and
-    count at the end; a part, which the index of a Records segment allows to read alone, cannot be.
-    """
-    for records, _ in _Reading(storage, topic, entry, on_fault).parts(start_offset, block):
-        if records[0].offset >= start_offset:
-            yield records
-        elif records[-1].offset >= start_offset:
-            yield records[bisect_left(records, start_offset, key=_offset) :]
-
-
-def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
-    """The faults of the objects of a Records or Avro segment; [] if it is whole. Bounded memory."""
-    faults: list[Fault] = []
-    facts = CountedRecords()
-    index = hashlib.sha256(records_names.MAGIC)
-    reading = _Reading(storage, topic, entry, lambda fault, _: faults.append(fault))
-    for records, positions in reading.parts(0, DEFAULT_BLOCK):
-        facts.note(records)
-        if positions:
-            index.update(pack_entries([record.offset for record in records], positions))
-    if not faults:
-        path = entry.stem(topic) + entry.log_suffix
-        faults.extend(_fault(storage, topic, entry, path, what) for what in _differences(facts, entry))
-    if entry.layout is not Layout.AVRO:
-        path = entry.stem(topic) + names.RECORDS_INDEX
-        what = _wrong_index(storage, path, entry, None if faults else index.hexdigest())
-        if what:
-            faults.append(_fault(storage, topic, entry, path, what))
-    return faults
-
-
-class _Reading:
-    """One pass over a segment."""
-
-    def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None) -> None:
-        give_back_what_is_large()
-        self._storage = storage
-        self._topic = topic
-        self._entry = entry
-        self._on_fault = on_fault
-        self._path = entry.stem(topic) + entry.log_suffix
-        self._expected = entry.base_offset
-        self._digest = hashlib.sha256()
-        self._size = 0
-
-    def parts(self, start_offset: int, block: int) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
-        """Records, from `start_offset` on or from before, and (Records format) the positions of each and the end."""
-        entry = self._entry
-        if start_offset >= entry.next_offset:
-            return
-        position = self._position(start_offset)
-        whole = start_offset <= entry.base_offset
-        count = 0
-        try:
-            with closing(self._blocks(position, block)) as blocks:
-                for records, positions in self._decoded(blocks, position, start_offset):
-                    self._check_offsets(records, whole)
-                    self._expected = records[-1].offset + 1
-                    count += len(records)
-                    yield records, positions
-        except ObjectMissing:
-            self._report("the object is missing", self._rest())
-        except CorruptSegment as error:
-            self._report(error.message.rstrip("."), self._rest())
-        except BatchTooLarge as error:
-            where = f"{self._storage.uri}/{self._path} (topic {self._topic} partition {entry.partition})"
-            raise error.within(where) from error
-        else:
-            self._finish(position, count if whole else None)
-
-    def _decoded(
-        self, blocks: Iterable[bytes], position: int, start_offset: int
-    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
-        entry = self._entry
-        if entry.layout is Layout.AVRO:
-            from logkeep_engine.formats.avro import read_object
-
-            wanted = {"start_offset": start_offset, "size": entry.bytes}
-            for records in read_object(blocks, topic=self._topic, partition=entry.partition, **wanted):
-                yield cast(list[LogRecord], records), ()
-        else:
-            for part in records_format.read_blocks(blocks, position=position, size=entry.bytes):
-                yield cast(list[LogRecord], part.records), part.positions
-
-    def _check_offsets(self, records: Sequence[LogRecord], whole: bool) -> None:
-        first, last, entry = records[0].offset, records[-1].offset, self._entry
-        bad = first if first < self._expected else last if last >= entry.next_offset else None
-        # The original tool of the Records format may name a segment by an offset before its first record.
-        if bad is None and whole and entry.layout is Layout.AVRO and self._expected == entry.base_offset != first:
-            bad = first
-        if bad is not None:
-            raise CorruptSegment(
-                f"a record with offset {bad}, where offsets from {self._expected} to {entry.next_offset - 1} may follow"
-            )
-
-    def _position(self, start_offset: int) -> int:
-        """Where in the object to begin: the index is only a hint, where it is missing or wrong all is read."""
-        entry = self._entry
-        if start_offset <= entry.base_offset or entry.layout is Layout.AVRO:
-            return 0
-        try:
-            data = self._storage.read(entry.stem(self._topic) + names.RECORDS_INDEX)
-            found = position_before(read_index(data), start_offset) if len(data) == entry.index_bytes else None
-        except (ObjectMissing, CorruptIndex):
-            return 0
-        return found or 0
-
-    def _blocks(self, position: int, block: int) -> Generator[bytes]:
-        with self._storage.reader(self._path, block=min(block, self._entry.bytes + 1), start=position) as reader:
-            while data := reader.read_block():
-                self._size += len(data)
-                if position == 0:
-                    self._digest.update(data)
-                yield data
-
-    def _finish(self, position: int, count: int | None) -> None:
-        entry = self._entry
-        if position + self._size != entry.bytes:
-            self._report(f"{position + self._size} bytes, the catalog says {entry.bytes}", self._rest())
-        elif self._expected != entry.next_offset:
-            what = f"its records end before offset {self._expected}, the catalog says {entry.next_offset}"
-            self._report(what, self._rest())
-        elif count is not None and count != entry.records:
-            self._report(f"{count} records, the catalog says {entry.records}", None)
-        elif position == 0 and (found := self._digest.hexdigest()) != entry.sha256:
-            self._report(f"its SHA-256 is {found}, the catalog says {entry.sha256}: records were altered", None)
-
-    def _rest(self) -> Range:
-        return (self._expected, self._entry.next_offset)
-
-    def _report(self, what: str, lost: Range | None) -> None:
-        fault = _fault(self._storage, self._topic, self._entry, self._path, what, self._expected)
-        if self._on_fault is None:
-            raise ArchiveDamaged(f"{fault}.", hint=_HINT)
-        self._on_fault(fault, lost if lost is not None and lost[0] < lost[1] else None)
-
-
-def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
-    # A segment of the Records format may be named by an offset before its first record.
-    named = entry.base_offset if entry.layout is not Layout.AVRO else found.first
-    first = min(found.first, named)
-    facts = {
-        "base_offset": first,
-        "next_offset": found.last + 1,
-        "records": found.count,
-        "min_base_timestamp": found.min_timestamp,
-        "max_timestamp": found.max_timestamp,
-        "gaps": found.last - first + 1 != found.count,
-    }
-    for name, value in facts.items():
-        expected = getattr(entry, name)
-        if value != expected:
-            yield f"{name} is {value}, the catalog says {expected}"
-    # A strict Avro object does not say which times are append times.
-    if found.append_time and not entry.append_time:
-        yield "append_time is True, the catalog says False"
-    if found.largest > entry.max_batch_bytes:
-        yield f"a record has {found.largest} bytes, the catalog says at most {entry.max_batch_bytes}"
-
-
-def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: str | None) -> str:
-    """What is wrong with the index, "" if nothing is; `expected` is the SHA-256 of the right one, None: not known."""
-    try:
-        found, size = _sha256(storage, path)
-    except ObjectMissing:
-        return "the object is missing"
-    if size != entry.index_bytes:
-        return f"{size} bytes, the catalog says {entry.index_bytes}"
-    return "it is not the index of the records" if expected not in (None, found) else ""
-
-
-def _sha256(storage: Storage, path: str) -> tuple[str, int]:
-    """Of an object, and its size. Raises ObjectMissing."""
-    digest, size = hashlib.sha256(), 0
-    with storage.reader(path) as reader:
-        while data := reader.read_block():
-            digest.update(data)
-            size += len(data)
-    return digest.hexdigest(), size
-
-
-def _fault(storage: Storage, topic: str, entry: SegmentEntry, path: str, what: str, offset: int | None = None) -> Fault:
-    at = entry.base_offset if offset is None else offset
-    return Fault(f"{storage.uri}/{path}", topic, entry.partition, at, what)
