@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from unittest.mock import patch
 
-from logkeep_engine.archive.catalog.archive import Timing
+from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import LogkeepError

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine import archiving
-from logkeep_engine.archive.catalog.archive import Archive, Writer
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, BrokerUnavailable, StorageRefused

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.care.leftovers import may_have_leftovers
-from logkeep_engine.archive.catalog.archive import Writer
 from logkeep_engine.archive.catalog.entry import LAYOUTS
 from logkeep_engine.archive.catalog.facts import GroupEntry, TopicEntry
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,

@@ -22,6 +22,7 @@ from logkeep_engine.archive.catalog.facts import (
     branch_id,
 )
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
@@ -267,7 +268,7 @@ def remove_first(storage: LocalStorage) -> None:
 
 def remove(storage: LocalStorage, *bases: int, run_id: str = "run-2") -> None:
     """Take segments out of the archive, as retention does."""
-    with Archive.open(storage).begin_run(run_id, wait=FAST) as writer:
+    with begin_run(Archive.open(storage), run_id, wait=FAST) as writer:
         writer.end(Outcome.SUCCEEDED)
         writer.remove([RemovedSegment(ORDERS.topic_id, 0, base) for base in bases])
         finish_removal(writer)
@@ -575,7 +576,7 @@ class TestGoingOn:
         source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(source, chunk(source, 0, 100))
         converted(source, target, "Records")
-        with Archive.open(source).begin_run("run-2", wait=FAST) as writer:
+        with begin_run(Archive.open(source), "run-2", wait=FAST) as writer:
             writer.commit(receipts=[chunk(source, 100, 200, epoch=writer.epoch)])
             writer.end(Outcome.SUCCEEDED)
         before = files(target, "_records")

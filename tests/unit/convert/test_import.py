@@ -276,7 +276,7 @@ class TestInPlace:
         storage = folder(tmp_path / "source")
         grow(tmp_path, storage, 100)
         with monkeypatch.context() as patch:
-            patch.setattr("logkeep_engine.archive.catalog.archive.Writer.end", killed)
+            patch.setattr("logkeep_engine.archive.catalog.writer.Writer.end", killed)
             with pytest.raises(KeyboardInterrupt):
                 adopt("import-1", storage, HereRunner, Reporter("import-1"))
         if change == "grown":

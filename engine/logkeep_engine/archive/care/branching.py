@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
-from logkeep_engine.archive.catalog.archive import Writer
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Branching
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.segments import Run, read_segment, read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression

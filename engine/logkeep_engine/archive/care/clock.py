@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from logkeep_engine.archive.catalog.archive import Writer
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.errors import ClockDoubtful
 

@@ -28,10 +28,10 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.archive import Writer
 from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
 from logkeep_engine.archive.catalog.facts import Outcome, Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.formats import avro_names, records_names
 from logkeep_engine.storage import Storage

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired
-from logkeep_engine.archive.catalog.archive import Writer
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.contract.spec import FormatName
 

@@ -12,10 +12,11 @@ from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog.archive import Archive, Writer
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, Outcome, Receipt, RemovedSegment, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.segments import read_segment, read_transactions
 from logkeep_engine.contract.spec import Compression, RestoreTopics
 from logkeep_engine.errors import ArchiveDamaged, SpecError

@@ -9,8 +9,8 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import MAX_JUMP, MAX_SKEW, checked_now
-from logkeep_engine.archive.catalog.archive import Writer
 from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.errors import ClockDoubtful, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.unit.archive.build import begin

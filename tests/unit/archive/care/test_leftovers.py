@@ -7,9 +7,10 @@ import pytest
 from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog.archive import Archive, Writer
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.storage import Storage, open_uri
@@ -45,7 +46,7 @@ def begin(
     storage: Storage, layout: Layout, run_id: str = "two", *, imported: bool = False, kind: str = "KafkaBackup"
 ) -> Writer:
     archive = Archive.create_or_open(storage, CLUSTER, FORMATS[layout], imported=imported)
-    return archive.begin_run(run_id, kind=kind, wait=FAST)
+    return begin_run(archive, run_id, kind=kind, wait=FAST)
 
 
 def killed(storage: Storage, layout: Layout, *ranges: tuple[int, int]) -> list[str]:
@@ -180,7 +181,7 @@ def test_run_that_did_not_succeed_removes_nothing(storage: Storage, layout: Layo
 
 def test_archive_of_kafka_s_format_has_names_of_its_own_for_every_attempt(storage: Storage) -> None:
     storage.put("topics/orders/segment_partition_000_from_offset_0000000050_records", b"?")
-    with Archive.create_or_open(storage, CLUSTER, FormatName.KAFKA).begin_run("one", wait=FAST) as writer:
+    with begin_run(Archive.create_or_open(storage, CLUSTER, FormatName.KAFKA), "one", wait=FAST) as writer:
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ID, 0, 0, 100),))])
         writer.end(Outcome.SUCCEEDED)
     assert remove_leftovers(writer, [KEY]) == 0

@@ -15,9 +15,10 @@ from logkeep_engine.archive.care.removal import Removed, finish_removal, remove_
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits
-from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.reading.snapshot import _last_end, choose, load_at
 from logkeep_engine.errors import ArchiveFenced, LogkeepError

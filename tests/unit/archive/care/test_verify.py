@@ -13,10 +13,11 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_continuity
 from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.care.verify import VerifyProgress, verify
-from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions
 from logkeep_engine.errors import ArchiveDamaged

@@ -13,8 +13,9 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy, Timing, Writer
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Timing, Writer
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveDamaged,
@@ -368,7 +369,7 @@ def test_after_every_write_of_a_run_the_archive_is_whole(tmp_path: Path) -> None
 
 _RUN_FOREVER = """
 import sys
-from logkeep_engine.archive.catalog.archive import CheckpointPolicy
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import ORDERS, PATIENT, begin, chunk
 storage = open_uri(sys.argv[1])

@@ -13,9 +13,10 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog import checkpoint, packed
-from logkeep_engine.archive.catalog.archive import Archive, CheckpointPolicy
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Gap
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.storage import Storage, open_uri

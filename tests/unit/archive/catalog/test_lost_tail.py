@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.leftovers import remove_leftovers
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog.archive import Archive, Writer
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.cli import app
 from logkeep_engine.errors import ArchiveDamaged

@@ -8,6 +8,7 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.commits import load_commit
 from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.errors import ArchiveMismatch, BrokerUnavailable, LogkeepError
 from logkeep_engine.storage import Storage, open_uri
@@ -22,7 +23,7 @@ def storage(tmp_path: object) -> Storage:
 
 
 def run(storage: Storage, run_id: str, start: int, end: int, failure: LogkeepError | None, **more: bool) -> None:
-    with Archive.create_or_open(storage, CLUSTER).begin_run(run_id, wait=FAST) as writer:
+    with begin_run(Archive.create_or_open(storage, CLUSTER), run_id, wait=FAST) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, end, epoch=writer.epoch)])
         if failure is None:
             writer.end(Outcome.SUCCEEDED)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.archive import Archive, Writer
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.backup.plan import BackupPlan, Chunk
@@ -37,7 +38,7 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def begin(storage: Storage, run_id: str) -> Writer:
-    return Archive.open(storage).begin_run(run_id, wait=FAST)
+    return begin_run(Archive.open(storage), run_id, wait=FAST)
 
 
 def segment(storage: Storage, epoch: int, start: int, end: int, topic: TopicEntry = ORDERS) -> SegmentEntry:

@@ -12,6 +12,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.archive.reading.segments import Fault
@@ -154,7 +155,7 @@ def test_second_attempt_leaves_equal_objects_as_they_are(storage: Storage, layou
 
 def begin(storage: Storage, layout: Layout, run_id: str) -> int:
     """Begin a run and leave it, as a kill does; the epoch."""
-    with Archive.create_or_open(storage, CLUSTER, FORMATS[layout]).begin_run(run_id, wait=FAST) as writer:
+    with begin_run(Archive.create_or_open(storage, CLUSTER, FORMATS[layout]), run_id, wait=FAST) as writer:
         return writer.epoch
 
 
@@ -232,7 +233,7 @@ def test_two_writers_of_the_same_bytes_at_the_same_time_are_both_content(storage
 @BOTH
 def test_segment_that_this_run_has_committed_is_not_replaced(storage: Storage, layout: Layout) -> None:
     archive = Archive.create_or_open(storage, CLUSTER, FORMATS[layout])
-    with archive.begin_run("one", wait=FAST) as writer:
+    with begin_run(archive, "one", wait=FAST) as writer:
         entry = write(storage, layout, records(*range(10)))
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 10),), (entry,))])
         late = sink(storage, layout)
@@ -410,7 +411,7 @@ def test_strict_avro_object_is_whole_though_it_does_not_tell_append_times(storag
 @BOTH
 def test_verify_names_damage_and_what_no_commit_names(storage: Storage, layout: Layout) -> None:
     archive = Archive.create_or_open(storage, CLUSTER, FORMATS[layout])
-    with archive.begin_run("one", wait=FAST) as writer:
+    with begin_run(archive, "one", wait=FAST) as writer:
         entries = [write(storage, layout, records(*range(start, start + 10))) for start in (0, 10)]
         coverage = (Coverage(ORDERS.topic_id, 0, 0, 20),)
         writer.commit(topics=[ORDERS], receipts=[Receipt(coverage, tuple(entries))])
@@ -433,7 +434,7 @@ def test_adopted_folder_is_verified_where_it_lies(tmp_path: Path) -> None:
     (tmp_path / "topics").rmdir()
     (tmp_path / "orders" / "index_partition_000").write_bytes(b"\x01")
     archive = Archive.create_or_open(writing, "-", FormatName.RECORDS, imported=True)
-    with archive.begin_run("one", wait=FAST) as writer:
+    with begin_run(archive, "one", wait=FAST) as writer:
         entry = replace(written, layout=Layout.RECORDS_AT_ROOT)
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 10),), (entry,))])
         writer.end(Outcome.SUCCEEDED)
