@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine import cli_convert
-from logkeep_engine.cli_convert import convert_options, topic_chooser
+from logkeep_engine.cli import convert as cli_convert
+from logkeep_engine.cli.convert import convert_options, topic_chooser
 from logkeep_engine.contract.spec import AvroCodec, BatchCompression, Compatibility, Compression, FormatName
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult
 from logkeep_engine.convert.source import archive_source

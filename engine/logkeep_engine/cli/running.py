@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from logkeep_engine.cli_common import human_bytes, say
+from logkeep_engine.cli.common import human_bytes, say
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress as RunProgress
 from logkeep_engine.contract.run import RunResult

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli_common import (
+from logkeep_engine.cli.common import (
     Debug,
     Endpoint,
     Mechanism,

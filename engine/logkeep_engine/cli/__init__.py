@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from logkeep_engine import cli_convert, cli_coverage
-from logkeep_engine.cli_common import (
+from logkeep_engine.cli import convert, coverage
+from logkeep_engine.cli.common import (
     EXIT_CODES,
     Debug,
     Endpoint,
@@ -48,9 +48,9 @@ from logkeep_engine.cli_common import (
     table,
     visible,
 )
-from logkeep_engine.cli_documents import read_document
-from logkeep_engine.cli_log import log_app
-from logkeep_engine.cli_run import Master, RunId, end, leave, on_spark, run_id_or_new
+from logkeep_engine.cli.documents import read_document
+from logkeep_engine.cli.log import log_app
+from logkeep_engine.cli.running import Master, RunId, end, leave, on_spark, run_id_or_new
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import (
@@ -477,8 +477,8 @@ def _count(records: int) -> str:
     return "1 record" if records == 1 else f"{records} records"
 
 
-cli_convert.register(app)
-cli_coverage.register(app)
+convert.register(app)
+coverage.register(app)
 
 
 def main() -> None:
@@ -489,7 +489,3 @@ def main() -> None:
     except KeyboardInterrupt:  # outside of a command: while options are read
         say("error: interrupted")
         sys.exit(int(ExitCode.INTERRUPTED))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The command `logkeep coverage`: the topics of a cluster that no KafkaBackup protects. Registered by `cli.py`.
+"""The command `logkeep coverage`: the topics of a cluster that no KafkaBackup protects.
 
 kubectl get kafkabackups -A -o yaml | logkeep coverage --bootstrap-server kafka:9092 -f -
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli_common import (
+from logkeep_engine.cli.common import (
     Debug,
     Mechanism,
     Output,
@@ -23,7 +23,7 @@ from logkeep_engine.cli_common import (
     stdout,
     table,
 )
-from logkeep_engine.cli_documents import check_envelope, load_documents, name_of
+from logkeep_engine.cli.documents import check_envelope, load_documents, name_of
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import SpecInvalid, parse_backup
 from logkeep_engine.errors import SpecError

@@ -1,5 +1,5 @@
 """The commands `logkeep convert` and `logkeep import`: one archive out of another, and archives out of what other tools
-wrote. Registered by `cli.py`. Imports that take long happen inside the commands.
+wrote. Imports that take long happen inside the commands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli_common import (
+from logkeep_engine.cli.common import (
     EXIT_CODES,
     MAX_FAULTS,
     Debug,
@@ -30,7 +30,7 @@ from logkeep_engine.cli_common import (
     stdout,
     table,
 )
-from logkeep_engine.cli_run import Master, RunId, end, leave, on_spark, run_id_or_new
+from logkeep_engine.cli.running import Master, RunId, end, leave, on_spark, run_id_or_new
 from logkeep_engine.contract.spec import (
     AvroCodec,
     BatchCompression,
