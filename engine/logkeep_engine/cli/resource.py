@@ -39,9 +39,9 @@ File = Annotated[
 def run_resource(kind: str, file: str, spark: Spark, output: Output, debug: bool) -> None:
     """Run the one resource of `kind` in a file, and end the command as the run ended."""
     with errors(debug):
+        request, spec = _read(kind, file, spark)
         from logkeep_engine.spark.session import uses_s3
 
-        request, spec = _read(kind, file, spark)
         started = time.time()
         result: RunResult | None = None
         try:
