@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.simulated_cluster import Shape, SimulatedCluster
-from logkeep_engine.archive.catalog import Archive, Timing, Writer
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
-from logkeep_engine.archive.verify import _verify_catalog
+from logkeep_engine.archive.care.catalog_check import check_catalog
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.backup.task import PieceDone
@@ -250,7 +252,7 @@ def commits(folder: Path) -> None:
     for run in range(RUNS):
         with step(f"run {run + 1} of {RUNS}: commit", partitions=PARTITIONS) as counts:
             # The state is the one that the run before has: a driver holds one, not ten.
-            writer = archive.begin_run(f"run-{run}", wait=QUICK)
+            writer = begin_run(archive, f"run-{run}", wait=QUICK)
             counts["commits"] = _fill(writer, topics, run)
             writer.end(Outcome.SUCCEEDED)
             counts["segments"] = writer.state.segments.count
@@ -267,7 +269,7 @@ def open_now(folder: Path) -> None:
 
 def checkpoint(folder: Path) -> None:
     """Write a checkpoint of everything."""
-    with Archive.open(_catalog(folder)).begin_run("checkpoint", wait=QUICK) as writer:
+    with begin_run(Archive.open(_catalog(folder)), "checkpoint", wait=QUICK) as writer:
         with step("write a checkpoint", segments=writer.state.segments.count):
             writer.checkpoint()
         writer.end(Outcome.SUCCEEDED)
@@ -276,7 +278,7 @@ def checkpoint(folder: Path) -> None:
 def small_commits(folder: Path) -> None:
     """Ten thousand commits of one receipt each on top: what a run of hours leaves."""
     topics = _topics()
-    with Archive.open(_catalog(folder)).begin_run("small", wait=QUICK) as writer:
+    with begin_run(Archive.open(_catalog(folder)), "small", wait=QUICK) as writer:
         with step("commits of one segment", commits=SMALL_COMMITS):
             for number, (topic, partition) in enumerate(itertools.product(topics, range(PARTITIONS // TOPICS))):
                 if number == SMALL_COMMITS:
@@ -306,7 +308,7 @@ def verify_catalog(folder: Path) -> None:
     """Fold all commits and compare every checkpoint, as `logkeep verify` does first."""
     archive = Archive.open(_catalog(folder))
     with step("verify the catalog", checkpoints=len(archive.listing().checkpoints)) as counts:
-        state, objects = _verify_catalog(archive, [], set())
+        state, objects = check_catalog(archive, [], set())
         assert state is not None
         counts |= {"objects": objects, "segments": state.segments.count}
 
@@ -315,7 +317,7 @@ def one_partition(folder: Path) -> None:
     """One partition with 100,000 segments, committed a hundred at a time, out of order."""
     archive = Archive.create_or_open(open_uri(f"file://{folder}/one"), "scale")
     topic = replace(_topics()[0], partitions=1)
-    with archive.begin_run("run-1", wait=QUICK) as writer:
+    with begin_run(archive, "run-1", wait=QUICK) as writer:
         numbers = list(range(PARTITIONS))
         random.Random(1).shuffle(numbers)
         with step("one partition: commit", segments=PARTITIONS) as counts:

@@ -20,9 +20,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from logkeep_engine.archive.catalog import Archive, Writer
-from logkeep_engine.archive.leftovers import may_have_leftovers, remove_leftovers
-from logkeep_engine.archive.model import ArchiveState, Partition, Receipt
+from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Partition, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, LogkeepError

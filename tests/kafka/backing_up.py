@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import Storage as StorageSpec

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.record_segments import RecordSink
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
@@ -41,7 +42,7 @@ def write_archive(
     """An archive of one topic with one finished run; segments end after `limit_bytes`."""
     storage = open_uri(root.as_uri()) if isinstance(root, Path) else root
     archive = Archive.create_or_open(storage, "-" if imported else CLUSTER, FORMATS[layout], imported=imported)
-    with archive.begin_run("backup-1", wait=FAST) as writer:
+    with begin_run(archive, "backup-1", wait=FAST) as writer:
         receipts = []
         for partition, records in partitions.items():
             entries = _segments(storage, layout, topic, partition, records, limit_bytes, options or FormatOptions())

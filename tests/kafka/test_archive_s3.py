@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive, CheckpointPolicy
-from logkeep_engine.archive.model import Outcome
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
 from logkeep_engine.storage import Storage
 from tests.cluster.s3 import S3Server
@@ -81,7 +82,7 @@ def test_a_writer_that_lost_its_archive_stops_without_harm(storage: Storage) -> 
 
 _RUN_FOREVER = """
 import sys
-from logkeep_engine.archive.catalog import CheckpointPolicy
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 storage = open_uri(*sys.argv[1:4])

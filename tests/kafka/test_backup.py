@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Gap, Outcome
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Gap, Outcome
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup import plan as planning
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, Setting, archive_pieces
@@ -339,7 +340,7 @@ def test_stored_plan_goes_on_though_its_gap_is_settled_in_part(backups: Backups,
     gap = Gap(chunk.topic_id, 0, 50, 150, REASON_RETENTION)
     stored = replace(made, run_id="late", begun=0, gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))
     topics.delete_records(unique, 150)
-    backups.archive.begin_run("late").close()  # plans are stored after a run's first commit
+    begin_run(backups.archive, "late").close()  # plans are stored after a run's first commit
     backups.storage.put("runs/late/plan.json", stored.to_json())
     result = backups.run(unique, run_id="late", onDataLoss="Record")
     assert (result.outcome, result.records) == ("Succeeded", 150), result.message
@@ -489,7 +490,7 @@ def test_archive_of_another_cluster_is_refused(backups: Backups, topics: Topics,
 def test_archive_that_another_run_writes_is_left_alone(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     archive = Archive.create_or_open(backups.storage, topics.broker.cluster_id)
-    with archive.begin_run("the-other"):
+    with begin_run(archive, "the-other"):
         result = backups.run(unique)
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveBusy")
     assert "the-other" in result.message
@@ -499,7 +500,7 @@ def test_archive_that_another_run_writes_is_left_alone(backups: Backups, topics:
 def test_fenced_run_stops_without_a_word_in_the_archive(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(10))
-    backups.wrap = lambda runner: Meanwhile(runner, lambda: backups.archive.begin_run("mine").close())
+    backups.wrap = lambda runner: Meanwhile(runner, lambda: begin_run(backups.archive, "mine").close())
     result = backups.run(unique, run_id="mine")
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveFenced")
     run = backups.state().runs["mine"]

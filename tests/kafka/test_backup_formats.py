@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup import plan as planning
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
@@ -300,7 +301,7 @@ def test_files_that_a_killed_run_left_old_are_made_by_the_next(backups: Backups,
     index = f"{names.TOPICS}{unique}/index_partition_000"
     old = backups.storage.read(index)
     backups.run(unique, format="Records")
-    with backups.archive.begin_run("killed-before-its-end"):
+    with begin_run(backups.archive, "killed-before-its-end"):
         backups.storage.put(index, old)
     assert backups.run(unique, format="Records").outcome == "Succeeded"
     starts = [segment.start_offset for segment in read_partition_index(backups.storage.read(index))]

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
@@ -296,7 +297,7 @@ class TestStorage:
 
     def test_an_archive_that_another_run_is_writing(self, kafka: KafkaBroker, archived: Path, orders: str) -> None:
         archive = Archive.open(open_uri(archived.as_uri()))
-        with archive.begin_run("alive", wait=FAST):
+        with begin_run(archive, "alive", wait=FAST):
             done = logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", backup_spec(kafka, archived, orders)))
         assert_refused(done, "is being written by run alive", code=3)
 

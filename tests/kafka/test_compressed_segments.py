@@ -10,11 +10,11 @@ import pytest
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.log_writer import ZstdLogWriter
-from logkeep_engine.archive.model import SegmentEntry
-from logkeep_engine.archive.segments import read_from
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.segments import read_from
+from logkeep_engine.archive.writing.log_writer import ZstdLogWriter
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker

@@ -12,9 +12,10 @@ import pytest
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, RemovedSegment
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.run import ConvertOptions, run_convert
 from logkeep_engine.convert.source import archive_source
@@ -113,7 +114,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
     topics.commit_position("readers", name, 17)
     assert first.run(name).outcome == "Succeeded"
     (_, middle, _) = first.segments(name)
-    with first.archive.begin_run("retention") as writer:
+    with begin_run(first.archive, "retention") as writer:
         writer.end(Outcome.SUCCEEDED, groups=writer.state.groups)
         writer.remove([RemovedSegment(middle.topic_id, 0, middle.base_offset)])
     on_spark(spark_context, first.storage, folder(tmp_path / "target"), format_name)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive, Committed, Writer
-from logkeep_engine.archive.model import Receipt
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Receipt
+from logkeep_engine.archive.catalog.writer import Committed, Writer
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, Gap, Receipt
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Gap, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup import run as running
 from logkeep_engine.backup import task as tasks
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
 from tests.cluster.s3 import S3Server

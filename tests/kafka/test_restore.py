@@ -13,8 +13,9 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from pyspark import SparkContext
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
@@ -705,7 +706,7 @@ class TestSnapshots:
         storage = open_uri(tmp_path.as_uri())
         archive = Archive.open(storage)
         (topic,) = archive.load().topics.values()
-        with archive.begin_run("dead-run") as writer:
+        with begin_run(archive, "dead-run") as writer:
             entry = write_segment(storage, [batch(10, 5)], topic=topic, epoch=2)
             writer.commit(receipts=[Receipt((Coverage(topic.topic_id, 0, 10, 15),), (entry,))])
         result = bring_back(restore_spec(kafka, tmp_path))

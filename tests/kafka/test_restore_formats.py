@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import TopicEntry
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import Compatibility, FormatOptions
 from logkeep_engine.contract.spec import Storage as StorageSpec

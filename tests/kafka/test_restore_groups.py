@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import GroupEntry
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract import names
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerRefused, SpecError

@@ -17,10 +17,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.reading.snapshot import choose
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.restore.snapshot import choose
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import Record, create_topic, produce

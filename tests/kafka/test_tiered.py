@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark import SparkContext
 
-from logkeep_engine.archive.beginnings import PLAN_FILE
+from logkeep_engine.archive.reading.beginnings import PLAN_FILE
 from logkeep_engine.backup import balance
 from logkeep_engine.backup import remote as remote_chunks
 from logkeep_engine.backup import run as backup_run

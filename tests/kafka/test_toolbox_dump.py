@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.model import Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.dump import Options, RowKind, dump_file, dump_segment
 from logkeep_engine.toolbox.indexes import State, survey

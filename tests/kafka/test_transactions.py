@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.log.segment import read_txn_index
 from tests.cluster.kafka import KafkaBroker

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from logkeep_engine.archive.catalog import Timing
+from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.report import Reporter

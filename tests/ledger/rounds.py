@@ -17,8 +17,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.storage import open_uri

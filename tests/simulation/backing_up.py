@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup import run as running
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Cluster

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from unittest.mock import patch
 
-from logkeep_engine.archive import catalog
+from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import LogkeepError
@@ -26,7 +26,7 @@ from logkeep_engine.kafka import brokers
 from logkeep_engine.kafka.connection import Connection, Limits, connection_from
 from tests.runners import Context, Job, Runner
 
-WATCH = catalog.Timing(heartbeat=3600, watch=0.02, poll=0.01)
+WATCH = Timing(heartbeat=3600, watch=0.02, poll=0.01)
 SMALL = 600  # bytes
 TASK_TRIES = 4  # as spark.task.maxFailures
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup, parse_restore

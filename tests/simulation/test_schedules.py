@@ -6,7 +6,7 @@ A seed that fails prints its history; `make simulate SEED=<seed> N=1` runs it ag
 from dataclasses import replace
 from unittest.mock import patch
 
-from logkeep_engine.archive.model import Receipt
+from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.backup import chunk
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.transactions import Spans

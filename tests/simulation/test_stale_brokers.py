@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.model import TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.backup import planner
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.kafka.connection import Limits

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine import archiving
-from logkeep_engine.archive.catalog import Archive, Writer
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import Outcome, Receipt
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, BrokerUnavailable, StorageRefused
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
-from tests.unit.archive import test_leftovers as leftovers
 from tests.unit.archive.build import ORDERS, begin, chunk
+from tests.unit.archive.care import test_leftovers as leftovers
 
 GONE = BrokerUnavailable("Nobody there.", hint="Look.")
 FENCED = ArchiveFenced("Run run-2 has taken over.", hint="Let it finish.")

@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.archive.lineage import UNKNOWN, LeaderEpoch
-from logkeep_engine.archive.model import Coverage, Gap, Receipt, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.transactions import Disagreement, PieceTransactions
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from logkeep_engine.archive.catalog import Writer
-from logkeep_engine.archive.model import Gap, Receipt
+from logkeep_engine.archive.catalog.facts import Gap, Receipt
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import Committer
 from logkeep_engine.backup.plan import REASON_RECREATED, still_open
 from logkeep_engine.backup.proof import LossBook

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from logkeep_engine.archive.model import ArchiveState, Partition
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
 from logkeep_engine.backup.selection import is_internal
 from logkeep_engine.backup.sight import Names, literal

@@ -1,8 +1,8 @@
 """Asks the leaders whether their logs still begin with what is archived, before a run plans to add to it.
 
 An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
-end offset says nothing: only leader epochs do (see `archive.lineage`). Archives of versions that did not keep them say
-the epoch of their last batch where they hold batches; where they hold records it is not known, and said so.
+end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Archives of versions that did not keep
+them say the epoch of their last batch where they hold batches; where they hold records it is not known, and said so.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
-from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry
-from logkeep_engine.archive.segments import read_from, read_segment
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.segments import read_from, read_segment
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, LogDiverged
 from logkeep_engine.kafka.survey import Answers, Ended

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from logkeep_engine.archive.branches import branch_id
-from logkeep_engine.archive.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, Range, TopicEntry
-from logkeep_engine.archive.ranges import cut
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry, branch_id
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
 from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
 
@@ -62,8 +62,9 @@ def make_plan(
     start; since the archive knows topics by id, a recreated topic does too. With `branch` the old end of a log that
     parts from the archive becomes a branch and the log is planned from there, otherwise nothing is planned, unless the
     archive holds nothing there but gaps. `beginnings` are partitions whose first offsets an earlier run has left out,
-    and where they begin (see `archive.beginnings`). A log start that has moved back adds nothing: what comes before the
-    archive's first offset was gone when the archive began, and may be the start of a batch that it has the rest of.
+    and where they begin (see `archive.reading.beginnings`). A log start that has moved back adds nothing: what comes
+    before the archive's first offset was gone when the archive began, and may be the start of a batch that it has the
+    rest of.
     """
     making = _Making(answers, state, beginnings, branch, chunk_bytes or CHUNK_BYTES)
     for topic in topics:

@@ -13,17 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.lineage import UNKNOWN, Fork, LeaderSeen
-from logkeep_engine.archive.model import (
-    ArchiveState,
-    Coverage,
-    Gap,
-    GroupEntry,
-    Partition,
-    Range,
-    Receipt,
-    TopicEntry,
-)
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
 from logkeep_engine.errors import ArchiveMismatch
 

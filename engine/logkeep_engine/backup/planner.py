@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from logkeep_engine.archive.beginnings import missing_beginnings, plan_files
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.coverage import told_patterns, told_topics

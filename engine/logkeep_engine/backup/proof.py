@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.model import ArchiveState, Gap, Receipt
+from logkeep_engine.archive.catalog.facts import Gap, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RECREATED, REASON_RETENTION, REASON_TRUNCATED
 from logkeep_engine.errors import LossNotProved
 from logkeep_engine.kafka.control import ControlPlane

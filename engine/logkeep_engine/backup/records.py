@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from logkeep_engine.archive.catalog import Writer
-from logkeep_engine.archive.entry import LAYOUTS
-from logkeep_engine.archive.leftovers import may_have_leftovers
-from logkeep_engine.archive.model import GroupEntry, TopicEntry
-from logkeep_engine.archive.record_files import (
+from logkeep_engine.archive.care.leftovers import may_have_leftovers
+from logkeep_engine.archive.catalog.entry import LAYOUTS
+from logkeep_engine.archive.catalog.facts import GroupEntry, TopicEntry
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,
     positions_by_partition,
     write_consumer_offsets,
     write_partition_indexes,
 )
-from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
+from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.plan import BackupPlan, Piece
 from logkeep_engine.errors import BatchTooLarge
@@ -185,10 +185,10 @@ class LossChecker(RecordReader):
 def write_record_files(
     writer: Writer, plan: BackupPlan, groups: Sequence[GroupEntry], before: Mapping[str, TopicEntry]
 ) -> None:
-    """Bring the files beside the segments up to date (see `archive.record_files`), at the end of a run of the Records
-    format: those of partitions that the run has read, that are new, or where a group stands elsewhere now, and all of
-    them if the run before did not come to its end. `groups` are the positions after the run, `before` the topics that
-    were known when it began.
+    """Bring the files beside the segments up to date (see `archive.writing.record_files`), at the end of a run of the
+    Records format: those of partitions that the run has read, that are new, or where a group stands elsewhere now, and
+    all of them if the run before did not come to its end. `groups` are the positions after the run, `before` the topics
+    that were known when it began.
 
     Partitions without records have an index only. Raises ArchiveFenced if another run has taken over.
     """

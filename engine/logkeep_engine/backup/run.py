@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from logkeep_engine.archive.branching import branch_off
-from logkeep_engine.archive.catalog import Archive, Timing, Writer
-from logkeep_engine.archive.clock import checked_now
-from logkeep_engine.archive.lineage import Fork
-from logkeep_engine.archive.model import ArchiveState, Gap, Outcome, Partition, TopicEntry
-from logkeep_engine.archive.removal import remove_expired
-from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.clock import checked_now
+from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Gap, Outcome, Partition, TopicEntry
+from logkeep_engine.archive.catalog.lineage import Fork
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
@@ -130,7 +132,7 @@ class _Run(ArchivingRun):
             self._archive = Archive.create_or_open(storage, cluster_id, self._spec.format)
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
-            writer = self._writer = self._archive.begin_run(self._run_id, wait=self._timing)
+            writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
             if writer.before is not None and writer.before.outcome is Outcome.SUCCEEDED:
                 self._notes.append(_done_already(self._run_id))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from logkeep_engine.archive.incarnations import incarnations
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
+from logkeep_engine.archive.reading.incarnations import incarnations
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH

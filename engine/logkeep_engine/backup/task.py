@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.log_writer import LogSegment
-from logkeep_engine.archive.model import Receipt
+from logkeep_engine.archive.catalog.facts import Receipt
+from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.markers import find_ends
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece

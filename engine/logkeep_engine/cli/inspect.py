@@ -13,7 +13,7 @@ from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri,
 from logkeep_engine.cli.output import byte_count, facts, human_bytes, print_json, say, stdout, table
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.inspect import Description
+    from logkeep_engine.archive.care.inspect import Description
 
 
 def register(app: typer.Typer) -> None:
@@ -25,9 +25,9 @@ def register(app: typer.Typer) -> None:
 def inspect(uri: Uri, *, server: Server, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
     """Show what an archive holds: runs, topics, partitions, consumer groups."""
     with errors(debug):
-        from logkeep_engine.archive.beginnings import missing_beginnings
-        from logkeep_engine.archive.inspect import describe
-        from logkeep_engine.archive.visible import shows
+        from logkeep_engine.archive.care.inspect import describe
+        from logkeep_engine.archive.reading.beginnings import missing_beginnings
+        from logkeep_engine.archive.reading.visible import shows
 
         archive = server.archive(uri)
         state = archive.load()

@@ -19,7 +19,7 @@ from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog import Archive
+    from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.kafka.connection import Connection
     from logkeep_engine.storage import Storage
 
@@ -58,7 +58,7 @@ class Server:
 
     def archive(self, uri: str) -> Archive:
         """The archive at a URI. Raises ArchiveMissing, and what the storage raises."""
-        from logkeep_engine.archive.catalog import Archive
+        from logkeep_engine.archive.catalog.archive import Archive
 
         storage = self.storage(uri)
         storage.check()

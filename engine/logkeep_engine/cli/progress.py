@@ -13,7 +13,7 @@ from logkeep_engine.cli.output import human_bytes, say
 from logkeep_engine.contract.run import Progress as RunProgress
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.verify import VerifyProgress
+    from logkeep_engine.archive.care.verify import VerifyProgress
 
 MAX_BARS = 12  # topics shown at once; the rest is in the bar of the sum
 LINE_EVERY_SECONDS = 5.0

@@ -15,8 +15,8 @@ from logkeep_engine.cli.output import human_bytes, print_json, visible
 from logkeep_engine.contract.names import ExitCode
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog import Archive
-    from logkeep_engine.archive.verify import VerifyReport
+    from logkeep_engine.archive.care.verify import VerifyReport
+    from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.kafka.connection import Connection
     from logkeep_engine.toolbox.against import AgainstReport
 
@@ -56,7 +56,7 @@ def verify(
 
 
 def _verify(archive: Archive, workers: int, output: Output, connection: Connection | None) -> None:
-    from logkeep_engine.archive.verify import verify as verify_archive
+    from logkeep_engine.archive.care.verify import verify as verify_archive
     from logkeep_engine.cli.progress import VerifyShown
 
     with VerifyShown() as shown:

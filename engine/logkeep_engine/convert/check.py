@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format

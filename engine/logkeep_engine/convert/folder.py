@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import FolderRefused
 from logkeep_engine.formats import osodevops

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import Gap, GroupEntry, Partition, Range, TopicEntry
-from logkeep_engine.archive.record_segments import entry_of
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.writing.record_writer import entry_of
 from logkeep_engine.convert.check import Checked
 from logkeep_engine.convert.clipped import ClippedStorage
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests

@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import FormatName
@@ -116,7 +118,7 @@ class _Adoption(ArchivingRun):
         for item in adopted.repairs:
             self._mend(item)
         archive = self._archive = Archive.create_or_open(storage, NO_CLUSTER, folder.format, imported=True)
-        writer = self._writer = archive.begin_run(self._run_id, kind=KIND)
+        writer = self._writer = begin_run(archive, self._run_id, kind=KIND)
         self._notes += writer.warnings
         writer.commit(topics=source.topics)
         receipts = _receipts(source, writer.epoch)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from logkeep_engine.archive.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.model import ArchiveState, Partition
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch
 
 if TYPE_CHECKING:

@@ -18,8 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from logkeep_engine.archive import wire
-from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.catalog import documents, tables
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.source import SegmentPart, Source, SourceSegment, WholeSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
@@ -56,9 +58,9 @@ class ConvertPlan:
     """What a run does. `options` are those that decide over the bytes that are written, as text. `seen` are all
     segments of a source without a catalog, by topic id and partition, in the order of their offsets.
 
-    `begins`: where partitions were meant to begin of which the source misses the beginning (`archive.beginnings` reads
-    it). `undecided`: (topic id, partition, first offset) of the transactions that an earlier version has left out,
-    as it did not know how they ended. `begun`: see `archiving.check_beginning`.
+    `begins`: where partitions were meant to begin of which the source misses the beginning
+    (`archive.reading.beginnings` reads it). `undecided`: (topic id, partition, first offset) of the transactions that
+    an earlier version has left out, as it did not know how they ended. `begun`: see `archiving.check_beginning`.
     """
 
     run_id: str
@@ -82,9 +84,9 @@ class ConvertPlan:
             "source": self.source,
             "target": self.target,
             "options": dict(self.options),
-            "topics": [wire.topic_out(topic) for topic in self.topics],
+            "topics": [tables.topic_out(topic) for topic in self.topics],
             "gaps": [asdict(gap) for gap in self.gaps],
-            "groups": wire.table_of(wire.GROUP_COLUMNS, map(wire.group_row, self.groups)),
+            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, self.groups)),
             "pieces": [[piece.topic_id, piece.partition, piece.start, piece.end, piece.bytes] for piece in self.pieces],
             "seen": [
                 [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
@@ -94,7 +96,7 @@ class ConvertPlan:
             "undecided": [list(item) for item in self.undecided],
             "begun": self.begun,
         }
-        return wire.dumps(document)
+        return documents.dumps(document)
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> ConvertPlan:
@@ -102,13 +104,15 @@ class ConvertPlan:
         try:
             document: dict[str, Any] = json.loads(data)
             if document["format"] != _FORMAT:
-                raise ArchiveMismatch(f"{name}: plan format {document['format']!r}, not {_FORMAT}.", hint=wire.NEWER)
+                raise ArchiveMismatch(
+                    f"{name}: plan format {document['format']!r}, not {_FORMAT}.", hint=documents.NEWER
+                )
             return cls(
                 run_id=document["runId"],
                 source=document["source"],
                 target=document["target"],
                 options=document["options"],
-                topics=tuple(map(wire.topic_in, document["topics"])),
+                topics=tuple(map(tables.topic_in, document["topics"])),
                 gaps=tuple(Gap(**gap) for gap in document["gaps"]),
                 groups=tuple(GroupEntry(*row) for row in document["groups"]["rows"]),
                 pieces=tuple(Piece(number, *row) for number, row in enumerate(document["pieces"])),

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.record_segments import read_records as read_record_segment
-from logkeep_engine.archive.segments import Fault, Run, read_segment
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.reading.record_reader import read_records as read_record_segment
+from logkeep_engine.archive.reading.segments import Fault, Run, read_segment
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptSegment, ObjectMissing

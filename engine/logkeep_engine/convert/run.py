@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive, Writer
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Outcome, Receipt
-from logkeep_engine.archive.outcomes import aborted_in
-from logkeep_engine.archive.record_files import (
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,
     write_consumer_offsets,
@@ -168,7 +170,7 @@ class _Run(ArchivingRun):
         archive = self._archive = existing or Archive.create_or_open(
             self._target, source.cluster_id, self._options.format, imported=source.imported
         )
-        writer = self._writer = archive.begin_run(self._run_id, kind=KIND)
+        writer = self._writer = begin_run(archive, self._run_id, kind=KIND)
         self._notes += writer.warnings
         self._reporter.phase("Planning", attempt=writer.state.runs[self._run_id].attempts)
         plan = self._plan = self._load_or_make_plan(archive, source, writer.state)

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.archive.beginnings import missing_beginnings
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Gap, GroupEntry, Partition, Range, TopicEntry
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.restore import snapshot
 from logkeep_engine.storage import Storage
 
 NO_CLUSTER = "-"
@@ -75,7 +77,7 @@ class Source:
     a catalog says what is covered, and segments never change. Without one a segment may be longer the next time, or
     come to lie between others.
 
-    `begins`: where partitions were meant to begin whose first offsets are missing, see `archive.beginnings`.
+    `begins`: where partitions were meant to begin whose first offsets are missing, see `archive.reading.beginnings`.
     `transactions.look_through` finds the `aborted` transactions.
     """
 

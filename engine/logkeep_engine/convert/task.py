@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import Coverage, Receipt
-from logkeep_engine.archive.segments import read_segment
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt
+from logkeep_engine.archive.reading.segments import read_segment
 from logkeep_engine.contract.spec import Compatibility, FormatName
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.plan import Piece

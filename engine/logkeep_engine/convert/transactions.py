@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Partition, Range
-from logkeep_engine.archive.outcomes import aborted_in
-from logkeep_engine.archive.transactions import Outcomes
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.reading.transactions import Outcomes
 from logkeep_engine.convert.plan import ConvertPlan
 from logkeep_engine.convert.source import Source
 from logkeep_engine.errors import ArchiveMismatch
@@ -23,7 +25,7 @@ from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 
 @dataclass(frozen=True, slots=True)
 class OutcomesTask:
-    """A partition, see `archive.outcomes`. Pickles without secrets."""
+    """A partition, see `archive.reading.outcomes`. Pickles without secrets."""
 
     storage: Storage
     topic: str

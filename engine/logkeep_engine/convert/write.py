@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from logkeep_engine.archive.entry import LAYOUTS, SegmentEntry
-from logkeep_engine.archive.log_writer import LogSegment
-from logkeep_engine.archive.outcomes import known_parts
-from logkeep_engine.archive.record_segments import RecordSegments, RecordSink
-from logkeep_engine.archive.segments import read_segment, read_transactions
-from logkeep_engine.archive.transactions import SegmentFollower
+from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.archive.reading.outcomes import known_parts
+from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.plan import Piece
 from logkeep_engine.formats.base import LogRecord

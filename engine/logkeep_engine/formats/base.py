@@ -3,7 +3,8 @@
     encoder.append(records)         # as many as fit; the last one may take the segment over its threshold
     facts = encoder.finish()        # what the catalog will say of it
 
-A Kafka batch becomes records by `log/codec.py`; `archive/record_segments.py` brings encoders and storage together.
+A Kafka batch becomes records by `log/codec.py`; `archive/writing/record_writer.py` brings encoders and storage
+together.
 """
 
 from __future__ import annotations

@@ -9,18 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.beginnings import NOT_SETTLED, holes, missing_beginnings
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, Partition, SegmentEntry, TopicEntry
-from logkeep_engine.archive.segments import Fault, read_transactions
-from logkeep_engine.archive.transactions import Outcomes, SegmentTransactions, fold
-from logkeep_engine.archive.verify import check_segment
-from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
-from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.restore.plan import PartitionSurvey
-from logkeep_engine.restore.salvage import (
+from logkeep_engine.archive.care.segment_check import check_segment
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
+from logkeep_engine.archive.reading.salvage import (
     Lost,
     Survey,
     SurveyTask,
@@ -28,6 +24,12 @@ from logkeep_engine.restore.salvage import (
     survey_records,
     with_transactions,
 )
+from logkeep_engine.archive.reading.segments import Fault, read_transactions
+from logkeep_engine.archive.reading.transactions import Outcomes, fold
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import Storage

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, Partition, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
-from logkeep_engine.archive.visible import shows
+from logkeep_engine.archive.reading.snapshot import Snapshot
+from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
 from logkeep_engine.errors import BackupUnfinished, NothingToRestore
 from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice, shown
-from logkeep_engine.restore.snapshot import Snapshot
 from logkeep_engine.storage import Storage
 
 _HINT = "Check spec.source and spec.topics. spec.allowEmpty: true creates the topics without records."

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
-from logkeep_engine.archive.model import GroupEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
 from logkeep_engine.restore.offset_map import OffsetMap, Place

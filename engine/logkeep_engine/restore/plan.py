@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.model import SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.reading.salvage import Lost, Survey
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches
 from logkeep_engine.errors import (
@@ -26,7 +28,6 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
-from logkeep_engine.restore.salvage import Lost, Survey
 from logkeep_engine.restore.selection import Choice
 
 FORMAT = Rule.BY_UNPACKED_SIZE

@@ -29,9 +29,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry
-from logkeep_engine.archive.visible import shows
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading.salvage import Survey, survey_partition
+from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, IfTopicExists, KafkaRestoreSpec, RecordBatches
@@ -52,7 +55,7 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Part, Reporter, failed
-from logkeep_engine.restore import count, groups, snapshot
+from logkeep_engine.restore import count, groups
 from logkeep_engine.restore.check import ArchiveCheck, check_segments
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.keys import first_without_key
@@ -79,10 +82,6 @@ from logkeep_engine.restore.plan import (
     topic_facts,
 )
 from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.salvage import (
-    Survey,
-    survey_partition,
-)
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics, check_same, topic_segments

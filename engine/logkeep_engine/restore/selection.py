@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from logkeep_engine.archive.branches import is_branch_id
-from logkeep_engine.archive.incarnations import Shows, as_counted, held, incarnations, taken_topics
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
 from logkeep_engine.contract.spec import Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog import Archive
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.names import run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS

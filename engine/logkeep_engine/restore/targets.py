@@ -7,7 +7,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
 from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
 from logkeep_engine.kafka.effective import effective_topic_configs

@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from logkeep_engine.archive.model import SegmentEntry
-from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.archive.segments import read_segment, read_transactions
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.record_reader import read_records
+from logkeep_engine.archive.reading.salvage import Lost, Survey, Whole, salvage
+from logkeep_engine.archive.reading.segments import read_segment, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -43,7 +44,6 @@ from logkeep_engine.restore.landed import Landed, Mark, Target, is_there, look
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
-from logkeep_engine.restore.salvage import Lost, Survey, Whole, salvage
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 

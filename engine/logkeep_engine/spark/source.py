@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from logkeep_engine.archive.model import ArchiveState, SegmentEntry, TopicEntry
+    from logkeep_engine.archive.catalog.entry import SegmentEntry
+    from logkeep_engine.archive.catalog.facts import TopicEntry
+    from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.segment import AbortedTxn
     from logkeep_engine.spark.source_plan import Piece
     from logkeep_engine.storage import Storage
@@ -102,9 +104,9 @@ class LogkeepReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage raises."""
-        from logkeep_engine.archive.catalog import Archive
-        from logkeep_engine.archive.visible import shows
-        from logkeep_engine.restore import snapshot
+        from logkeep_engine.archive.catalog.archive import Archive
+        from logkeep_engine.archive.reading import snapshot
+        from logkeep_engine.archive.reading.visible import shows
         from logkeep_engine.spark.source_plan import plan
 
         storage = self._storage()
@@ -141,7 +143,7 @@ class LogkeepReader(DataSourceReader):
 def _aborted(
     storage: Storage, state: ArchiveState, topic: TopicEntry, entries: Sequence[SegmentEntry]
 ) -> Sequence[AbortedTxn]:
-    from logkeep_engine.archive.outcomes import aborted_in
+    from logkeep_engine.archive.reading.outcomes import aborted_in
 
     kept = state.kept(topic.topic_id, entries[0].partition)
     return aborted_in(storage, topic.name, entries, kept)[0]

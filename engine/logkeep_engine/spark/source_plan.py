@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.incarnations import Shows, as_counted, taken_topics
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.incarnations import Shows, as_counted, taken_topics
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, Wanted

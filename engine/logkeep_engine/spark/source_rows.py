@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import Range
-from logkeep_engine.archive.record_segments import read_records
-from logkeep_engine.archive.segments import Run, first_at_or_after, read_from, read_segment
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.record_reader import read_records
+from logkeep_engine.archive.reading.segments import Run, first_at_or_after, read_from, read_segment
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec

@@ -17,10 +17,12 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.lineage import EpochStart
-from logkeep_engine.archive.model import ArchiveState, Partition, Range, SegmentEntry
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.lineage import EpochStart
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BatchTooLarge,

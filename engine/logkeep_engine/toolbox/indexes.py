@@ -18,7 +18,7 @@ from enum import StrEnum
 from itertools import count, pairwise
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.errors import CorruptBatch, CorruptIndex, CorruptSegment, ObjectMissing, Refused
 from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import build_index, check_index

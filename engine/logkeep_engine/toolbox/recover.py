@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.entry import Layout
+from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_folder import recover_segment
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from logkeep_engine.archive.log_reader import Hole
+from logkeep_engine.archive.reading.log_reader import Hole
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, check_crc, parse_header

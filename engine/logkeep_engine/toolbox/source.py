@@ -23,13 +23,14 @@ from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.incarnations import taken_topics
-from logkeep_engine.archive.log_reader import Block, Flaw, Hole, read_log
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
-from logkeep_engine.archive.segments import read_transactions
-from logkeep_engine.archive.visible import shows
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.incarnations import taken_topics
+from logkeep_engine.archive.reading.log_reader import Block, Flaw, Hole, read_log
+from logkeep_engine.archive.reading.segments import read_transactions
+from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,

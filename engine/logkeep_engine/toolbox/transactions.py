@@ -4,8 +4,8 @@
     if header in ended.aborted: ...         # no consumer of committed records sees the batch
     if header in ended.undecided: ...       # no such consumer sees it yet
 
-Markers decide, and indexes where there is no marker, see `archive.transactions`. In a log folder an index may be
-missing or stale, and what is open at the log's end is open still; that takes one pass over the headers.
+Markers decide, and indexes where there is no marker, see `archive.reading.transactions`. In a log folder an index may
+be missing or stale, and what is open at the log's end is open still; that takes one pass over the headers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.entry import SegmentEntry
-from logkeep_engine.archive.model import ArchiveState
-from logkeep_engine.archive.outcomes import known_parts
-from logkeep_engine.archive.transactions import SegmentFollower, SegmentTransactions, fold
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.outcomes import known_parts
+from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower

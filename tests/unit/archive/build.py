@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog import Archive, Timing, Writer
-from logkeep_engine.archive.log_writer import LogSegment
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
@@ -77,7 +79,7 @@ def chunk(
 
 def begin(storage: Storage, run_id: str = "run-1", **options: object) -> Writer:
     """A writer whose heartbeat is fast."""
-    return Archive.create_or_open(storage, CLUSTER).begin_run(run_id, **{"wait": FAST, **options})  # type: ignore[arg-type]
+    return begin_run(Archive.create_or_open(storage, CLUSTER), run_id, **{"wait": FAST, **options})  # type: ignore[arg-type]
 
 
 def archive_of(storage: Storage, *receipts: Receipt) -> Archive:

@@ -1,6 +1,7 @@
 """How many topics a run has protected."""
 
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.coverage import coverage
 from logkeep_engine.backup.plan import BackupPlan, GoneTopic
 

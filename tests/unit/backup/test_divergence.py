@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.lineage import Fork, Lineage, Standing
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.lineage import Fork, Lineage, Standing
 from logkeep_engine.backup.divergence import (
     TopicPartition,
     compare_logs,
@@ -20,7 +20,7 @@ from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.kafka.survey import Answers, Ended
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, write_segment
-from tests.unit.archive.test_lineage import Replica
+from tests.unit.archive.catalog.test_lineage import Replica
 from tests.unit.backup.test_chunk_writer import batch
 
 WHERE = ("orders", 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog import Writer
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.backup.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import _Run

@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 import pytest
 
-from logkeep_engine.archive.branches import Branch, Held, branch_id
-from logkeep_engine.archive.lineage import Fork, LeaderSeen, Standing
-from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.branches import Branch, Held
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Receipt, TopicEntry, branch_id
+from logkeep_engine.archive.catalog.lineage import Fork, LeaderSeen, Standing
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
 from logkeep_engine.backup.making import Answers, make_plan
 from logkeep_engine.backup.plan import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.model import Receipt
-from logkeep_engine.archive.record_segments import read_records
+from logkeep_engine.archive.catalog.facts import Receipt
+from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.chunk import PieceWriter, Setting
 from logkeep_engine.backup.losses import dump_losses, load_losses, loses_records, merge_losses, refuse_losses
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry, Outcome, Receipt, TopicEntry
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.read import read_records

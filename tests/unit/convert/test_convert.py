@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.branches import branch_id
-from logkeep_engine.archive.branching import branch_off
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
-from logkeep_engine.archive.model import Coverage, Gap, GroupEntry, Outcome, Receipt, RemovedSegment, TopicEntry
-from logkeep_engine.archive.removal import finish_removal
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.removal import finish_removal
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    Gap,
+    GroupEntry,
+    Outcome,
+    Receipt,
+    RemovedSegment,
+    TopicEntry,
+    branch_id,
+)
+from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
@@ -24,7 +34,6 @@ from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore import snapshot
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Job
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
@@ -259,7 +268,7 @@ def remove_first(storage: LocalStorage) -> None:
 
 def remove(storage: LocalStorage, *bases: int, run_id: str = "run-2") -> None:
     """Take segments out of the archive, as retention does."""
-    with Archive.open(storage).begin_run(run_id, wait=FAST) as writer:
+    with begin_run(Archive.open(storage), run_id, wait=FAST) as writer:
         writer.end(Outcome.SUCCEEDED)
         writer.remove([RemovedSegment(ORDERS.topic_id, 0, base) for base in bases])
         finish_removal(writer)
@@ -567,7 +576,7 @@ class TestGoingOn:
         source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(source, chunk(source, 0, 100))
         converted(source, target, "Records")
-        with Archive.open(source).begin_run("run-2", wait=FAST) as writer:
+        with begin_run(Archive.open(source), "run-2", wait=FAST) as writer:
             writer.commit(receipts=[chunk(source, 100, 200, epoch=writer.epoch)])
             writer.end(Outcome.SUCCEEDED)
         before = files(target, "_records")

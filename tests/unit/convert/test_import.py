@@ -10,10 +10,11 @@ from typing import Any
 import fastavro
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import ArchiveState, GroupEntry, Outcome, TopicEntry
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.facts import GroupEntry, Outcome, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source
@@ -275,7 +276,7 @@ class TestInPlace:
         storage = folder(tmp_path / "source")
         grow(tmp_path, storage, 100)
         with monkeypatch.context() as patch:
-            patch.setattr("logkeep_engine.archive.catalog.Writer.end", killed)
+            patch.setattr("logkeep_engine.archive.catalog.writer.Writer.end", killed)
             with pytest.raises(KeyboardInterrupt):
                 adopt("import-1", storage, HereRunner, Reporter("import-1"))
         if change == "grown":

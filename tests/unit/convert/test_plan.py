@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.model import ArchiveState, Coverage, Gap, GroupEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.plan import (
     ConvertPlan,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from logkeep_engine.archive.verify import verify_segment
+from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.backup.task import trim
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.errors import BatchTooLarge

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from logkeep_engine.archive.model import GroupEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.groups import Move, Moved, Outcome

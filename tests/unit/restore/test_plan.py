@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.model import ArchiveState, Coverage, SegmentEntry, TopicEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.salvage import Lost, Survey
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
@@ -41,7 +44,6 @@ from logkeep_engine.restore.plan import (
 )
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.run import spec_digest
-from logkeep_engine.restore.salvage import Lost, Survey
 from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
 
 NOW = 1_700_000_000_000

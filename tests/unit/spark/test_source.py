@@ -13,11 +13,12 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterTha
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_logkeep
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt
-from logkeep_engine.archive.removal import remove_expired
-from logkeep_engine.archive.retention import RetentionLimits
+from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError
 from logkeep_engine.log.batch import Codec
@@ -160,7 +161,7 @@ def test_an_imported_folder_is_read_where_it_lies(storage: Storage, tmp_path: Pa
 def record_archive(storage: Storage, entries: Sequence[SegmentEntry], *, imported: bool = False) -> None:
     name = FormatName.AVRO if entries[0].layout is Layout.AVRO else FormatName.RECORDS
     archive = Archive.create_or_open(storage, "-" if imported else CLUSTER, name, imported=imported)
-    with archive.begin_run("run-1", wait=FAST) as writer:
+    with begin_run(archive, "run-1", wait=FAST) as writer:
         coverage = Coverage(ORDERS.topic_id, 0, entries[0].base_offset, entries[-1].next_offset)
         writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), tuple(entries))])
         writer.end(Outcome.SUCCEEDED)

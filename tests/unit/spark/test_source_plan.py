@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.model import ArchiveState, TopicEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import SourceOptions, Wanted

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from logkeep_engine.archive.entry import Layout, SegmentEntry
-from logkeep_engine.archive.record_segments import RecordSink
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import HEADER_SIZE, Codec

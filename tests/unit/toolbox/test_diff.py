@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog import Archive
-from logkeep_engine.archive.entry import Layout
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt
-from logkeep_engine.archive.record_segments import RecordSink
-from logkeep_engine.archive.verify import verify
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import open_uri
@@ -30,7 +31,7 @@ def build(folder: Path, name: FormatName) -> Path:
         archive_of(storage, chunk(storage, 0, COUNT))
         return folder
     archive = Archive.create_or_open(storage, CLUSTER, name)
-    with archive.begin_run("run-1", wait=FAST) as writer:
+    with begin_run(archive, "run-1", wait=FAST) as writer:
         receipts = []
         for start in range(0, COUNT, 20):
             sink = RecordSink(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logkeep_engine.archive.log_reader import Hole
+from logkeep_engine.archive.reading.log_reader import Hole
 from logkeep_engine.log.batch import Buffer
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, Damage, scan

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.model import Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
 from logkeep_engine.log.segment import without_preallocated
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.scan import Batch, Damage

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.transactions import TransactionTracker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.model import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import open_uri

@@ -19,7 +19,7 @@ from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.model import ArchiveState
+    from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.transactions import Spans
     from logkeep_engine.toolbox.dump import Options, Row
     from logkeep_engine.toolbox.source import Segment, Source
