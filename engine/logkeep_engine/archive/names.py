@@ -28,7 +28,8 @@ LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a who
 INDEX = ".index"
 TIMEINDEX = ".timeindex"
 TXNINDEX = ".txnindex"  # exists only if it has an entry
-TXNPARTS = ".txnparts"  # of segments with transactions: saves reading them, see `transactions`; no catalog names it
+# Of segments with transactions: saves reading them, see `catalog.segment_transactions`. No catalog names it.
+TXNPARTS = ".txnparts"
 SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX, TXNPARTS)
 RECORDS = "_records"
 RECORDS_INDEX = "_index"

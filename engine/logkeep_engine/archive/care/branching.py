@@ -1,0 +1,96 @@
+"""Makes the old ends of partitions branches of the archive (see `branches`): copies first, then one commit.
+
+branch_off(writer, forks)
+
+A kill before the commit leaves the archive as it was, and objects that nothing names; after it all has moved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Branching
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.reading.segments import Run, read_segment, read_transactions
+from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.contract.spec import Compression
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
+    """Make what is archived from these forks on branches, as far as they are none yet. Raises what `Writer.commit` and
+    storage raise, and ArchiveDamaged if a segment across a fork cannot be read."""
+    state, storage = writer.state, writer.archive.storage
+    branchings: list[Branching] = []
+    copies: list[SegmentEntry] = []
+    for fork in forks:
+        key = (fork.topic_id, fork.partition)
+        if any(branch.id == fork.branch_id for branch in state.branches.get(key, ())):
+            continue  # by an earlier attempt
+        branchings.append(Branching(*key, fork.branch_id, fork.offset))
+        across = state.last_before(*key, fork.offset)
+        if across is not None and across.next_offset > fork.offset:
+            copies.append(copy_below(storage, state.topics[fork.topic_id].name, across, fork.offset, writer.epoch))
+    if branchings:
+        writer.branch(branchings, copies)
+        log.info("%d partitions were cut off in the cluster: their old ends are branches now", len(branchings))
+
+
+def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, epoch: int) -> SegmentEntry:
+    """A segment of the batches of `entry` below `offset`, written at `epoch`.
+
+    A transaction that was aborted behind `offset` stays aborted as far as its records go here, as in a segment that
+    never had its marker: only a marker in the log as it is now can say anything else.
+    """
+    compression = Compression.ZSTD if entry.stored_bytes else Compression.PASSTHROUGH
+    segment = LogSegment(
+        storage, compression, topic, entry.topic_id, entry.partition, entry.base_offset, epoch, attempt=0
+    )
+    try:
+        last: dict[int, int] = {}
+        for run, headers in _below(storage, topic, entry, offset):
+            segment.builder.append(run, headers)
+            last |= {header.producer_id: header.last_offset for _, header in headers if not header.is_control}
+        aborted = (_ended(item, offset, last) for item in read_transactions(storage, topic, entry))
+        for transaction in sorted(filter(None, aborted), key=attrgetter("last_offset")):
+            segment.builder.add_aborted(transaction)
+        return segment.finish()
+    except BaseException:
+        segment.abort()
+        raise
+
+
+def _ended(transaction: AbortedTxn, offset: int, last: Mapping[int, int]) -> AbortedTxn | None:
+    """The transaction as an index of what lies below `offset` says it; `last` are the last offsets of producers'
+    records there. None: it has no records there."""
+    if transaction.last_offset < offset:
+        return transaction
+    end = last.get(transaction.producer_id, UNKNOWN)
+    return replace(transaction, last_offset=end) if end >= transaction.first_offset else None
+
+
+def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Run]:
+    for run, headers in read_segment(storage, topic, entry):
+        kept = [item for item in headers if item[1].next_offset <= offset]
+        if kept:
+            start, (at, last) = kept[0][0], kept[-1]
+            yield run[start : at + last.size], kept
+        if len(kept) < len(headers):
+            base = headers[len(kept)][1].base_offset
+            if base < offset:
+                raise ArchiveDamaged(
+                    f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}: the batch at offset {base} lies across "
+                    f"offset {offset}, where the log of topic {topic!r} partition {entry.partition} parts from the "
+                    "archive.",
+                    hint="Use another storage.uri for the log as it is now.",
+                )
+            return

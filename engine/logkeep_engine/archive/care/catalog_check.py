@@ -1,0 +1,181 @@
+"""The check of the catalog: its commits and checkpoints, and whether they leave offsets out."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from logkeep_engine import collector
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes
+from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError, ObjectMissing
+from logkeep_engine.storage import Storage
+
+
+@collector.paused()
+def check_catalog(archive: Archive, faults: list[Fault], epochs: set[int]) -> tuple[ArchiveState | None, int]:
+    """The state, or None if it cannot be known; the number of the catalog's objects. `epochs` gets those that began."""
+    listing = archive.listing()
+    count = len(listing.commits) + len(listing.checkpoints)
+    # Read one at a time, when the fold has come to it: each is as large as the state.
+    unread: dict[int, list[str]] = {}
+    for number, _, info in listing.checkpoints:
+        unread.setdefault(number, []).append(info.path)
+    state = ArchiveState()
+    try:
+        for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
+            state.apply(commit)
+            epochs.add(commit.epoch)
+            for path in unread.pop(commit.number, ()):
+                _compare_checkpoint(archive, path, state, faults)
+        _read_checkpoints(archive, unread, faults)
+        faults.extend(_checkpoints_ahead(archive, unread, state.commit))
+        return state, count
+    except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
+        bad = state.commit + 1
+        faults.append(_catalog_fault(archive, names.commit_path(bad), error))
+    _read_checkpoints(archive, unread, faults)
+    # A checkpoint may know what damaged commits do not say any more.
+    for number in range(bad + 1, max(listing.commits) + 1):
+        try:
+            epochs.add(archive.read_commit(number).epoch)
+        except (ArchiveDamaged, ArchiveMismatch) as error:
+            faults.append(_catalog_fault(archive, names.commit_path(number), error))
+    try:
+        return archive.load(), count
+    except (ArchiveDamaged, ArchiveMismatch):
+        return None, count
+
+
+def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Fault]:
+    """Faults of checkpoints that hold more than the commits which are there."""
+    for number in paths:
+        if number > last:
+            name = f"{archive.storage.uri}/{names.CATALOG}"
+            what = f"a checkpoint holds commits up to {number}, the last commit there is {last}: later ones are lost"
+            yield Fault(name, "", -1, None, what)
+
+
+def lost_tails(archive: Archive, state: ArchiveState) -> Iterator[Fault]:
+    """A fault for each known loss of commits from the catalog's end."""
+    for tail in archive.lost_tails(state, thorough=True):
+        yield Fault(f"{archive.storage.uri}/{tail.witness}", "", -1, None, str(tail))
+
+
+def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[str]) -> Iterator[Fault]:
+    """Faults of segments whose epoch no commit of the catalog has. `last` is the last commit of which the epoch is
+    known."""
+    written: dict[int, list[str]] = {}
+    for path in orphans:
+        segment = names.parse_segment(path)
+        if segment is not None and segment.epoch not in epochs:
+            written.setdefault(segment.epoch, []).append(path)
+    if not written:
+        return
+    # A run may have begun since the catalog was read: it did so before it wrote them.
+    now = archive.load()
+    later = {commit.epoch for commit in archive.read_commits(range(last + 1, now.commit + 1))}
+    for epoch, paths in sorted(written.items()):
+        if epoch not in later:
+            first = names.parse_segment(paths[0])
+            assert first is not None
+            what = (
+                f"it is of epoch {epoch}, at which no commit was made, with {len(paths)} objects in all: "
+                "the commits that named them are lost"
+            )
+            yield Fault(f"{archive.storage.uri}/{paths[0]}", first.topic, first.partition, first.base_offset, what)
+
+
+def _compare_checkpoint(archive: Archive, path: str, state: ArchiveState, faults: list[Fault]) -> None:
+    folded = _read_checkpoint(archive, path, faults)
+    if folded is not None and not folded.same_facts(state):
+        name = f"{archive.storage.uri}/{path}"
+        faults.append(Fault(name, "", -1, None, "it is not the fold of the commits"))
+
+
+def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], faults: list[Fault]) -> None:
+    """Only whether they can be read: there are no commits to compare them with."""
+    for path in (path for some in paths.values() for path in some):
+        _read_checkpoint(archive, path, faults)
+
+
+def _read_checkpoint(archive: Archive, path: str, faults: list[Fault]) -> ArchiveState | None:
+    try:
+        return archive.read_checkpoint(path)
+    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+        faults.append(_catalog_fault(archive, path, error))
+        return None
+
+
+def _catalog_fault(archive: Archive, path: str, error: Exception) -> Fault:
+    message = error.message if isinstance(error, LogkeepError) else str(error)
+    name = f"{archive.storage.uri}/{path}"
+    return Fault(name, "", -1, None, message.removeprefix(f"{name}: ").rstrip("."))
+
+
+def check_continuity(
+    storage: Storage, state: ArchiveState, chosen: dict[str, str], beginnings: Mapping[Partition, int]
+) -> Iterator[Fault]:
+    """Faults of partitions with offsets that nothing accounts for, or whose segments overlap or lie outside of their
+    coverage. `chosen` are the topics, name by id."""
+    for topic_id, partition in state.partitions():
+        if topic_id not in state.topics:
+            name = f"{storage.uri}/{names.CATALOG}"
+            yield Fault(name, "", -1, None, f"partition {partition} of topic id {topic_id}, which no commit names")
+            continue
+        if topic_id not in chosen:
+            continue
+        topic = chosen[topic_id]
+        folder = f"{storage.uri}/{_folder(state, topic_id, partition)}"
+        for start, end in holes(state, (topic_id, partition), beginnings):
+            yield Fault(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_SETTLED}")
+        coverage = state.coverage.get((topic_id, partition), [])
+        yield from _verify_order(storage, topic, coverage, state.segments.get((topic_id, partition), ()))
+    for branch in all_branches(state):
+        if branch.key[0] in chosen:
+            # A segment across the offset at which the log was cut off belongs to the branch as a whole.
+            first = [(entry.base_offset, branch.offset) for entry in branch.segments[:1]]
+            coverage = [item for item in first if item[0] < item[1]] + branch.held.coverage
+            yield from _verify_order(storage, chosen[branch.key[0]], coverage, branch.segments)
+
+
+def all_branches(state: ArchiveState) -> list[Branch]:
+    """The branches of all partitions, by partition."""
+    return [branch for _, branches in sorted(state.branches.items(), key=_key) for branch in branches]
+
+
+def _key(item: tuple[Partition, list[Branch]]) -> Partition:
+    return item[0]
+
+
+def _verify_order(
+    storage: Storage, topic: str, coverage: Sequence[Range], entries: Iterable[SegmentEntry]
+) -> Iterator[Fault]:
+    at = -1
+    for entry in entries:
+        name, partition = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}", entry.partition
+        if entry.base_offset < at:
+            yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
+        at = max(at, entry.next_offset)
+        covers = bisect_right(coverage, entry.base_offset, key=_start)
+        if not covers or coverage[covers - 1][1] <= entry.base_offset:
+            yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
+
+
+def _start(covered: Range) -> int:
+    return covered[0]
+
+
+def _folder(state: ArchiveState, topic_id: str, partition: int) -> str:
+    entry = next(iter(state.segments.get((topic_id, partition), ())), None)
+    topic = state.topics[topic_id].name
+    if entry is None or entry.layout is Layout.KAFKA:
+        return f"{names.TOPICS}{topic}/{topic_id}/partition={partition}"
+    return entry.stem(topic).rpartition("/")[0]

@@ -1,0 +1,331 @@
+"""What is in an archive, from the catalog and the plans of unfinished runs: for `logkeep inspect`, and for scripts as
+JSON.
+
+Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none). `bytes` are those of the logs,
+`stored_bytes` what the objects that hold them take (less, if `segment.compression` is Zstd); indexes are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.lost_tail import LostTail
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.archive.reading.beginnings import holes
+from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
+
+
+class _Json:
+    """`to_json`: camelCase keys, plain lists and dictionaries."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {_camel(item.name): _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class TimeRange(_Json):
+    """From the earliest first time of a batch to the latest time of a record."""
+
+    first: int
+    last: int
+    first_time: str
+    last_time: str
+
+
+@dataclass(frozen=True)
+class RunInfo(_Json):
+    """A run: `attempts` counts starts of its driver; `end` -1: it has not ended."""
+
+    run_id: str
+    kind: str
+    epoch: int
+    attempts: int
+    outcome: str
+    message: str
+    begin: int
+    begin_time: str
+    end: int
+    end_time: str
+    records: int
+    bytes: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class GapInfo(_Json):
+    """Offsets [start, end) that were gone before they could be archived."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartitionInfo(_Json):
+    """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are neither
+    archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
+
+    partition: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+    stored_bytes: int
+    segments: int
+    times: TimeRange
+    gaps: tuple[GapInfo, ...]
+    holes: tuple[tuple[int, int], ...]
+    removed: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class BranchInfo(_Json):
+    """The old end of a partition whose log was cut off in the cluster: offsets [start, end). `id` chooses it in
+    `spec.source.topicIds`; it is the same for all partitions that were found cut off by the same run."""
+
+    id: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+    stored_bytes: int
+    segments: int
+    times: TimeRange
+
+
+@dataclass(frozen=True)
+class TopicInfo(_Json):
+    """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
+    it if `spec.source.topicIds` does not choose another. What its `branches` hold is in none of the other numbers."""
+
+    name: str
+    topic_id: str
+    incarnation: int
+    incarnations: int
+    taken: bool
+    replication_factor: int
+    configs: dict[str, str]
+    records: int
+    bytes: int
+    stored_bytes: int
+    segments: int
+    times: TimeRange
+    partitions: tuple[PartitionInfo, ...]
+    branches: tuple[BranchInfo, ...]
+
+
+@dataclass(frozen=True)
+class PositionInfo(_Json):
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True)
+class GroupInfo(_Json):
+    """Committed positions of a consumer group as the last successful run archived them."""
+
+    group_id: str
+    positions: tuple[PositionInfo, ...]
+
+
+@dataclass(frozen=True)
+class Description(_Json):
+    """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
+    was made from what another tool wrote. `lost_commits`: what tells of commits that are gone from the catalog's
+    end."""
+
+    archive_id: str
+    cluster_id: str
+    format: int
+    segment_format: str
+    imported: bool
+    created_at: str
+    created_by: str
+    commit: int
+    epoch: int
+    records: int
+    bytes: int
+    stored_bytes: int
+    segments: int
+    runs: tuple[RunInfo, ...]
+    topics: tuple[TopicInfo, ...]
+    groups: tuple[GroupInfo, ...]
+    lost_commits: tuple[str, ...]
+
+
+def describe(
+    info: ArchiveInfo,
+    state: ArchiveState,
+    *,
+    beginnings: Mapping[Partition, int] = MappingProxyType({}),
+    lost_tails: Iterable[LostTail] = (),
+    topics: Callable[[str], bool] | None = None,
+    shows: Shows = as_counted,
+) -> Description:
+    """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
+    those that are missing (see `archive.reading.beginnings`), `lost_tails` those of the catalog (see
+    `archive.catalog.lost_tail`). `shows` as in `incarnations.taken`."""
+    highest: dict[str, int] = {}
+    for topic_id, partition in (*state.coverage, *state.gaps):
+        highest[topic_id] = max(partition, highest.get(topic_id, -1))
+    described = tuple(
+        _topic(state, beginnings, found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
+        for name, found in incarnations(state.topics.values()).items()
+        if topics is None or topics(name)
+        for chosen in [taken(state, found, shows)]
+        for at in range(len(found))
+    )
+    return Description(
+        archive_id=info.archive_id,
+        cluster_id=info.cluster_id,
+        format=info.format,
+        segment_format=info.segments.value,
+        imported=info.imported,
+        created_at=info.created_at,
+        created_by=info.created_by,
+        commit=state.commit,
+        epoch=state.epoch,
+        records=sum(topic.records for topic in described),
+        bytes=sum(topic.bytes for topic in described),
+        stored_bytes=sum(topic.stored_bytes for topic in described),
+        segments=sum(topic.segments for topic in described),
+        runs=_runs(state),
+        topics=described,
+        groups=_groups(state, topics),
+        lost_commits=tuple(str(tail) for tail in lost_tails),
+    )
+
+
+def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
+    return tuple(
+        RunInfo(
+            run_id=run.run_id,
+            kind=run.kind,
+            epoch=run.epoch,
+            attempts=run.attempts,
+            outcome=run.outcome.value,
+            message=run.message,
+            begin=run.begin_time,
+            begin_time=moment(run.begin_time),
+            end=-1 if run.end_time is None else run.end_time,
+            end_time="" if run.end_time is None else moment(run.end_time),
+            records=run.records,
+            bytes=run.bytes,
+            segments=run.segments,
+        )
+        for run in state.runs.values()
+    )
+
+
+def _topic(
+    state: ArchiveState,
+    beginnings: Mapping[Partition, int],
+    found: Sequence[TopicEntry],
+    at: int,
+    archived: int,
+    chosen: TopicEntry,
+) -> TopicInfo:
+    """The incarnation number `at`, from 0."""
+    topic = found[at]
+    topic_id = topic.topic_id
+    count = max(topic.partitions, archived)
+    entries = [entry for partition in range(count) for entry in state.segments.get((topic_id, partition), ())]
+    return TopicInfo(
+        name=topic.name,
+        topic_id=topic_id,
+        incarnation=at + 1,
+        incarnations=len(found),
+        taken=chosen is topic,
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+        records=sum(entry.records for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        segments=len(entries),
+        times=_times(entries),
+        partitions=tuple(_partition(state, beginnings, topic_id, partition) for partition in range(count)),
+        branches=tuple(
+            _branch(branch) for partition in range(count) for branch in state.branches.get((topic_id, partition), ())
+        ),
+    )
+
+
+def _branch(branch: Branch) -> BranchInfo:
+    entries = list(branch.segments)
+    return BranchInfo(
+        id=branch.id,
+        partition=branch.key[1],
+        start=branch.offset,
+        end=branch.end,
+        records=sum(entry.records for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        segments=len(entries),
+        times=_times(entries),
+    )
+
+
+def _partition(
+    state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
+) -> PartitionInfo:
+    entries = list(state.segments.get((topic_id, partition), ()))
+    settled = state.settled(topic_id, partition)
+    return PartitionInfo(
+        partition=partition,
+        start=settled[0][0] if settled else -1,
+        end=settled[-1][1] if settled else -1,
+        records=sum(entry.records for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        segments=len(entries),
+        times=_times(entries),
+        gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
+        holes=tuple(holes(state, (topic_id, partition), beginnings)),
+        removed=tuple(state.removed.get((topic_id, partition), ())),
+    )
+
+
+def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[GroupInfo, ...]:
+    positions: dict[str, list[PositionInfo]] = {}
+    for group in state.groups:
+        if topics is None or topics(group.topic):
+            position = PositionInfo(
+                group.topic, group.topic_id, group.partition, group.offset, group.leader_epoch, group.metadata
+            )
+            positions.setdefault(group.group_id, []).append(position)
+    return tuple(
+        GroupInfo(group_id, tuple(sorted(found, key=lambda item: (item.topic, item.partition))))
+        for group_id, found in sorted(positions.items())
+    )
+
+
+def _times(entries: list[SegmentEntry]) -> TimeRange:
+    first = min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1)
+    last = max((entry.max_timestamp for entry in entries), default=-1)
+    return TimeRange(first, last, moment(first), moment(last))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Json):
+        return value.to_json()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)

@@ -1,0 +1,112 @@
+"""Removes what attempts that did not come to their end have left beside the segments of the Records and Avro formats.
+
+    writer.end(Outcome.SUCCEEDED, groups=groups)
+    if may_have_leftovers(writer):
+        remove_leftovers(writer, keys)
+
+An attempt that was killed leaves objects that no commit names, and a later one that cuts its segments elsewhere writes
+others beside them: whoever reads the folder without the catalog would see records twice. What is removed
+
+- has a name as Logkeep writes it, of a partition that the run has written,
+- is named by no commit,
+- begins in the last range of offsets of its partition that is archived without a hole, and no recorded gap follows: it
+  may reach over its first offset, and must not be the only copy of what was lost in the cluster.
+
+It comes after the run's end, so nobody else needs it. The run itself and all before it can commit nothing any more. A
+later run commits only segments that begin at offsets which were not settled when this one ended, under other names. So
+a removal that comes late, and one by a run that another has overtaken, hits nothing that is or will be named. A task
+that outlived its run may leave such an object again: `verify` lists it as an orphan, like everything that a crash
+before the removal leaves. Adopted folders, which hold what other tools wrote, are never touched, nor is anything
+removed from an archive that has lost commits from its catalog's end (see `lost_tail`): what they named may be nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
+from logkeep_engine.archive.catalog.facts import Outcome, Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.formats import avro_names, records_names
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+NOTHING: Range = (0, 0)
+CONVERSION = "Convert"
+"""The kind of runs that write into an empty folder, or one that such runs have written."""
+
+
+def may_have_leftovers(writer: Writer) -> bool:
+    """Whether the writer's run was begun before, or the last of the others to begin did not succeed: only then objects
+    that no commit names, and old ones beside the segments, are to be expected."""
+    runs = writer.state.runs
+    others = [run for run in runs.values() if run.run_id != writer.run_id]
+    last = max(others, key=attrgetter("epoch"), default=None)
+    return runs[writer.run_id].attempts > 1 or (last is not None and last.outcome is not Outcome.SUCCEEDED)
+
+
+def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
+    """Remove the leftovers in partitions `keys` (topic id, partition), which the writer's run has written, and return
+    how many objects they were.
+
+    Raises ValueError unless the run has ended with success, and storage errors; what is left then does no harm.
+    """
+    state, storage = writer.state, writer.archive.storage
+    if state.runs[writer.run_id].outcome is not Outcome.SUCCEEDED:
+        raise ValueError(f"run {writer.run_id} has not ended with success")
+    layout = LAYOUTS[writer.archive.info.segments]
+    if layout is Layout.KAFKA or _is_adopted(writer):
+        return 0
+    if lost := writer.archive.lost_tails(state, thorough=True):
+        # Names have no epoch in these formats: what no commit names may be what lost commits named.
+        log.warning("objects that no commit names are left, for commits are lost: %s", lost[0])
+        return 0
+    found = sorted(_leftovers(storage, state, layout, keys))
+    if found:
+        storage.delete(found)
+        log.info("removed %d objects that an earlier attempt had left, first %s", len(found), found[0])
+    return len(found)
+
+
+def _is_adopted(writer: Writer) -> bool:
+    """Whether the folder may be another tool's. An archive that a conversion has made of one is Logkeep's own."""
+    return writer.archive.info.imported and any(run.kind != CONVERSION for run in writer.state.runs.values())
+
+
+def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Iterable[Partition]) -> Iterator[str]:
+    ranges = {(state.topics[key[0]].name, key[1]): _whole_end(state, key) for key in keys}
+    named: set[str] = set()
+    for (topic_id, partition), entries in state.segments.items():
+        topic = state.topics[topic_id].name
+        if (topic, partition) in ranges:
+            named.update(path for entry in entries for path in entry.objects(topic))
+    for topic in {topic for topic, _ in ranges}:
+        for info in storage.list(f"{names.TOPICS}{topic}/"):
+            partition, first = _place(layout, topic, info.path)
+            start, end = ranges.get((topic, partition), NOTHING)
+            if start <= first < end and info.path not in named:
+                yield info.path
+
+
+def _whole_end(state: ArchiveState, key: Partition) -> Range:
+    """The offsets at the end of a partition that are archived without a hole or a gap."""
+    *_, last = state.coverage.get(key) or [NOTHING]
+    gaps = state.gaps.get(key)
+    return NOTHING if gaps and gaps[-1].start >= last[1] else last
+
+
+def _place(layout: Layout, topic: str, path: str) -> tuple[int, int]:
+    """Partition and first offset of an object of a segment, by the name that Logkeep gives it; (-1, -1) of others."""
+    if layout is Layout.AVRO:
+        avro = avro_names.parse_path(path)
+        own = avro is not None and avro.topic == topic and avro.width == avro_names.SEQUENCE_WIDTH
+        return (avro.partition, avro.sequence) if avro is not None and own else (-1, -1)
+    file = records_names.parse_name(path.removeprefix(f"{names.TOPICS}{topic}/"))
+    return (file.partition, file.start_offset) if file is not None and file.start_offset is not None else (-1, -1)

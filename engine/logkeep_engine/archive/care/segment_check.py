@@ -1,0 +1,164 @@
+"""The check of one segment: each of its objects is read, and what can be made anew is made anew and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.care.record_check import verify_record_segment
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.outcomes import known_parts, read_parts
+from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, ObjectMissing
+from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
+from logkeep_engine.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    """`faults` of a segment's objects, and what it says of transactions: None if it holds records, not batches."""
+
+    faults: list[Fault]
+    transactions: SegmentTransactions | None
+
+
+def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
+    """The faults of one segment's objects; [] if it is whole. `topic` is the name. Bounded memory."""
+    return check_all(storage, topic, entry).faults
+
+
+def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
+    """Check as `check_segment` does, and what no reader depends on."""
+    found = check_segment(storage, topic, entry)
+    if found.transactions is not None and not found.faults:
+        found.faults.extend(_verify_parts(storage, topic, entry, found.transactions))
+    return found
+
+
+def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
+    """Like `verify_segment`, with what the same pass tells of transactions."""
+    if entry.layout is not Layout.KAFKA:
+        return SegmentCheck(verify_record_segment(storage, topic, entry), None)
+    faults: list[Fault] = []
+    # The log is read to its end whatever is found, so that one pass names all damage.
+    builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
+    known = known_parts(storage, topic, entry)
+    follower = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
+
+    def on_fault(fault: Fault, lost: Range | None) -> None:
+        faults.append(fault)
+        if lost is not None:
+            follower.cut(lost[1])
+
+    for run, headers in read_segment(storage, topic, entry, on_fault=on_fault):
+        try:
+            builder.append(run, headers)
+            follower.note(run, headers)
+        except (CorruptBatch, ValueError) as error:
+            offset = headers[0][1].base_offset
+            faults.append(_fault(storage, topic, entry, entry.log_suffix, offset, str(error)))
+            follower.cut(headers[-1][1].next_offset)
+    whole = not faults
+    if whole:
+        summary = builder.finish()
+        faults.extend(_verify_facts(storage, topic, entry, summary))
+        faults.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
+        faults.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
+    else:
+        # Indexes cannot be held against a damaged log, but that they are there can be said.
+        for suffix, size in ((names.INDEX, entry.index_bytes), (names.TIMEINDEX, entry.timeindex_bytes)):
+            faults.extend(_verify_size(storage, topic, entry, suffix, size)[1])
+    index, wrong = _transaction_index(storage, topic, entry)
+    faults.extend(wrong)
+    faults.extend(_verify_transactions(storage, topic, entry, index or (), follower.ends() if whole else None))
+    transactions = follower.finish(entry.next_offset, index)
+    return SegmentCheck(faults, transactions)
+
+
+def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Fault]:
+    found = SegmentEntry.of(
+        summary, topic_id=entry.topic_id, partition=entry.partition, epoch=entry.epoch, attempt=entry.attempt
+    )
+    found = replace(
+        found,
+        # Held against the log when it was read.
+        sha256=entry.sha256,
+        stored_bytes=entry.stored_bytes,
+        # Told by the index objects themselves, checked below.
+        index_bytes=entry.index_bytes,
+        timeindex_bytes=entry.timeindex_bytes,
+        txnindex_bytes=entry.txnindex_bytes,
+        txnindex_sha256=entry.txnindex_sha256,
+    )
+    for item in fields(SegmentEntry):
+        expected, actual = getattr(entry, item.name), getattr(found, item.name)
+        if expected != actual:
+            what = f"{item.name} is {actual}, the catalog says {expected}"
+            yield _fault(storage, topic, entry, entry.log_suffix, entry.base_offset, what)
+
+
+def _verify_size(
+    storage: Storage, topic: str, entry: SegmentEntry, suffix: str, size: int
+) -> tuple[bytes | None, list[Fault]]:
+    """The object's content if it is there with the catalog's size, and what is wrong with it."""
+    try:
+        data = storage.read(entry.stem(topic) + suffix)
+    except ObjectMissing:
+        return None, [_fault(storage, topic, entry, suffix, entry.base_offset, "the object is missing")]
+    if len(data) != size:
+        what = f"{len(data)} bytes, the catalog says {size}"
+        return None, [_fault(storage, topic, entry, suffix, entry.base_offset, what)]
+    return data, []
+
+
+def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, made: bytes) -> list[Fault]:
+    size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
+    data, faults = _verify_size(storage, topic, entry, suffix, size)
+    if data is not None and data != made:
+        return [_fault(storage, topic, entry, suffix, entry.base_offset, "it is not the index of the log")]
+    return faults
+
+
+def _transaction_index(
+    storage: Storage, topic: str, entry: SegmentEntry
+) -> tuple[Sequence[AbortedTxn] | None, list[Fault]]:
+    """The entries, None if they cannot be read, and what is wrong then."""
+    try:
+        return read_transactions(storage, topic, entry), []
+    except ArchiveDamaged as error:
+        path = f"{storage.uri}/{entry.stem(topic)}{names.TXNINDEX}"
+        what = error.message.partition("): ")[2].rstrip(".") or error.message
+        return None, [Fault(path, topic, entry.partition, None, what)]
+
+
+def _verify_transactions(
+    storage: Storage, topic: str, entry: SegmentEntry, index: Sequence[AbortedTxn], ends: set[tuple[int, int]] | None
+) -> list[Fault]:
+    return [
+        _fault(storage, topic, entry, names.TXNINDEX, item.last_offset, what)
+        for item in index
+        if (what := _wrong_transaction(item, ends))
+    ]
+
+
+def _verify_parts(storage: Storage, topic: str, entry: SegmentEntry, made: SegmentTransactions) -> Iterator[Fault]:
+    """The object that saves reading the log for its transactions; it need not be there."""
+    data = read_parts(storage, topic, entry)
+    if data is not None and data != made.to_json(entry):
+        what = "it is not what the log says; it can be deleted, the log holds the same"
+        yield _fault(storage, topic, entry, names.TXNPARTS, entry.base_offset, what)
+
+
+def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> str:
+    if not 0 <= item.first_offset <= item.last_offset:
+        return f"a transaction of producer {item.producer_id} with offsets {item.first_offset} to {item.last_offset}"
+    if ends is not None and (item.producer_id, item.last_offset) not in ends:
+        return f"no transaction of producer {item.producer_id} ends there"
+    return ""
+
+
+def _fault(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, offset: int | None, what: str) -> Fault:
+    return Fault(f"{storage.uri}/{entry.stem(topic)}{suffix}", topic, entry.partition, offset, what)

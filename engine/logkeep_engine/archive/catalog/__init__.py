@@ -1,0 +1,1 @@
+"""The catalog: the facts that an archive keeps, the documents that hold them, and the one writer that adds to them."""

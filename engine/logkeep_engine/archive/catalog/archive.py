@@ -1,0 +1,282 @@
+"""An archive at a storage: opened or made, and its history read from commits and the checkpoints that fold them.
+
+    archive = Archive.open(storage)
+    state = archive.load()
+
+`writer` adds to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Self
+
+import logkeep_engine
+from logkeep_engine import collector
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import checkpoint, commits, documents
+from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.archive.catalog.facts import (
+    Commit,
+)
+from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    ArchiveMismatch,
+    ArchiveMissing,
+    ObjectExists,
+    ObjectMissing,
+    StorageRefused,
+)
+from logkeep_engine.storage import ObjectInfo, Storage
+
+log = logging.getLogger(__name__)
+_READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
+_READ_AHEAD = 2 * _READERS
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogListing:
+    """The catalog's objects. `commits`: number to size in bytes; `checkpoints`: newest first."""
+
+    commits: dict[int, int]
+    checkpoints: list[tuple[int, int, ObjectInfo]]
+
+
+class Archive:
+    """An archive at a storage. Readers `open` it and `load`; a backup `create_or_open`s it and begins a run (see
+    `writer`)."""
+
+    def __init__(self, storage: Storage, info: ArchiveInfo) -> None:
+        self.storage = storage
+        self.info = info
+
+    @classmethod
+    def open(cls, storage: Storage) -> Self:
+        """Raises ArchiveMissing if there is none, ArchiveMismatch if its format is another."""
+        try:
+            data = storage.read(names.ARCHIVE)
+        except ObjectMissing as error:
+            storage.check()  # a missing bucket is another error than an empty one
+            raise ArchiveMissing(
+                f"There is no archive at {storage.uri}: {names.ARCHIVE} does not exist.",
+                hint="Check the URI; the archive is made by the first backup.",
+            ) from error
+        return cls(storage, documents.load_info(data, f"{storage.uri}/{names.ARCHIVE}"))
+
+    @classmethod
+    def create_or_open(
+        cls,
+        storage: Storage,
+        cluster_id: str,
+        segments: FormatName = FormatName.KAFKA,
+        *,
+        imported: bool = False,
+    ) -> Self:
+        """The archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. For those who are
+        going to write. `imported`: it is made from what another tool wrote.
+
+        Raises ArchiveMismatch if it is another cluster's, or of another format, and StorageRefused if the store does
+        not honour conditional creates, since then two runs could overwrite each other's commits.
+        """
+        try:
+            archive = cls.open(storage)
+        except ArchiveMissing:
+            if storage.list(names.CATALOG):
+                raise ArchiveDamaged(
+                    f"{storage.uri}/{names.ARCHIVE} is missing, but {names.CATALOG} has objects.",
+                    hint="Restore it from a copy of the archive, or use another URI.",
+                ) from None
+            info = ArchiveInfo(
+                str(uuid.uuid4()),
+                cluster_id,
+                iso(time.time_ns() // 1_000_000),
+                f"logkeep {logkeep_engine.__version__}",
+                segments=segments,
+                imported=imported,
+            )
+            try:
+                storage.create(names.ARCHIVE, documents.dump_info(info))
+            except ObjectExists:
+                log.info("%s was made by another run at the same time", storage.uri)
+            archive = cls.open(storage)
+        if archive.info.imported and not imported:
+            raise ArchiveMismatch(
+                f"The archive at {storage.uri} was imported from what another tool wrote: no backup goes on in it.",
+                hint="Use another storage.uri for the backup.",
+            )
+        if archive.info.segments is not segments:
+            raise ArchiveMismatch(
+                f"The archive at {storage.uri} is of format {archive.info.segments}, not {segments}.",
+                hint="An archive has one format: use another storage.uri, or `logkeep convert` to make another archive "
+                "of this one.",
+            )
+        found = archive.info.cluster_id
+        if found != cluster_id:
+            raise ArchiveMismatch(
+                f"The archive at {storage.uri} belongs to Kafka cluster {found}, not to {cluster_id}.",
+                hint="Use another storage.uri for this cluster, or correct cluster.bootstrapServers.",
+            )
+        try:
+            storage.create(names.ARCHIVE, documents.dump_info(archive.info))
+        except ObjectExists:
+            return archive
+        raise StorageRefused(
+            f"{storage.uri} replaces an object where it was asked to create one: "
+            "two runs could overwrite each other's commits.",
+            hint="Use an object store with conditional writes (If-None-Match: *).",
+        )
+
+    def run_file(self, run_id: str, name: str) -> str:
+        """The path of a file of a run."""
+        return names.run_file(run_id, name)
+
+    def load(self) -> ArchiveState:
+        """The state now: the newest checkpoint that can be read, and all later commits.
+
+        Raises ArchiveDamaged naming the first commit that is missing or unreadable.
+        """
+        return self.load_and_count()[0]
+
+    def listing(self) -> CatalogListing:
+        """What lies in the catalog."""
+        commits: dict[int, int] = {}
+        checkpoints: list[tuple[int, int, ObjectInfo]] = []
+        for info in self.storage.list(names.CATALOG):
+            number = names.parse_commit(info.path)
+            if number is not None:
+                commits[number] = info.size
+                continue
+            checkpoint = names.parse_checkpoint(info.path)
+            if checkpoint is not None:
+                checkpoints.append((*checkpoint, info))
+        checkpoints.sort(key=lambda item: item[:2], reverse=True)
+        return CatalogListing(commits, checkpoints)
+
+    def read_commit(self, number: int) -> Commit:
+        """Commit `number`. Raises ArchiveDamaged if it is not there, cut short, altered or another archive's."""
+        path = names.commit_path(number)
+        name = f"{self.storage.uri}/{path}"
+        try:
+            data = self.storage.read(path)
+        except ObjectMissing as error:
+            raise ArchiveDamaged(
+                f"Commit {number} is missing: {name} does not exist.", hint="Restore it from a copy of the archive."
+            ) from error
+        return self._parse_commit(number, data)
+
+    def _parse_commit(self, number: int, data: bytes) -> Commit:
+        name = f"{self.storage.uri}/{names.commit_path(number)}"
+        commit = commits.load_commit(data, name)
+        if commit.number != number or commit.archive_id != self.info.archive_id:
+            raise ArchiveDamaged(
+                f"{name} holds commit {commit.number} of archive {commit.archive_id}, "
+                f"not commit {number} of {self.info.archive_id}.",
+                hint="Restore it from a copy of the archive.",
+            )
+        return commit
+
+    def read_checkpoint(self, path: str) -> ArchiveState:
+        """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
+        archive's."""
+        name = f"{self.storage.uri}/{path}"
+        archive_id, state = checkpoint.load(self.storage.read(path), name)
+        named = names.parse_checkpoint(path)
+        if archive_id != self.info.archive_id or named is None or named[0] != state.commit:
+            raise ArchiveDamaged(
+                f"{name} holds the state after commit {state.commit} of archive {archive_id}.",
+                hint="Delete it: the commits hold the same.",
+            )
+        return state
+
+    def lost_tails(self, state: ArchiveState, *, thorough: bool = False) -> tuple[LostTail, ...]:
+        """All that is known of commits that are gone from the catalog's end, by `state` that was loaded before.
+        `thorough`: every heartbeat is read."""
+        since = SinceCheckpoint(checkpoints=self.listing().checkpoints)
+        return self.find_lost_tails(state, since, thorough=thorough).lost
+
+    def find_lost_tails(self, state: ArchiveState, since: SinceCheckpoint, *, thorough: bool = False) -> FoundTails:
+        """Like `lost_tails`, with those that nobody has told of yet, and the highest epoch that is heard of."""
+        return find_lost_tails(
+            self.storage, self.info.archive_id, state, since.checkpoints, self.load, thorough=thorough
+        )
+
+    def load_and_count(self) -> tuple[ArchiveState, SinceCheckpoint]:
+        """The state now, as `load` gives it, and what has gathered since the last checkpoint."""
+        with collector.paused():
+            return self._fold()
+
+    def _fold(self) -> tuple[ArchiveState, SinceCheckpoint]:
+        listing = self.listing()
+        state, since = ArchiveState(), SinceCheckpoint()
+        for number, _, info in listing.checkpoints:
+            try:
+                state = self.read_checkpoint(info.path)
+            except (ArchiveDamaged, ObjectMissing) as error:
+                log.warning("%s is left out, the commits hold the same: %s", info.path, error)
+                continue
+            since.checkpoint_bytes = info.size
+            log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
+            break
+        since.checkpoints = listing.checkpoints
+        last = max(listing.commits, default=-1)
+        for commit in self.read_commits(range(state.commit + 1, last + 1)):
+            self._apply(state, commit)
+            since.commits += 1
+            since.bytes += listing.commits.get(commit.number, 0)
+        # A store may list late what it already reads.
+        while (data := self.read_or_none(names.commit_path(state.commit + 1))) is not None:
+            self._apply(state, self._parse_commit(state.commit + 1, data))
+            since.commits += 1
+            since.bytes += len(data)
+        return state, since
+
+    def _apply(self, state: ArchiveState, commit: Commit) -> None:
+        try:
+            state.apply(commit)
+        except (ValueError, KeyError) as error:
+            name = f"{self.storage.uri}/{names.commit_path(commit.number)}"
+            raise ArchiveDamaged(f"{name}: {error}.", hint="Restore it from a copy of the archive.") from error
+
+    def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
+        """Commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
+        if not numbers:
+            return
+        waiting: deque[Future[Commit]] = deque()
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-catalog") as pool:
+            try:
+                for number in numbers:
+                    waiting.append(pool.submit(self.read_commit, number))
+                    if len(waiting) >= _READ_AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def read_or_none(self, path: str) -> bytes | None:
+        """The content of an object, None if there is none of this name."""
+        try:
+            return self.storage.read(path)
+        except ObjectMissing:
+            return None
+
+
+@dataclass(slots=True)
+class SinceCheckpoint:
+    """What has gathered since the last checkpoint."""
+
+    commits: int = 0
+    bytes: int = 0
+    checkpoint_bytes: int = 0
+    checkpoints: list[tuple[int, int, ObjectInfo]] = field(default_factory=list)
+    """All that were listed."""

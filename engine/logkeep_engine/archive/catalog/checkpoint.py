@@ -1,0 +1,255 @@
+"""Checkpoints as bytes: the fold of commits 0..n, so that a reader need not read them all. No I/O.
+
+A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | zstd -d` shows their content):
+
+    {"format":1,"archiveId":…,"commit":40,"epoch":3,"layout":2,"frames":[<compressed bytes of each>],"sha256":…}
+    frame 0        {"epoch":…,"topics":[…],"groups":{…},"runs":{…},"rowLayout":"<9q…","rowColumns":[…],"partitions":<n>}
+    other frames   [[topicId,partition,[[start,end],…],[[start,end,reason],…],<segments>],…] and a line feed, then the
+                   rows of their segments, in this order, packed as `packed` says
+
+`sha256` is that of all frames. Frames are made and read one after another, so neither side holds the state a second
+time.
+
+Layout 3 is written once retention has removed a segment. Its partitions have two items more:
+[…,<segments>,[[start,end],…] removed,<segments whose objects may be there still>], and the rows of the latter follow
+those of the partition's segments. Layout 4 is written once the archive says leader epochs. Its partitions have three
+items more than those of layout 3: [[epoch,start],…], the epoch of the last leader seen (-1: none), and of its branches
+[[branch id,offset,[[start,end],…],[[start,end,reason],…],[[start,end],…] removed,[[epoch,start],…],leader,<segments>],
+…], whose rows follow the others. Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of
+JSON for each segment; it is read, not written. Versions that do not know a layout refuse it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import cramjam
+
+from logkeep_engine.archive.catalog import documents, packed, tables
+from logkeep_engine.archive.catalog.branches import Branch, Held
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition
+from logkeep_engine.archive.catalog.lineage import UNKNOWN
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
+from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.log.memory import checkpoint_most
+
+LAYOUT = 2
+LAYOUT_WITH_REMOVED = 3
+LAYOUT_WITH_EPOCHS = 4
+FRAME_BYTES = 1 << 20  # of content, before a partition that does not fit any more: keeps both sides' memory small
+
+_HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
+_NONE: list[Any] = [(), 0, (), UNKNOWN, ()]  # what the older layouts do not say of a partition
+_BODY_KEYS = {"epoch", "topics", "groups", "runs"}
+
+
+def dump(state: ArchiveState, archive_id: str) -> bytes:
+    """The state as of `state.commit`, in the oldest layout that can hold it."""
+    layout = LAYOUT_WITH_REMOVED if state.removed else LAYOUT
+    if state.epochs or state.leaders or state.branches:
+        layout = LAYOUT_WITH_EPOCHS
+    frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, layout)]
+    hashed = hashlib.sha256()
+    for frame in frames:
+        hashed.update(frame)
+    head = {
+        "format": documents.FORMAT,
+        "archiveId": archive_id,
+        "commit": state.commit,
+        "epoch": state.epoch,
+        "layout": layout,
+        "frames": [len(frame) for frame in frames],
+        "sha256": hashed.hexdigest(),
+    }
+    return b"".join([documents.dumps(head), b"\n", *frames])
+
+
+def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
+    keys = sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+    yield documents.dumps(
+        {
+            "epoch": state.epoch,
+            "topics": [tables.topic_out(topic) for topic in state.topics.values()],
+            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, state.groups)),
+            "runs": documents.table_of(tables.RUN_COLUMNS, map(tables.run_row, state.runs.values())),
+            "rowLayout": packed.LAYOUT,
+            "rowColumns": list(packed.COLUMNS),
+            "partitions": len(keys),
+        }
+    )
+    index: list[list[Any]] = []
+    rows = bytearray()
+    for key in keys:
+        item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
+        own = state.segments.rows(key)
+        if layout >= LAYOUT_WITH_REMOVED:
+            item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
+            own = own + state.unpurged.rows(key)
+        if layout >= LAYOUT_WITH_EPOCHS:
+            branches = state.branches.get(key, [])
+            item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
+            own = own + b"".join(branch.held.rows for branch in branches)
+        if index and len(rows) + len(own) > FRAME_BYTES:
+            yield documents.dumps(index) + b"\n" + rows
+            index, rows = [], bytearray()
+        index.append(item)
+        rows += own
+    if index:
+        yield documents.dumps(index) + b"\n" + rows
+
+
+def _branch_out(branch: Branch) -> list[Any]:
+    held = branch.held
+    gaps = [[gap.start, gap.end, gap.reason] for gap in held.gaps]
+    count = len(held.rows) // packed.ROW_BYTES
+    return [branch.id, branch.offset, held.coverage, gaps, held.removed, held.epochs, held.leader, count]
+
+
+def _ranges(state: ArchiveState, key: Partition) -> tuple[Any, Any]:
+    return state.coverage.get(key, []), [[gap.start, gap.end, gap.reason] for gap in state.gaps.get(key, ())]
+
+
+def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
+    """(archive id, state) of a checkpoint; `name` is the object's, for messages.
+
+    Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered.
+    """
+    end = data.find(b"\n")
+    head = documents.parse(data[: end if end >= 0 else len(data)], name)
+    layout = head.get("layout", 1)
+    if layout not in (1, LAYOUT, LAYOUT_WITH_REMOVED, LAYOUT_WITH_EPOCHS):
+        raise ArchiveMismatch(
+            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_EPOCHS}.",
+            hint=documents.NEWER,
+        )
+    documents.know(head, _HEAD_KEYS if layout == 1 else _HEAD_KEYS | {"layout", "frames"}, name)
+    body = memoryview(data)[end + 1 :] if end >= 0 else memoryview(b"")
+    if hashlib.sha256(body).hexdigest() != head.get("sha256"):
+        raise documents.damaged(name, "its SHA-256 does not fit its content")
+
+    def build() -> tuple[str, ArchiveState]:
+        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], name)
+        state.commit = head["commit"]
+        return head["archiveId"], state
+
+    return documents.building(build, name)
+
+
+def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveState:
+    contents = _frames(body, lengths)
+    first = json.loads(next(contents, b""))
+    documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions"}, name)
+    if (first["rowLayout"], first["rowColumns"]) != (packed.LAYOUT, list(packed.COLUMNS)):
+        raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
+    state = _load_body(first, name)
+    # Ids of the topics once, not once a partition.
+    ids = {topic_id: topic_id for topic_id in state.topics}
+    partitions = 0
+    for content in contents:
+        cut = content.index(b"\n")
+        rows = memoryview(content)[cut + 1 :]
+        at = 0
+        for topic_id, partition, coverage, gaps, segments, *gone in json.loads(content[:cut]):
+            key = (ids.setdefault(topic_id, topic_id), partition)
+            _add_ranges(state, key, coverage, gaps)
+            more: list[Any] = [*gone, *_NONE[len(gone) :]]
+            removed, unpurged, epochs, leader, branches = more
+            if removed:
+                state.removed[key] = [(start, end) for start, end in removed]
+            if epochs:
+                state.epochs[key] = [(epoch, start) for epoch, start in epochs]
+            if leader != UNKNOWN:
+                state.leaders[key] = leader
+            for table, count in ((state.segments, segments), (state.unpurged, unpurged)):
+                if count:
+                    table.set_rows(key, rows[at : at + count * packed.ROW_BYTES])
+                at += count * packed.ROW_BYTES
+            for branch in branches:
+                own = bytes(rows[at : at + branch[-1] * packed.ROW_BYTES])
+                state.branches.setdefault(key, []).append(_branch_in(key, own, *branch[:-1]))
+                at += len(own)
+            partitions += 1
+        if at != len(rows):
+            raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")
+    if partitions != first["partitions"]:
+        raise ValueError(f"{partitions} partitions where {first['partitions']} are announced")
+    return state
+
+
+def _branch_in(
+    key: Partition,
+    rows: bytes,
+    branch_id: str,
+    offset: int,
+    coverage: Iterable[tuple[int, int]],
+    gaps: Iterable[tuple[int, int, str]],
+    removed: Iterable[tuple[int, int]],
+    epochs: Iterable[tuple[int, int]],
+    leader: int,
+) -> Branch:
+    held = Held(
+        rows,
+        [(start, end) for start, end in coverage],
+        [Gap(*key, start, end, reason) for start, end, reason in gaps],
+        [(start, end) for start, end in removed],
+        [(epoch, start) for epoch, start in epochs],
+        leader,
+    )
+    return Branch(key, branch_id, offset, held)
+
+
+def _frames(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
+    at = 0
+    for length in lengths:
+        yield _content(body[at : at + length])
+        at += length
+    if at != len(body):
+        raise ValueError(f"{len(body)} bytes of frames where {at} are announced")
+
+
+def _content(frame: memoryview) -> bytes:
+    try:
+        return decompress(Codec.ZSTD, frame, limit=checkpoint_most())
+    except (BatchTooLarge, CorruptBatch) as problem:
+        raise ValueError(problem.message) from problem
+
+
+def _load_rows(body: memoryview, name: str) -> ArchiveState:
+    """Layout 1."""
+    document = json.loads(_content(body))
+    documents.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
+    if document.get("segmentColumns") not in (tables.segment_columns(False), tables.segment_columns(True)):
+        raise ArchiveMismatch(f"{name}: unknown columns {document.get('segmentColumns')}.", hint=documents.NEWER)
+    state = _load_body(document, name)
+    for topic_id, partition, coverage, gaps, segments in document["partitions"]:
+        _add_ranges(state, (topic_id, partition), coverage, gaps)
+        for row in segments:
+            state.segments.add_row((topic_id, partition), tables.packed_segment(*row))
+    return state
+
+
+def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
+    state = ArchiveState()
+    state.epoch = document["epoch"]
+    for topic in map(tables.topic_in, document["topics"]):
+        state.topics[topic.topic_id] = topic
+    state.groups = tuple(GroupEntry(*row) for row in documents.rows_of(document, "groups", tables.GROUP_COLUMNS, name))
+    for row in documents.rows_of(document, "runs", tables.RUN_COLUMNS, name):
+        run = tables.run_in(*row)
+        state.runs[run.run_id] = run
+    return state
+
+
+def _add_ranges(
+    state: ArchiveState, key: Partition, coverage: Iterable[tuple[int, int]], gaps: Iterable[tuple[int, int, str]]
+) -> None:
+    ranges = [(start, end) for start, end in coverage]
+    if ranges:
+        state.coverage[key] = ranges
+    lost = [Gap(*key, start, end, reason) for start, end, reason in gaps]
+    if lost:
+        state.gaps[key] = lost

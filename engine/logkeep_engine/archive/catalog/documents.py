@@ -1,0 +1,132 @@
+"""The catalog's documents as JSON, and the smallest of them, `archive.json`. Format 1. No I/O.
+
+A document of another format, or with keys or columns this version does not know, is refused with ArchiveMismatch: what
+a newer version added may change what the rest means. One that is cut short or altered is ArchiveDamaged. `commits` has
+the commits, `checkpoint` the checkpoints, `tables` the rows that both have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError
+
+FORMAT = 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveInfo:
+    """What `archive.json` says. `created_at` is ISO 8601 in UTC.
+
+    `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
+    something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it.
+    """
+
+    archive_id: str
+    cluster_id: str
+    created_at: str
+    created_by: str
+    format: int = FORMAT
+    segments: FormatName = FormatName.KAFKA
+    imported: bool = False
+
+
+def dump_info(info: ArchiveInfo) -> bytes:
+    """`archive.json`, in lines for people."""
+    document: dict[str, Any] = {
+        "format": info.format,
+        "archiveId": info.archive_id,
+        "clusterId": info.cluster_id,
+        "createdAt": info.created_at,
+        "createdBy": info.created_by,
+    }
+    # Only where they say something: what has them is refused by versions that do not know them.
+    if info.segments is not FormatName.KAFKA:
+        document["segments"] = info.segments.value
+    if info.imported:
+        document["imported"] = True
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def load_info(data: bytes, name: str) -> ArchiveInfo:
+    """`name` is the object's, for messages."""
+    document = parse(data, name)
+    know(document, {"format", "archiveId", "clusterId", "createdAt", "createdBy", "segments", "imported"}, name)
+    try:
+        fields = [document[key] for key in ("archiveId", "clusterId", "createdAt", "createdBy")]
+    except KeyError as error:
+        raise damaged(name, f"key {error} is missing") from error
+    if not all(isinstance(value, str) and value for value in fields):
+        raise damaged(name, "a value is not a string")
+    segments, imported = document.get("segments", FormatName.KAFKA.value), document.get("imported", False)
+    if segments not in list(FormatName) or not isinstance(imported, bool):
+        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}.", hint=NEWER)
+    archive_id, cluster_id, created_at, created_by = fields
+    return ArchiveInfo(archive_id, cluster_id, created_at, created_by, segments=FormatName(segments), imported=imported)
+
+
+NEWER = "It was written by a newer Logkeep: use that version or a later one."
+
+
+def dumps(document: Any) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def parse(data: bytes, name: str) -> dict[str, Any]:
+    """A JSON object of this format. Raises ArchiveDamaged, ArchiveMismatch; `name` is the object's."""
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise damaged(name, f"it is not whole JSON ({len(data)} bytes)") from error
+    if not isinstance(document, dict):
+        raise damaged(name, "it is not a JSON object")
+    found = document.get("format")
+    if found != FORMAT:
+        raise ArchiveMismatch(
+            f"{name}: archive format {found!r}, this version of Logkeep reads and writes format {FORMAT}.", hint=NEWER
+        )
+    return document
+
+
+def know(document: dict[str, Any], known: set[str], name: str) -> None:
+    """Raises ArchiveMismatch for keys that this version does not know."""
+    unknown = sorted(set(document) - known)
+    if unknown:
+        raise ArchiveMismatch(f"{name}: unknown keys {', '.join(unknown)}.", hint=NEWER)
+
+
+def rows_of(document: dict[str, Any], key: str, columns: Sequence[str], name: str) -> list[list[Any]]:
+    """The rows of a table, none if it is not there. Raises ArchiveMismatch for other columns."""
+    if key not in document:
+        return []
+    table = document[key]
+    if table["columns"] != columns:
+        raise ArchiveMismatch(f"{name}: unknown columns {table['columns']} of {key}.", hint=NEWER)
+    rows: list[list[Any]] = table["rows"]
+    return rows
+
+
+def building(build: Callable[[], T], name: str) -> T:
+    """What `build` makes; what it finds missing or impossible is ArchiveDamaged."""
+    try:
+        return build()
+    except LogkeepError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(name, f"{type(error).__name__}: {error}") from error
+
+
+def damaged(name: str, what: str) -> ArchiveDamaged:
+    """The error of an object of the catalog."""
+    return ArchiveDamaged(f"{name}: {what}.", hint="Restore this object from a copy of the archive.")
+
+
+def table_of(columns: Sequence[str], rows: Iterable[list[Any]]) -> dict[str, Any]:
+    """A table as a document has it."""
+    return {"columns": list(columns), "rows": list(rows)}

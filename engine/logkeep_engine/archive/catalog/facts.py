@@ -1,0 +1,223 @@
+"""The facts an archive keeps. No I/O.
+
+Every fact checks itself when it is made and raises ValueError for what cannot be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
+
+Partition = tuple[str, int]  # (topic id, partition number)
+
+_BRANCH_PREFIX = "branch-"
+_ID_LENGTH = 22
+_MAX_BRANCHES = 9999
+
+
+class Outcome(StrEnum):
+    """How a run ended. `TakenOver`: it was begun, never ended, and another run went on."""
+
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TAKEN_OVER = "TakenOver"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """One incarnation of a topic as last seen. `configs`: what is set on the topic itself, not the broker's defaults,
+    but for a `cleanup.policy` that compacts the topic."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        names.check_topic(self.name)
+        names.check_topic_id(self.topic_id)
+        if self.partitions < 1:
+            raise ValueError(f"topic {self.name} with {self.partitions} partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """A consumer group's committed position: the next offset it would read. `leader_epoch` -1: not known."""
+
+    group_id: str
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The offsets [start, end) of a partition are archived: what was there is in segments."""
+
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        _check_range(self.topic_id, self.partition, self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The offsets [start, end) of a partition were gone before they could be archived. Lies outside of any coverage."""
+
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+
+    def __post_init__(self) -> None:
+        _check_range(self.topic_id, self.partition, self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedSegment:
+    """A segment that retention takes out of the archive, or out of a branch of the partition. Its offsets stay settled:
+    they are not fetched again."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    branch_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """The archived rest of a partition, from `offset` on, becomes the branch `branch_id`."""
+
+    topic_id: str
+    partition: int
+    branch_id: str
+    offset: int
+
+    def __post_init__(self) -> None:
+        names.check_topic_id(self.branch_id)
+        if not is_branch_id(self.branch_id) or self.partition < 0 or self.offset < 0:
+            raise ValueError(
+                f"topic id {self.topic_id} partition {self.partition}: branch {self.branch_id} at offset {self.offset}"
+            )
+
+
+def branch_id(topic_id: str, number: int) -> str:
+    """The id of the topic's branch `number`, from 1."""
+    if not 1 <= number <= _MAX_BRANCHES:
+        raise ValueError(f"topic id {topic_id} with {number} branches")
+    own = urlsafe_b64encode(hashlib.sha256(f"{topic_id} {number}".encode()).digest()).decode()
+    return f"{_BRANCH_PREFIX}{number:04d}-{own}"[:_ID_LENGTH]
+
+
+def is_branch_id(text: str) -> bool:
+    """Whether it names a branch, not an incarnation."""
+    return text.startswith(_BRANCH_PREFIX) and len(text) == _ID_LENGTH and text[len(_BRANCH_PREFIX) :][:4].isdecimal()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The work that one task has done. Committed whole or not at all. `epochs`: of the batches that it has seen."""
+
+    coverage: tuple[Coverage, ...] = ()
+    segments: tuple[SegmentEntry, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    epochs: tuple[LeaderEpoch, ...] = ()
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int, int]]:
+        """(topic id, partition, start, end) of everything it settles, archived or lost."""
+        settled: list[Coverage | Gap] = [*self.coverage, *self.gaps]
+        return [(item.topic_id, item.partition, item.start, item.end) for item in settled]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A run of this archive. `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
+    the epoch."""
+
+    run_id: str
+    epoch: int
+    kind: str
+    begin_time: int
+    end_time: int | None = None
+    outcome: Outcome = Outcome.RUNNING
+    message: str = ""
+    records: int = 0
+    bytes: int = 0
+    segments: int = 0
+    attempts: int = 1
+
+
+class CommitKind(StrEnum):
+    BEGIN = "Begin"
+    DATA = "Data"
+    END = "End"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One step of the archive's history. `token` is unique to the call that wrote it; `time` is ms since the epoch, for
+    people.
+
+    Begin: `run_kind`, `taken_over` (ids of the runs that were begun and never ended). Data: `topics`, `receipts`'
+    facts, of `epochs` those that are new; `leaders` on whose log the run begins; `branchings`, which come before all
+    else, with `segments` that are copies of what stays; `removed` segments, and `purged` if the objects of all those
+    removed before are deleted. End: `outcome`, `message`, and `groups`, which replace those of
+    earlier runs if the run succeeded; `partial`: it failed, but has tried everything, so all that it could archive is.
+    """
+
+    number: int
+    archive_id: str
+    token: str
+    kind: CommitKind
+    run_id: str
+    epoch: int
+    time: int
+    run_kind: str = ""
+    taken_over: tuple[str, ...] = ()
+    topics: tuple[TopicEntry, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    segments: Sequence[SegmentEntry] = ()
+    gaps: tuple[Gap, ...] = ()
+    groups: tuple[GroupEntry, ...] = ()
+    outcome: Outcome = Outcome.RUNNING
+    message: str = ""
+    removed: tuple[RemovedSegment, ...] = ()
+    purged: bool = False
+    epochs: tuple[LeaderEpoch, ...] = ()
+    leaders: tuple[LeaderSeen, ...] = ()
+    branchings: tuple[Branching, ...] = ()
+    partial: bool = False
+
+    @property
+    def restorable(self) -> bool:
+        """A restore may see the archive as it is after this commit."""
+        return self.kind is CommitKind.END and (self.outcome is Outcome.SUCCEEDED or self.partial)
+
+    @property
+    def is_removal(self) -> bool:
+        """It adds nothing, and removes segments or says that their objects are gone."""
+        facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
+        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
+        return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
+
+
+def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:
+    if not 0 <= start < end or partition < 0:
+        raise ValueError(f"topic id {topic_id} partition {partition}: [{start}, {end}) is not a range of offsets")

@@ -1,0 +1,375 @@
+"""Segments as packed rows: a million of them take 180 MB instead of more than a gigabyte of Python objects.
+
+    table = SegmentTable()
+    table.add(entry)
+    for entry in table[topic_id, partition]: ...      # a SegmentEntry is made when it is asked for
+
+A row says everything of a segment but its topic id and partition, so equal rows are equal segments, and a checkpoint
+can hold rows as they are (`archive/catalog/checkpoint.py`). The columns `storedBytes` and `timeindexBytes` hold the
+sequence and its width where the layout is Avro, which has neither of the two.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, overload
+
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+
+COLUMNS = (
+    "baseOffset",
+    "nextOffset",
+    "epoch",
+    "records",
+    "batches",
+    "bytes",
+    "minBaseTimestamp",
+    "maxTimestamp",
+    "storedBytes",
+    "attempt",
+    "maxBatchBytes",
+    "indexBytes",
+    "timeindexBytes",
+    "txnindexBytes",
+    "codecs.none",
+    "codecs.gzip",
+    "codecs.snappy",
+    "codecs.lz4",
+    "codecs.zstd",
+    "sha256",
+    "txnindexSha256",
+    "flags",
+)
+LAYOUT = "<9q10I32s32sB"  # little-endian without padding, as Python's struct names it
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+HAS_TXNINDEX_SHA256 = 32  # of the flags; bits 0 to 4: transactional, control, gaps, append time, legacy
+LAYOUT_BIT = 6  # and 7: the number of the segment's layout
+
+_ROW = struct.Struct(LAYOUT)
+ROW_BYTES = _ROW.size
+_OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
+_SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
+_BASE = struct.Struct("<q")
+_NO_HASH = bytes(32)
+_KNOWN_CODECS = frozenset(CODECS)
+
+
+def pack(entry: SegmentEntry) -> bytes:
+    """The row of a segment. Raises ValueError for what no row can hold: an unknown codec, a hash that is not one of
+    SHA-256 in hex, a number of more than 64 bits (32 for counts of batches by codec and sizes of indexes)."""
+    flags = (
+        entry.transactional
+        | entry.control << 1
+        | entry.gaps << 2
+        | entry.append_time << 3
+        | entry.legacy << 4
+        | (HAS_TXNINDEX_SHA256 if entry.txnindex_sha256 else 0)
+        | entry.layout << LAYOUT_BIT
+    )
+    numbers = (
+        entry.base_offset,
+        entry.next_offset,
+        entry.epoch,
+        entry.records,
+        entry.batches,
+        entry.bytes,
+        entry.min_base_timestamp,
+        entry.max_timestamp,
+        entry.sequence if entry.layout is Layout.AVRO else entry.stored_bytes,
+        entry.attempt,
+        entry.max_batch_bytes,
+        entry.index_bytes,
+        entry.sequence_width if entry.layout is Layout.AVRO else entry.timeindex_bytes,
+        entry.txnindex_bytes,
+    )
+    return pack_facts(numbers, entry.codecs, entry.sha256, entry.txnindex_sha256, flags)
+
+
+def pack_facts(
+    numbers: tuple[int, ...], codecs: Mapping[str, int], sha256: str, txnindex_sha256: str, flags: int
+) -> bytes:
+    """The row of a segment whose `numbers` are those of COLUMNS up to the codecs. Raises ValueError as `pack` does."""
+    if not _KNOWN_CODECS.issuperset(codecs):
+        raise ValueError(f"segment with codecs {', '.join(codecs)}")
+    count = codecs.get
+    try:
+        return _ROW.pack(
+            *numbers,
+            count("none", 0),
+            count("gzip", 0),
+            count("snappy", 0),
+            count("lz4", 0),
+            count("zstd", 0),
+            _hash(sha256),
+            _hash(txnindex_sha256) if txnindex_sha256 else _NO_HASH,
+            flags,
+        )
+    except struct.error as error:
+        raise ValueError(f"segment {numbers[0]}: {error}") from error
+
+
+def _hash(text: str) -> bytes:
+    raw = bytes.fromhex(text)
+    if len(raw) != 32:
+        raise ValueError(f"{text!r} is not a SHA-256")
+    return raw
+
+
+def offsets_of(row: bytes) -> tuple[int, int]:
+    """The base and the next offset of a row."""
+    base, following = _OFFSETS.unpack(row)
+    return int(base), int(following)
+
+
+def split_rows(rows: bytes | bytearray, offset: int) -> tuple[bytes, bytes]:
+    """The rows of segments that end at or below `offset`, and those of the others. Segments do not overlap."""
+    at = bisect_left(range(len(rows) // ROW_BYTES), offset + 1, key=lambda index: _next_offset(rows, index)) * ROW_BYTES
+    return bytes(rows[:at]), bytes(rows[at:])
+
+
+def _next_offset(rows: bytes | bytearray, index: int) -> int:
+    return int(_OFFSETS.unpack_from(rows, index * ROW_BYTES)[1])
+
+
+def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, list[bytes]]:
+    """The rows without those of segments with these base offsets, and the latter in order."""
+    left, gone = bytearray(), []
+    for at in range(0, len(rows), ROW_BYTES):
+        row = bytes(rows[at : at + ROW_BYTES])
+        if _BASE.unpack_from(row)[0] in bases:
+            gone.append(row)
+        else:
+            left += row
+    return left, gone
+
+
+def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
+    flags = row[21]
+    layout = Layout(flags >> LAYOUT_BIT)
+    avro = layout is Layout.AVRO
+    return SegmentEntry(
+        topic_id=topic_id,
+        partition=partition,
+        epoch=row[2],
+        attempt=row[9],
+        base_offset=row[0],
+        next_offset=row[1],
+        records=row[3],
+        batches=row[4],
+        bytes=row[5],
+        min_base_timestamp=row[6],
+        max_timestamp=row[7],
+        sha256=row[19].hex(),
+        codecs={name: count for name, count in zip(CODECS, row[14:19], strict=True) if count},
+        transactional=bool(flags & 1),
+        control=bool(flags & 2),
+        gaps=bool(flags & 4),
+        append_time=bool(flags & 8),
+        legacy=bool(flags & 16),
+        max_batch_bytes=row[10],
+        index_bytes=row[11],
+        timeindex_bytes=0 if avro else row[12],
+        txnindex_bytes=row[13],
+        txnindex_sha256=row[20].hex() if flags & HAS_TXNINDEX_SHA256 else "",
+        stored_bytes=0 if avro else row[8],
+        layout=layout,
+        sequence=row[8] if avro else 0,
+        sequence_width=row[12] if avro else 0,
+    )
+
+
+class _Rows(Sequence[SegmentEntry]):
+    """Rows that are seen as entries; equal to a list or tuple of the same entries."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: bytes | bytearray) -> None:
+        self._rows = rows
+
+    @abstractmethod
+    def _key(self, index: int) -> Partition:
+        """Of which partition the row is."""
+
+    def __len__(self) -> int:
+        return len(self._rows) // ROW_BYTES
+
+    @overload
+    def __getitem__(self, index: int) -> SegmentEntry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SegmentEntry]: ...
+
+    def __getitem__(self, index: int | slice) -> SegmentEntry | list[SegmentEntry]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"segment {index} of {len(self)}")
+        return _unpack(*self._key(at), _ROW.unpack_from(self._rows, at * ROW_BYTES))
+
+    def __iter__(self) -> Iterator[SegmentEntry]:
+        # Of a copy: a buffer that is being read cannot grow.
+        for at, row in enumerate(_ROW.iter_unpack(bytes(self._rows))):
+            yield _unpack(*self._key(at), row)
+
+    def sums(self) -> tuple[int, int]:
+        """Records and bytes of all of them."""
+        records = size = 0
+        for some, more in _SUMS.iter_unpack(bytes(self._rows)):
+            records += some
+            size += more
+        return records, size
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (_Rows, list, tuple)):
+            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)!r})"
+
+
+class SegmentBatch(_Rows):
+    """Segments of several partitions, in the order of a commit."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Sequence[Partition], rows: bytes | bytearray) -> None:
+        super().__init__(rows)
+        self._keys = keys
+
+    def _key(self, index: int) -> Partition:
+        return self._keys[index]
+
+    def rows(self) -> Iterator[tuple[Partition, bytes]]:
+        """Each with its partition."""
+        for at, key in enumerate(self._keys):
+            yield key, bytes(self._rows[at * ROW_BYTES : (at + 1) * ROW_BYTES])
+
+
+class PackedSegments(_Rows):
+    """The segments of one partition by base offset: a view that sees what its table gets later."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, key: Partition, rows: bytes | bytearray) -> None:
+        super().__init__(rows)
+        self._partition = key
+
+    def _key(self, index: int) -> Partition:
+        return self._partition
+
+    def position(self, offset: int) -> int:
+        """How many segments have a base offset below `offset`."""
+        return bisect_left(range(len(self)), offset, key=self._base)
+
+    def _base(self, index: int) -> int:
+        (base,) = _BASE.unpack_from(self._rows, index * ROW_BYTES)
+        return int(base)
+
+
+class SegmentTable(Mapping[Partition, PackedSegments]):
+    """The segments of an archive by partition. `add`, `set_rows`, `remove` change it; what it hands out are views."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Partition, bytearray] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._rows)
+
+    def __getitem__(self, key: Partition) -> PackedSegments:
+        return PackedSegments(key, self._rows[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __eq__(self, other: object) -> bool:
+        return self._rows == other._rows if isinstance(other, SegmentTable) else super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def count(self) -> int:
+        """How many segments there are in all."""
+        return sum(map(len, self._rows.values())) // ROW_BYTES
+
+    def rows(self, key: Partition) -> bytearray:
+        """The packed rows of a partition, to be read only; empty if it has none."""
+        return self._rows.get(key, bytearray())
+
+    def add(self, entry: SegmentEntry) -> None:
+        """Put a segment where its base offset belongs. Raises ValueError for what no row can hold."""
+        self.add_row((entry.topic_id, entry.partition), pack(entry))
+
+    def add_row(self, key: Partition, row: bytes) -> None:
+        """As `add` does, of a segment that is packed already."""
+        rows = self._rows.get(key)
+        if rows is None:
+            self._rows[key] = bytearray(row)
+            return
+        (base,) = _BASE.unpack_from(row)
+        (last,) = _BASE.unpack_from(rows, len(rows) - ROW_BYTES)
+        if last <= base:
+            rows += row
+        else:
+            at = PackedSegments(key, rows).position(base + 1) * ROW_BYTES
+            rows[at:at] = row
+
+    def set_rows(self, key: Partition, rows: bytes | bytearray | memoryview) -> None:
+        """Take over all rows of a partition. Raises ValueError if they are not whole, or not in order."""
+        if not rows or len(rows) % ROW_BYTES:
+            raise ValueError(f"{len(rows)} bytes of segment rows")
+        packed = bytearray(rows)
+        before = 0
+        for base, following in _OFFSETS.iter_unpack(packed):  # in one pass: half of opening a large archive is this
+            if not before <= base < following:
+                raise ValueError("segment rows that are not in order")
+            before = base
+        self._rows[key] = packed
+
+    def replace_rows(self, key: Partition, rows: bytes | bytearray) -> None:
+        """Do as `set_rows`, also with none."""
+        if rows:
+            self.set_rows(key, rows)
+        else:
+            self._rows.pop(key, None)
+
+    def copy(self) -> SegmentTable:
+        """A table that changes by itself; rows are shared until one of both replaces them."""
+        other = SegmentTable()
+        other._rows = dict(self._rows)
+        return other
+
+    def remove(self, key: Partition, bases: Set[int]) -> list[bytes]:
+        """Take out the segments with these base offsets, and return their rows in order. Raises ValueError if one is
+        not there; then nothing is taken out."""
+        left, gone = without_bases(self._rows.get(key, bytearray()), bases)
+        if len(gone) != len(bases):
+            missing = min(bases - {_BASE.unpack_from(row)[0] for row in gone})
+            raise ValueError(f"there is no segment {missing} of topic id {key[0]} partition {key[1]} to remove")
+        if left:
+            self._rows[key] = left
+        else:
+            self._rows.pop(key, None)
+        return gone
+
+    def overlapping(self, entry: SegmentEntry) -> SegmentEntry | None:
+        """A segment of the same partition that shares an offset with `entry`."""
+        entries = self.get((entry.topic_id, entry.partition))
+        if entries is None:
+            return None
+        at = entries.position(entry.base_offset)
+        if at < len(entries) and (after := entries[at]).base_offset < entry.next_offset:
+            return after
+        if at and (before := entries[at - 1]).next_offset > entry.base_offset:
+            return before
+        return None

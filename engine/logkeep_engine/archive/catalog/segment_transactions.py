@@ -1,0 +1,170 @@
+"""What one segment says of transactions, gathered in one pass over its batches, and its `.txnparts` object. Pure.
+
+    follower = SegmentFollower(entry.base_offset, entry.epoch)
+    follower.note(run, headers)                         # of all its batches, in order
+    facts = follower.finish(entry.next_offset, index)   # `index`: the entries of its own transaction index
+
+`reading.transactions` joins what the segments of a partition say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Ending, Part, Spans, TransactionFollower
+
+NOT_NAMED = -1
+UNKNOWN = -2
+FORMAT = 1
+_COLUMNS = ["producerId", "first", "last", "ending", "marker", "begun", "dense", "records", "since"]
+_SEAL = len(',"sha256":""}') + 64
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPart:
+    """A part of a transaction in one segment, and from which offset on the segment's own index calls it aborted:
+    NOT_NAMED if it does not, UNKNOWN if the index cannot be read."""
+
+    part: Part
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTransactions:
+    """One segment's word on transactions. Of those that begin and end in it and are indexed as their marker says
+    nothing is kept: there are as many as the producers like.
+
+    `epoch` tells segments that were fetched in one run from others; a copy keeps it. `dense`: no offset is missing
+    between its batches. `holed`: a part of it could not be read.
+    """
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    parts: tuple[KnownPart, ...] = ()
+    dense: bool = True
+    holed: bool = False
+
+    def to_json(self, entry: SegmentEntry) -> bytes:
+        """The `.txnparts` object of a segment without damage."""
+        rows = [
+            [p.producer_id, p.first, p.last, int(p.ending), p.marker, int(p.begun), int(p.dense), int(p.records), since]
+            for p, since in ((known.part, known.since) for known in self.parts)
+        ]
+        facts = {"epoch": self.epoch, "dense": self.dense, "columns": _COLUMNS, "parts": rows}
+        body = {"format": FORMAT, **_bound_to(entry), **facts}
+        return _sealed(json.dumps(body, separators=(",", ":")).encode())
+
+    @classmethod
+    def from_json(cls, data: bytes, entry: SegmentEntry) -> SegmentTransactions | None:
+        """The content of a segment's object; None if it was altered, or is not that of this log and its index."""
+        try:
+            body = json.loads(data)
+            bound = {key: body[key] for key in _bound_to(entry)}
+            if body["format"] != FORMAT or bound != _bound_to(entry) or _sealed(_unsealed(data)) != data:
+                return None
+            parts = tuple(
+                KnownPart(
+                    Part(row[0], row[1], row[2], Ending(row[3]), row[4], bool(row[5]), bool(row[6]), bool(row[7])),
+                    int(row[8]),
+                )
+                for row in body["parts"]
+            )
+            return cls(entry.base_offset, entry.next_offset, int(body["epoch"]), parts, bool(body["dense"]))
+        except (ValueError, KeyError, TypeError, IndexError):
+            return None
+
+    @classmethod
+    def without(cls, entry: SegmentEntry) -> SegmentTransactions:
+        """A segment without transactional batches says nothing."""
+        return cls(entry.base_offset, entry.next_offset, entry.epoch, (), not entry.gaps)
+
+
+def _bound_to(entry: SegmentEntry) -> dict[str, str]:
+    return {"logSha256": entry.sha256, "txnindexSha256": entry.txnindex_sha256}
+
+
+def _sealed(body: bytes) -> bytes:
+    """A JSON object with its own hash as the last key."""
+    return b'%b,"sha256":"%b"}' % (body[:-1], hashlib.sha256(body).hexdigest().encode())
+
+
+def _unsealed(data: bytes) -> bytes:
+    return data[:-_SEAL] + b"}"
+
+
+class SegmentFollower:
+    """Gathers what one segment says, from its batches in order."""
+
+    def __init__(self, base_offset: int, epoch: int) -> None:
+        self._base = self._at = base_offset
+        self._epoch = epoch
+        self._follower = TransactionFollower()
+        self._parts: list[Part] = []
+
+    def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+        """The next batches. Raises CorruptBatch for a marker that cannot be read."""
+        self._parts += self._follower.note(run, headers, self._at)
+        self._at = headers[-1][1].next_offset
+
+    def passed(self, at: int, *, dense: bool) -> None:
+        """Batches without transactions up to offset `at`; `dense`: no offset is missing so far."""
+        self._at = at
+        self._follower.dense = self._follower.dense and dense
+
+    def cut(self, end: int) -> None:
+        """Offsets up to `end` cannot be read."""
+        self._parts += self._follower.cut()
+        self._at = max(self._at, end)
+
+    def ends(self) -> set[tuple[int, int]]:
+        """Where entries of the segment's transaction index may end, as (producer id, offset): at an abort marker, or,
+        if the marker lies in a later segment, at the producer's last batch here. An archive may also have an entry of a
+        transaction that its marker commits: the list of a fetch was wrong, and its last batch is the end."""
+        markers = {(part.producer_id, part.marker) for part in self._parts if part.ending is Ending.ABORT}
+        listed = {(part.producer_id, part.last) for part in self._parts if part.ending is Ending.COMMIT}
+        return markers | listed | {(part.producer_id, part.last) for part in self._follower.open_parts()}
+
+    def finish(self, next_offset: int, index: Sequence[AbortedTxn] | None) -> SegmentTransactions:
+        """All that the segment says. `index`: the entries of its own index, None if it cannot be read."""
+        named = _Named(index)
+        known = (KnownPart(part, named.since(part)) for part in (*self._parts, *self._follower.open_parts()))
+        return SegmentTransactions(
+            self._base,
+            next_offset,
+            self._epoch,
+            tuple(item for item in known if not _is_plain(item)),
+            self._follower.dense,
+            self._follower.holed,
+        )
+
+
+class _Named:
+    """Tells what a segment's own index says of a part."""
+
+    def __init__(self, index: Sequence[AbortedTxn] | None) -> None:
+        self._spans = None if index is None else Spans.of(index)
+
+    def since(self, part: Part) -> int:
+        if self._spans is None:
+            return UNKNOWN
+        at = part.last if part.first >= 0 else part.marker
+        return self._spans.since(part.producer_id, at)
+
+
+def _is_plain(known: KnownPart) -> bool:
+    """It begins and ends here, and the index says the same as the marker."""
+    part, since = known.part, known.since
+    if part.begun or part.ending in (Ending.OPEN, Ending.HIDDEN):
+        return False
+    if not part.has_data:
+        return True
+    if part.ending is Ending.COMMIT:
+        return since == NOT_NAMED
+    return 0 <= since <= part.first

@@ -1,0 +1,466 @@
+"""The state that an archive's facts add up to. No I/O.
+
+`ArchiveState` is the fold of commits 0..n: it grows by `apply`, and nothing else changes it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from logkeep_engine.archive.catalog.branches import Branch, Held, rejoined
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
+    Commit,
+    CommitKind,
+    Coverage,
+    Gap,
+    GroupEntry,
+    Outcome,
+    Partition,
+    Receipt,
+    RemovedSegment,
+    RunEntry,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
+from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.ranges import Range, add_range, without
+
+T = TypeVar("T")
+
+
+class ArchiveState:
+    """What commits 0..`commit` add up to. `commit` is -1 and `epoch` 0 for a new archive; a run's first epoch is 1.
+
+    topics    by topic id, in the order in which incarnations were first seen
+    segments  by (topic id, partition), by base offset, packed: an entry is made when it is asked for
+    coverage  by (topic id, partition), merged and sorted ranges that are archived
+    gaps      by (topic id, partition), sorted, as recorded
+    removed   by (topic id, partition), merged and sorted ranges that retention has removed; they stay in the coverage
+    unpurged  removed segments whose objects may be there still
+    epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
+    leaders   by (topic id, partition): the epoch of the last leader whose log began with all that was settled then
+    branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
+    groups    of the last run that succeeded
+    runs      by run id, in the order in which they began
+    """
+
+    def __init__(self) -> None:
+        self.commit = -1
+        self.epoch = 0
+        self.topics: dict[str, TopicEntry] = {}
+        self.segments = SegmentTable()
+        self.coverage: dict[Partition, list[Range]] = {}
+        self.gaps: dict[Partition, list[Gap]] = {}
+        self.removed: dict[Partition, list[Range]] = {}
+        self.unpurged = SegmentTable()
+        self.epochs: dict[Partition, list[EpochStart]] = {}
+        self.leaders: dict[Partition, int] = {}
+        self.branches: dict[Partition, list[Branch]] = {}
+        self.groups: tuple[GroupEntry, ...] = ()
+        self.runs: dict[str, RunEntry] = {}
+
+    @property
+    def running(self) -> list[RunEntry]:
+        """Runs that began and did not end."""
+        return [run for run in self.runs.values() if run.outcome is Outcome.RUNNING]
+
+    def partitions(self) -> list[Partition]:
+        """Every partition with a segment, coverage or gap, sorted."""
+        return sorted({*self.segments, *self.coverage, *self.gaps})
+
+    def same_facts(self, other: ArchiveState) -> bool:
+        """True if both say the same of everything but the number of their last commit."""
+        return (
+            self.epoch == other.epoch
+            and list(self.topics.values()) == list(other.topics.values())
+            and self.segments == other.segments
+            and self.coverage == other.coverage
+            and self.gaps == other.gaps
+            and self.removed == other.removed
+            and self.unpurged == other.unpurged
+            and self.epochs == other.epochs
+            and self.leaders == other.leaders
+            and self.branches == other.branches
+            and self.groups == other.groups
+            and list(self.runs.values()) == list(other.runs.values())
+        )
+
+    def settled(self, topic_id: str, partition: int) -> list[Range]:
+        """Merged sorted ranges that are archived or recorded as lost."""
+        key = (topic_id, partition)
+        ranges = list(self.coverage.get(key, ()))
+        for gap in self.gaps.get(key, ()):
+            add_range(ranges, gap.start, gap.end)
+        return ranges
+
+    def next_offset(self, topic_id: str, partition: int) -> int | None:
+        """The end of what is settled without a hole from the first settled offset on; None: nothing is."""
+        ranges = self.settled(topic_id, partition)
+        return ranges[0][1] if ranges else None
+
+    def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]:
+        """The parts of [start, end) that are neither archived nor recorded as lost. Takes as long as what lies in
+        [start, end), whatever else the partition has."""
+        key = (topic_id, partition)
+        left = without(start, end, self.coverage.get(key, ()))
+        if key not in self.gaps:
+            return left
+        return [part for low, high in left for part in self._not_lost(key, low, high)]
+
+    def _not_lost(self, key: Partition, start: int, end: int) -> list[Range]:
+        ranges: list[Range] = []
+        for gap in self.lost(*key, start, end):
+            add_range(ranges, gap.start, gap.end)
+        return without(start, end, ranges)
+
+    def lost(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
+        """The recorded gaps that share an offset with [start, end)."""
+        gaps = self.gaps.get((topic_id, partition), ())
+        # Gaps do not overlap: of those that start before, only the last may reach inside.
+        first = max(0, bisect_left(gaps, start, key=_start) - 1)
+        inside = gaps[first : bisect_left(gaps, end, key=_start)]
+        return [gap for gap in inside if gap.end > start]
+
+    def kept(self, topic_id: str, partition: int) -> list[Range]:
+        """Ranges of offsets whose records the archive has, wherever compaction left some: what is archived, without
+        what retention has removed."""
+        removed = self.removed.get((topic_id, partition), ())
+        return [part for covered in self.coverage.get((topic_id, partition), ()) for part in without(*covered, removed)]
+
+    def groups_after(self, groups: Iterable[GroupEntry], topics: Iterable[TopicEntry]) -> list[GroupEntry]:
+        """The positions of consumer groups after a run over `topics` that has found `groups`: in all other topics they
+        stay what they were."""
+        seen = {topic.topic_id for topic in topics}
+        return [*groups, *(entry for entry in self.groups if entry.topic_id not in seen)]
+
+    def removed_between(self, topic_id: str, partition: int) -> list[Range]:
+        """The ranges that retention has removed between segments that are left."""
+        key = (topic_id, partition)
+        entries = self.segments.get(key)
+        if entries is None:
+            return []
+        first, last = entries[0].base_offset, entries[-1].base_offset
+        return [item for item in self.removed.get(key, ()) if first < item[0] < last]
+
+    def last_before(self, topic_id: str, partition: int, offset: int) -> SegmentEntry | None:
+        """The segment with the highest base offset below `offset`."""
+        entries = self.segments.get((topic_id, partition))
+        at = entries.position(offset) if entries is not None else 0
+        return entries[at - 1] if entries is not None and at else None
+
+    def held_until(self, topic_id: str, partition: int, offset: int) -> int:
+        """The end of the segment that begins last before `offset`, which retention may have removed; 0: there is
+        none."""
+        before = self.last_before(topic_id, partition, offset)
+        removed = self.removed.get((topic_id, partition), [])
+        at = bisect_left(removed, offset, key=_start_of)
+        return max(before.next_offset if before is not None else 0, removed[at - 1][1] if at else 0)
+
+    def lineage(self, topic_id: str, partition: int) -> Lineage:
+        """The leaders that have written what is settled of a partition, as far as they are known."""
+        key = (topic_id, partition)
+        settled = self.settled(*key)
+        end = settled[-1][1] if settled else 0
+        epochs = tuple(self.epochs.get(key, ()))
+        return Lineage(epochs, self.held_until(*key, end), end, self.leaders.get(key, UNKNOWN))
+
+    def branch(self, key: Partition, branch_id: str) -> Branch:
+        """Raises ValueError if there is none."""
+        for branch in self.branches.get(key, ()):
+            if branch.id == branch_id:
+                return branch
+        raise ValueError(f"topic id {key[0]} partition {key[1]} has no branch {branch_id}")
+
+    def old_ends(self, key: Partition) -> list[EpochStart]:
+        """The last leader epoch of each branch of a partition, and the offset at which the branch begins."""
+        return [(branch.lineage.newest, branch.offset) for branch in self.branches.get(key, ())]
+
+    def branch_ids(self, topic_id: str) -> list[str]:
+        """The branches of all partitions of a topic, in the order in which they were made."""
+        found = (branch.id for (owner, _), some in self.branches.items() if owner == topic_id for branch in some)
+        return sorted(set(found))
+
+    def with_branch(self, topic_id: str, branch_id: str) -> ArchiveState:
+        """The same archive, with the partitions of a branch as they were before the log was cut off. Partitions that
+        did not part then are the newest. A group that has read on in a later log stands where the two part."""
+        view = ArchiveState()
+        view.__dict__.update(self.__dict__)
+        view.segments = self.segments.copy()
+        for name in _OF_PARTITIONS:
+            setattr(view, name, dict(getattr(self, name)))
+        for key, branches in self.branches.items():
+            at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
+            if key[0] == topic_id and at is not None:
+                view._hold(key, rejoined(self._held(key), branches[at:]))
+                view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
+        return view
+
+    def _held(self, key: Partition) -> Held:
+        return Held(
+            self.segments.rows(key),
+            self.coverage.get(key, []),
+            self.gaps.get(key, []),
+            self.removed.get(key, []),
+            self.epochs.get(key, []),
+            self.leaders.get(key, UNKNOWN),
+        )
+
+    def _hold(self, key: Partition, held: Held) -> None:
+        self.segments.replace_rows(key, held.rows)
+        _set(self.coverage, key, held.coverage)
+        _set(self.gaps, key, held.gaps)
+        _set(self.removed, key, held.removed)
+        _set(self.epochs, key, held.epochs)
+        self.leaders.pop(key, None)
+        if held.leader != UNKNOWN:
+            self.leaders[key] = held.leader
+
+    def _branch(self, item: Branching) -> None:
+        key = (item.topic_id, item.partition)
+        settled = self.settled(*key)
+        stay, rest = self._held(key).cut(item.offset)
+        if settled:
+            # What is missing there can never be archived any more.
+            holes = without(item.offset, settled[-1][1], settled)
+            rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
+        self._hold(key, stay)
+        self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
+
+    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
+        """Why a receipt cannot be committed by the writer of `epoch`, or None. A receipt that is there already is
+        another matter."""
+        return ReceiptCheck(self, ()).why_not(receipt, epoch)
+
+    def holds(self, receipt: Receipt) -> bool:
+        """True if every offset of the receipt is settled already."""
+        return bool(receipt.ranges) and all(not self.uncovered(*item) for item in receipt.ranges)
+
+    def apply(self, commit: Commit) -> None:
+        """Add the next commit. Raises ValueError if it cannot follow."""
+        if commit.number != self.commit + 1:
+            raise ValueError(f"commit {commit.number} cannot follow commit {self.commit}")
+        if commit.kind is CommitKind.BEGIN:
+            self._begin(commit)
+            self.commit = commit.number
+            return
+        run = self.runs.get(commit.run_id)
+        if run is None or run.epoch != commit.epoch or self.epoch != commit.epoch:
+            raise ValueError(
+                f"commit {commit.number} is of run {commit.run_id} at epoch {commit.epoch}, which is not the writer"
+            )
+        for branching in commit.branchings:
+            self._branch(branching)
+        self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
+        self._add_lineage(commit.epochs, commit.leaders)
+        if commit.purged:
+            self.unpurged = SegmentTable()
+        self._remove(commit.removed)
+        if not commit.branchings:  # their segments are copies
+            records, size = _sums(commit.segments)
+            run = replace(
+                run,
+                records=run.records + records,
+                bytes=run.bytes + size,
+                segments=run.segments + len(commit.segments),
+            )
+        if commit.kind is CommitKind.END:
+            run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
+            if commit.outcome is Outcome.SUCCEEDED:
+                self.groups = commit.groups
+        self.runs[run.run_id] = run
+        self.commit = commit.number
+
+    def add_facts(
+        self,
+        topics: Iterable[TopicEntry],
+        coverage: Iterable[Coverage],
+        segments: Iterable[SegmentEntry],
+        gaps: Iterable[Gap],
+    ) -> None:
+        """Add facts that were checked before they were committed."""
+        for topic in topics:
+            self.topics[topic.topic_id] = topic
+        for item in coverage:
+            add_range(self.coverage.setdefault((item.topic_id, item.partition), []), item.start, item.end)
+        if isinstance(segments, SegmentBatch):
+            for key, row in segments.rows():
+                self.segments.add_row(key, row)
+        else:
+            for entry in segments:
+                self.segments.add(entry)
+        for gap in gaps:
+            insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
+
+    def _add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
+        for item in epochs:
+            add_epoch(self.epochs.setdefault((item.topic_id, item.partition), []), item.epoch, item.start)
+        for seen in leaders:
+            self.leaders[seen.topic_id, seen.partition] = seen.epoch
+
+    def _remove(self, removed: Iterable[RemovedSegment]) -> None:
+        """Raises ValueError for a segment that is not there."""
+        bases: dict[tuple[Partition, str], set[int]] = {}
+        for item in removed:
+            bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)
+        for (key, branch_id), wanted in bases.items():
+            if branch_id:
+                self._remove_from_branch(self.branch(key, branch_id), wanted)
+                continue
+            for row in self.segments.remove(key, wanted):
+                self.unpurged.add_row(key, row)
+                self._add_removed(key, *offsets_of(row))
+
+    def _remove_from_branch(self, branch: Branch, bases: set[int]) -> None:
+        left, gone = without_bases(branch.held.rows, bases)
+        if len(gone) != len(bases):
+            raise ValueError(f"branch {branch.id} has {len(gone)} of {len(bases)} segments to remove")
+        branch.held.rows = bytes(left)
+        for row in gone:
+            self.unpurged.add_row(branch.key, row)
+            start, end = offsets_of(row)
+            add_range(branch.held.removed, max(start, branch.offset), end)
+
+    def _add_removed(self, key: Partition, start: int, end: int) -> None:
+        """Ranges become one across offsets where there never was a segment, so that they stay few."""
+        ranges = self.removed.setdefault(key, [])
+        at = bisect_left(ranges, start, key=_start_of)
+        if at and self._nothing_between(key, ranges[at - 1][1], start):
+            start = ranges[at - 1][1]
+        if at < len(ranges) and self._nothing_between(key, end, ranges[at][0]):
+            end = ranges[at][0]
+        add_range(ranges, start, end)
+
+    def _nothing_between(self, key: Partition, start: int, end: int) -> bool:
+        """No segment has its first offset in [start, end), and none will."""
+        entries = self.segments.get(key)
+        held = entries is not None and entries.position(end) > entries.position(start)
+        return not held and not self.uncovered(*key, start, end)
+
+    def _begin(self, commit: Commit) -> None:
+        if commit.epoch <= self.epoch:
+            raise ValueError(f"commit {commit.number} begins at epoch {commit.epoch}, which is not above {self.epoch}")
+        self.epoch = commit.epoch
+        for run_id in commit.taken_over:
+            self.runs[run_id] = replace(
+                self.runs[run_id],
+                outcome=Outcome.TAKEN_OVER,
+                end_time=commit.time,
+                message=f"run {commit.run_id} went on at epoch {commit.epoch}",
+            )
+        earlier = self.runs.get(commit.run_id)
+        if earlier is None:
+            self.runs[commit.run_id] = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
+        else:
+            self.runs[commit.run_id] = replace(
+                earlier,
+                epoch=commit.epoch,
+                end_time=None,
+                outcome=Outcome.RUNNING,
+                message="",
+                attempts=earlier.attempts + 1,
+            )
+
+
+class ReceiptCheck:
+    """Whether receipts can follow a state, one after another, as if those before were committed: the state itself stays
+    as it is and is not copied. `topics` are new ones."""
+
+    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
+        self._state = state
+        self._accepted = ArchiveState()
+        self._accepted.add_facts(topics, (), (), ())
+
+    def add(self, receipt: Receipt) -> None:
+        """Count on it from now on."""
+        self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
+
+    def holds(self, receipt: Receipt) -> bool:
+        """True if every offset of the receipt is settled already."""
+        return bool(receipt.ranges) and not any(
+            self._accepted.uncovered(topic_id, partition, *part)
+            for topic_id, partition, start, end in receipt.ranges
+            for part in self._state.uncovered(topic_id, partition, start, end)
+        )
+
+    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
+        """See `ArchiveState.why_not`."""
+        if not receipt.coverage and not receipt.gaps:
+            return "it settles no offsets"
+        return self._why_not_settled(receipt) or self._why_not_segments(receipt, epoch)
+
+    def _why_not_settled(self, receipt: Receipt) -> str | None:
+        own: dict[Partition, list[Range]] = {}
+        for topic_id, partition, start, end in receipt.ranges:
+            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
+            if topic_id not in self._state.topics and topic_id not in self._accepted.topics:
+                return f"{where}: no commit names the topic"
+            for state in (self._state, self._accepted):
+                if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
+                    return f"{where} are settled in part by an earlier commit"
+            ranges = own.setdefault((topic_id, partition), [])
+            if without(start, end, ranges) != [(start, end)]:
+                return f"{where} twice in one receipt"
+            add_range(ranges, start, end)
+        return None
+
+    def _why_not_segments(self, receipt: Receipt, epoch: int) -> str | None:
+        covered: dict[Partition, list[Range]] = {}
+        for item in receipt.coverage:
+            add_range(covered.setdefault((item.topic_id, item.partition), []), item.start, item.end)
+        own = SegmentTable()
+        for entry in receipt.segments:
+            key = (entry.topic_id, entry.partition)
+            where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
+            if entry.epoch != epoch:
+                return f"{where} was written at epoch {entry.epoch}, not {epoch}"
+            if without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
+                return f"{where} does not begin inside the receipt's coverage"
+            for table in (self._state.segments, self._accepted.segments, own):
+                other = table.overlapping(entry)
+                if other is not None:
+                    return f"{where} overlaps segment [{other.base_offset}, {other.next_offset})"
+            try:
+                own.add(entry)
+            except ValueError as error:
+                return f"{where}: {error}"
+        return None
+
+
+REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"
+_OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
+
+
+def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
+    """The position, as far as it is one in the log of before: behind the fork only the leader epoch tells."""
+    if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
+        return group
+    if 0 <= group.leader_epoch <= branch.lineage.newest:
+        return group
+    return replace(group, offset=branch.offset)
+
+
+def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> None:
+    if items:
+        table[key] = items
+    else:
+        table.pop(key, None)
+
+
+def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
+    """Records and bytes."""
+    if isinstance(segments, SegmentBatch):
+        return segments.sums()
+    return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
+
+
+def _start(gap: Gap) -> int:
+    return gap.start
+
+
+def _start_of(item: Range) -> int:
+    return item[0]

@@ -1,0 +1,452 @@
+"""The one writer at a time that adds to an archive: commits, and the checkpoints that fold them.
+
+    archive = Archive.create_or_open(storage, cluster_id)
+    with begin_run(archive, run_id) as writer:
+        writer.commit(topics=topics, receipts=receipts)     # as tasks end
+        writer.end(Outcome.SUCCEEDED, groups=groups)
+
+A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
+leaves objects that no commit names; a crash after it loses nothing. A crash while a checkpoint is written leaves the
+commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
+from types import TracebackType
+from typing import Self
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import checkpoint, commits
+from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
+    Commit,
+    CommitKind,
+    GroupEntry,
+    Outcome,
+    Partition,
+    Receipt,
+    RemovedSegment,
+    RunEntry,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
+from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
+from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.errors import (
+    ArchiveBusy,
+    ArchiveFenced,
+    LogkeepError,
+    ObjectExists,
+    ReceiptRefused,
+    StorageUnavailable,
+)
+
+log = logging.getLogger(__name__)
+
+_BEGIN_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. A run overwrites its heartbeat every `heartbeat`; another watches it for `watch`, looking every
+    `poll`."""
+
+    heartbeat: float = 5.0
+    watch: float = 15.0
+    poll: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, once they are as large
+    as it, or after `most_commits` whatever their size: each is an object that opening the archive reads.
+
+    Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
+    `metadata.log.max.record.bytes.between.snapshots`.
+    """
+
+    commits: int = 64
+    min_bytes: int = 4 << 20
+    most_commits: int = 1000
+
+    def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
+        if commits == 0:
+            return False
+        if size >= max(self.min_bytes, last_checkpoint) or commits >= self.most_commits:
+            return True
+        return commits >= self.commits and size * 8 >= last_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`number` is the commit's, or None if there was nothing to commit. `ignored`: receipts that were not committed,
+    and why."""
+
+    number: int | None
+    ignored: tuple[tuple[Receipt, str], ...] = ()
+
+
+def begin_run(
+    archive: Archive,
+    run_id: str,
+    *,
+    kind: str = "KafkaBackup",
+    wait: Timing | None = None,
+    checkpoints: CheckpointPolicy | None = None,
+) -> Writer:
+    """Become the archive's writer, at the next epoch.
+
+    A run of the same id that was begun and not ended is taken over at once. One of another id is watched for
+    `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. If commits are gone
+    from the catalog's end (see `lost_tail`), the epoch is above theirs, and `writer.warnings` tell it.
+    """
+    names.check_run_id(run_id)
+    timing = wait or Timing()
+    for _ in range(_BEGIN_ATTEMPTS):
+        state, since = archive.load_and_count()
+        others = [run for run in state.running if run.run_id != run_id]
+        for run in others:
+            _watch(archive, run, timing)
+        tails = archive.find_lost_tails(state, since)
+        writer = Writer(archive, state, run_id, timing, checkpoints or CheckpointPolicy(), since, tails)
+        try:
+            writer._begin(kind, tuple(run.run_id for run in others))
+        except ArchiveFenced:
+            continue  # another run has written meanwhile: look at the archive again
+        return writer
+    raise ArchiveBusy(
+        f"The archive at {archive.storage.uri} is being written by other runs.", hint="Wait until they end."
+    )
+
+
+def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
+    """Returns if the run shows no life; raises ArchiveBusy if it does. No clock of another machine is compared."""
+    path = names.run_file(run.run_id, HEARTBEAT)
+    first = archive.read_or_none(path)
+    log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
+    deadline = time.monotonic() + timing.watch
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(timing.poll, left))
+        if archive.read_or_none(path) != first:
+            raise ArchiveBusy(
+                f"The archive at {archive.storage.uri} is being written by run {run.run_id}, "
+                f"begun {iso(run.begin_time)}.",
+                hint="Wait until it ends, or stop it.",
+            )
+
+
+class Writer:
+    """The archive's writer while its run goes on. Made by `begin_run`. Safe for several threads.
+
+    `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
+    `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
+    raises it again. Leaving the context without `end` stops the heartbeat and leaves the
+    run unended, as a crash does: the next start of the same run goes on.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        state: ArchiveState,
+        run_id: str,
+        timing: Timing,
+        policy: CheckpointPolicy,
+        since: SinceCheckpoint,
+        tails: FoundTails,
+    ) -> None:
+        self.archive = archive
+        self.state = state
+        self.run_id = run_id
+        self.epoch = tails.epoch + 1
+        self._lost = tails.new
+        self.before = state.runs.get(run_id)
+        self._policy = policy
+        self._since = since
+        self._lock = threading.RLock()
+        self._pending: Commit | None = None
+        self._fenced: ArchiveFenced | None = None
+        self._ended = False
+        self._heartbeat = Heartbeat(archive.storage, archive.info.archive_id, run_id, self.epoch, timing.heartbeat)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Commits that the run has found lost when it began, and that nobody has told of yet."""
+        return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def commit(
+        self,
+        *,
+        topics: Iterable[TopicEntry] = (),
+        receipts: Iterable[Receipt] = (),
+        leaders: Iterable[LeaderSeen] = (),
+        epochs: Iterable[LeaderEpoch] = (),
+    ) -> Committed:
+        """Make topics, receipts and the leaders on whose logs the run begins part of the archive, in one commit.
+        `epochs` are more than the receipts say.
+
+        A receipt whose offsets are settled already (its task was repeated) is left out and named in the answer. Raises
+        ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
+        StorageUnavailable if the store did not answer: then it is not known whether the commit is there, and the next
+        call finds out first.
+        """
+        with self._lock:
+            self._settle()
+            changed = [topic for topic in map(self._grown, topics) if self.state.topics.get(topic.topic_id) != topic]
+            trial = ReceiptCheck(self.state, changed)
+            accepted: list[Receipt] = []
+            ignored: list[tuple[Receipt, str]] = []
+            for receipt in receipts:
+                if trial.holds(receipt):
+                    ignored.append((receipt, "its offsets are archived already"))
+                    continue
+                why = trial.why_not(receipt, self.epoch)
+                if why is not None:
+                    raise ReceiptRefused(
+                        f"A task's receipt cannot be committed: {why}.", hint="This is a bug; please report it."
+                    )
+                trial.add(receipt)
+                accepted.append(receipt)
+            seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(_partition_of(item), UNKNOWN))
+            history = tuple(_new_epochs(self.state, accepted, epochs))
+            if not changed and not accepted and not seen and not history:
+                return Committed(None, tuple(ignored))
+            number = self._append(
+                replace(
+                    self._draft(CommitKind.DATA),
+                    topics=tuple(changed),
+                    coverage=tuple(item for receipt in accepted for item in receipt.coverage),
+                    segments=tuple(item for receipt in accepted for item in receipt.segments),
+                    gaps=tuple(item for receipt in accepted for item in receipt.gaps),
+                    epochs=history,
+                    leaders=seen,
+                )
+            )
+            self._checkpoint_if_due()
+            return Committed(number, tuple(ignored))
+
+    def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
+        """Make old ends of partitions branches, in one commit, and return its number. `copies` are segments of what
+        stays of a segment across the offset where a branch begins.
+
+        Raises what `commit` does, and ValueError for a branch that there is already, or a copy that is not needed.
+        """
+        with self._lock:
+            self._settle()
+            wanted, entries = tuple(branchings), tuple(copies)
+            for item in wanted:
+                key = (item.topic_id, item.partition)
+                if any(branch.id == item.branch_id for branch in self.state.branches.get(key, ())):
+                    raise ValueError(f"there is a branch {item.branch_id} of {key} already")
+            offsets = {(item.topic_id, item.partition): item.offset for item in wanted}
+            for entry in entries:
+                key = (entry.topic_id, entry.partition)
+                across = self.state.last_before(*key, offsets.get(key, 0))
+                if across is None or entry.base_offset != across.base_offset or entry.next_offset > offsets[key]:
+                    raise ValueError(f"segment {entry.base_offset} of {key} is no copy of the begin of another")
+            number = self._append(replace(self._draft(CommitKind.DATA), branchings=wanted, segments=entries))
+            self._checkpoint_if_due()
+            return number
+
+    def end(
+        self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = (), *, partial: bool = False
+    ) -> int:
+        """End the run; returns the number of its last commit. `groups` become visible if it succeeded. `partial`: it
+        failed after it had tried everything, so restores may take what it has archived. Stops the heartbeat. Afterwards
+        only `remove` and `purged` may be called."""
+        if outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
+            raise ValueError(f"a run cannot end as {outcome}")
+        with self._lock:
+            self._settle()
+            if not self._ended:  # an earlier call that did not know its own success
+                self._append(
+                    replace(
+                        self._draft(CommitKind.END),
+                        outcome=outcome,
+                        message=message,
+                        groups=tuple(groups) if outcome is Outcome.SUCCEEDED else (),
+                        partial=partial and outcome is Outcome.FAILED,
+                    )
+                )
+            self._checkpoint_if_due()
+        self.close()
+        self._heartbeat.beat_last()
+        return self.state.commit
+
+    def give_up(self, error: BaseException, message: str, *, partial: bool = False) -> None:
+        """End the run as failed for `error`, if that can be noted; a fenced run has no business there any more.
+        `partial`: see `end`."""
+        if isinstance(error, ArchiveFenced):
+            return
+        try:
+            self.end(Outcome.FAILED, message, partial=partial)
+        except (LogkeepError, ValueError) as problem:
+            log.warning("the end of the run could not be noted in the archive: %s", problem)
+
+    def remove(self, segments: Iterable[RemovedSegment]) -> int:
+        """Take segments out of the archive, in one commit, and return its number.
+
+        Only after `end` of a run that succeeded: readers see the archive as the last successful run has left it, so
+        what is removed must follow the end of one. The objects are deleted after the commit: the segments are in
+        `state.unpurged` until `purged` is called. Raises what `commit` does, ValueError for segments that are not
+        there, and while objects of others may be there still.
+        """
+        with self._lock:
+            self._settle()
+            if self.state.runs[self.run_id].outcome is not Outcome.SUCCEEDED:
+                raise ValueError(f"run {self.run_id} has not ended with success")
+            if self.state.unpurged:
+                raise ValueError("segments that were removed before are not purged yet")
+            wanted = tuple(segments)
+            for item in wanted:
+                key = (item.topic_id, item.partition)
+                branch = self.state.branch(key, item.branch_id) if item.branch_id else None
+                entries = self.state.segments.get(key) if branch is None else branch.segments
+                at = entries.position(item.base_offset) if entries is not None else 0
+                if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
+                    raise ValueError(f"there is no segment {item}")
+            number = self._append(replace(self._draft(CommitKind.DATA), removed=wanted))
+            self._checkpoint_if_due()
+            return number
+
+    def purged(self) -> None:
+        """Note that no object of a removed segment is there any more. Raises what `commit` does."""
+        with self._lock:
+            self._settle()
+            if self.state.unpurged:
+                self._append(replace(self._draft(CommitKind.DATA), purged=True))
+                self._checkpoint_if_due()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the state now."""
+        with self._lock:
+            self._settle()
+            data = checkpoint.dump(self.state, self.archive.info.archive_id)
+            self.archive.storage.put(names.checkpoint_path(self.state.commit, self.epoch), data)
+            self._since = SinceCheckpoint(checkpoint_bytes=len(data))
+
+    def store_time(self) -> int:
+        """The time by the store's clock, in ms since the epoch: the time of an object that is written for that."""
+        return self._heartbeat.time_written()
+
+    def close(self) -> None:
+        """Stop the heartbeat. Safe to call twice."""
+        self._heartbeat.stop()
+
+    def _begin(self, kind: str, taken_over: tuple[str, ...]) -> None:
+        for warning in self.warnings:
+            log.warning("%s", warning)
+        # What it has found may be in the heartbeat that it overwrites now, if it is of the same run.
+        store_record(self.archive.storage, self.run_id, self.epoch, self._lost)
+        # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
+        self._heartbeat.start()
+        try:
+            self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
+        except BaseException:
+            self.close()
+            raise
+
+    def _draft(self, kind: CommitKind) -> Commit:
+        return Commit(
+            number=self.state.commit + 1,
+            archive_id=self.archive.info.archive_id,
+            token=secrets.token_hex(8),
+            kind=kind,
+            run_id=self.run_id,
+            epoch=self.epoch,
+            time=time.time_ns() // 1_000_000,
+        )
+
+    def _append(self, commit: Commit) -> int:
+        """Create the commit's object and add it to the state; see `commit` for errors."""
+        if self._ended and not commit.is_removal:
+            raise ValueError(f"run {self.run_id} has ended")
+        path = names.commit_path(commit.number)
+        data = commits.dump_commit(commit)
+        self._pending = commit
+        try:
+            self.archive.storage.create(path, data)
+        except ObjectExists:
+            other = self.archive.read_commit(commit.number)
+            if other.token != commit.token:
+                self._pending = None
+                self._fenced = ArchiveFenced(
+                    f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
+                    f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
+                    hint="What this run committed before is kept. Let the other run finish.",
+                )
+                raise self._fenced from None
+            # An earlier attempt of this very call wrote it, and its answer was lost.
+        except StorageUnavailable:
+            raise  # it may be there or not: `_settle` finds out
+        except LogkeepError:
+            self._pending = None
+            raise
+        # In this order: an interrupt between the two leaves a commit that `_settle` knows to be done.
+        self.state.apply(commit)
+        self._pending = None
+        self._ended = self._ended or commit.kind is CommitKind.END
+        self._heartbeat.committed(commit.number)
+        self._since.commits += 1
+        self._since.bytes += len(data)
+        return commit.number
+
+    def _grown(self, topic: TopicEntry) -> TopicEntry:
+        """The topic with all partitions that the archive knows of it. Kafka takes none away, but who says it may know
+        an old state: a plan that was stored before another run, or a broker that is late. Readers look no further."""
+        known = self.state.topics.get(topic.topic_id)
+        return topic if known is None else replace(topic, partitions=max(topic.partitions, known.partitions))
+
+    def _settle(self) -> None:
+        """Finish the commit of which it is not known whether it is there."""
+        if self._fenced is not None:
+            raise self._fenced
+        if self._pending is not None and self._pending.number > self.state.commit:
+            self._append(self._pending)
+        self._pending = None
+
+    def _checkpoint_if_due(self) -> None:
+        since = self._since
+        if not self._policy.due(since.commits, since.bytes, since.checkpoint_bytes):
+            return
+        try:
+            self.checkpoint()
+        except LogkeepError as error:
+            log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
+
+
+def _partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
+    return item.topic_id, item.partition
+
+
+def _new_epochs(
+    state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
+) -> Iterator[LeaderEpoch]:
+    """The leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
+    found: dict[Partition, list[LeaderEpoch]] = {}
+    for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
+        found.setdefault(_partition_of(item), []).append(item)
+    for key, items in found.items():
+        yield from news(state.epochs.get(key, ()), sorted(items, key=attrgetter("epoch", "start")))

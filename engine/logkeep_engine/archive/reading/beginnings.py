@@ -1,0 +1,170 @@
+"""Where the archive of a partition was meant to begin, if its first offsets are still missing.
+
+    beginnings = missing_beginnings(archive, state)
+    for start, end in holes(state, (topic_id, partition), beginnings): ...
+
+The catalog alone cannot tell it: an archive that begins at offset 100 may have found a log that began there, or the
+task of the offsets before has failed while a later one was committed. The plan of that run, a backup or a conversion,
+knows. It is stored before the first task, and only a run that did not end with success leaves such a hole, so few plans
+are read. A conversion carries the holes of its source over; which they were in front of a partition, its plan says too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, count, pairwise
+from typing import Any
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Outcome, Partition, RunEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.errors import ObjectMissing
+
+log = logging.getLogger(__name__)
+
+PLAN_FILE = "plan.json"
+"""Of a backup, see `backup.plan`."""
+CONVERT_PLAN_FILE = "convert-plan.json"
+"""Of a conversion, see `convert.plan`."""
+
+NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
+"""What there is to say of a hole."""
+
+_READERS = 16
+_CONVERSION = "Convert"  # `RunEntry.kind`
+
+
+def plan_files() -> Iterator[str]:
+    """The plan of a backup (see `backup.plan`) and, one after another, what its later attempts have added to it: the
+    first that is missing is the end."""
+    yield PLAN_FILE
+    for number in count(2):
+        yield f"plan-{number}.json"
+
+
+def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition, int]:
+    """Of each partition that begins later than the run planned which archived its first offsets, where the plan begins;
+    of one that was converted without its beginning, where that was.
+
+    A plan that cannot be read is left out: a run's folder may be deleted. Raises storage errors.
+    """
+    unfinished = [run for run in state.runs.values() if run.outcome is not Outcome.SUCCEEDED]
+    conversions = [run for run in state.runs.values() if run.kind == _CONVERSION]
+    if not unfinished and not conversions:
+        return {}
+    firsts = {key: settled[0][0] for key in state.partitions() if (settled := state.settled(*key))}
+    if not firsts:
+        return {}
+    found = {
+        key: begins
+        for key, begins in _carried_over(archive, conversions, firsts)
+        if key in firsts and begins < firsts[key]
+    }
+    if not unfinished:
+        return found
+    with ThreadPoolExecutor(min(_READERS, len(unfinished)), thread_name_prefix="logkeep-plans") as pool:
+        plans = pool.map(lambda run: _planned(archive, run.run_id), unfinished)
+        for run, plan in zip(unfinished, plans, strict=True):
+            for key, chunks in plan.items():
+                first = firsts.get(key)
+                if first is None or len(chunks) == 1:
+                    continue
+                begins = min(start for start, _ in chunks)
+                # If the first chunk of a plan has failed, what was archived first is of another of its chunks: all of
+                # that, or what lies behind a batch that is the failed one's.
+                for start, end in chunks:
+                    if begins < start <= first < end and _has_archived(state, run, key, first, end):
+                        found[key] = min(found.get(key, first), begins)
+    return found
+
+
+def _carried_over(
+    archive: Archive, conversions: Sequence[RunEntry], partitions: Iterable[Partition]
+) -> Iterator[tuple[Partition, int]]:
+    """The missing beginnings of what was converted, of each topic as its last conversion that succeeded has found them.
+    What was missing before, and was not any more then, that one has planned.
+    """
+    left = {topic_id for topic_id, _ in partitions}
+    for run in reversed(conversions):
+        if not left:
+            return
+        path = archive.run_file(run.run_id, CONVERT_PLAN_FILE)
+        try:
+            plan = json.loads(archive.storage.read(path))
+            begins = [((topic_id, partition), offset) for topic_id, partition, offset in plan.get("begins", ())]
+            topics = {topic["topicId"] for topic in plan["topics"]}
+        except ObjectMissing:
+            continue
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
+            continue
+        yield from (item for item in begins if item[0][0] in left)
+        if run.outcome is Outcome.SUCCEEDED:
+            left -= topics
+
+
+def _has_archived(state: ArchiveState, run: RunEntry, key: Partition, start: int, end: int) -> bool:
+    """Whether what is archived first in [start, end) may be of this run: not if another has written the first segment
+    there. A run's entry has its last epoch only; those of earlier attempts are nobody else's last. Where retention has
+    removed segments, nobody knows any more whose they were, and what lay before them was to go, too.
+    """
+    if any(low < end and high > start for low, high in state.removed.get(key, ())):
+        return False
+    entries = state.segments.get(key)
+    at = entries.position(start) if entries is not None else 0
+    if entries is None or at == len(entries) or entries[at].base_offset >= end:
+        return True
+    epoch = entries[at].epoch
+    return epoch <= run.epoch and all(other is run or other.epoch != epoch for other in state.runs.values())
+
+
+def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partition, int]) -> list[Range]:
+    """The offsets of a partition that are neither archived nor recorded as lost, from where it was meant to begin (by
+    `missing_beginnings`) to the last that are.
+    """
+    settled = state.settled(*partition)
+    begins = beginnings.get(partition)
+    meant = [] if begins is None else [(begins, begins)]
+    return [(end, start) for (_, end), (start, _) in pairwise([*meant, *settled])]
+
+
+def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:
+    """The chunks of each partition in the plan of a run."""
+    planned: dict[Partition, list[Range]] = {}
+    try:
+        for key, chunk in chain(
+            _chunks(archive, run_id, plan_files(), _backup_chunks),
+            _chunks(archive, run_id, (CONVERT_PLAN_FILE,), _convert_pieces),
+        ):
+            planned.setdefault(key, []).append(chunk)
+    except (ValueError, LookupError, TypeError) as error:
+        log.warning("a plan of run %s in %s cannot be read: %s", run_id, archive.storage.uri, error)
+        return {}
+    return planned
+
+
+def _chunks(
+    archive: Archive, run_id: str, files: Iterable[str], chunks: Callable[[Any], Iterator[tuple[Partition, Range]]]
+) -> Iterator[tuple[Partition, Range]]:
+    """The chunks in these files, up to the first that is missing."""
+    for name in files:
+        try:
+            plan = archive.storage.read(archive.run_file(run_id, name))
+        except ObjectMissing:
+            return
+        yield from chunks(json.loads(plan))
+
+
+def _backup_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:
+    topics = [topic["topic_id"] for topic in plan["topics"]]
+    for topic, partition, start, end, *_ in plan["chunks"]:
+        yield (topics[topic], partition), (start, end)
+
+
+def _convert_pieces(plan: Any) -> Iterator[tuple[Partition, Range]]:
+    for topic_id, partition, start, end, *_ in plan["pieces"]:
+        yield (topic_id, partition), (start, end)

@@ -1,0 +1,96 @@
+"""Which incarnation of a topic is taken: a topic that was deleted and created again has another id, and the archive
+keeps both.
+
+By default the newest that has records, of committed transactions or none: who has deleted a topic by mistake, and
+created it again, wants its records back, and the incarnation that the mistake has left is empty. A producer that goes
+on beside it may have begun a transaction there, and aborted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import moment
+
+Shows = Callable[[TopicEntry], bool]
+"""Whether an incarnation that has records has one that consumers of committed records see (see `visible.shows`)."""
+
+
+def as_counted(topic: TopicEntry) -> bool:
+    """Take the catalog's word, which counts records of aborted transactions too."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How much of an incarnation the archive holds. Times are ms since the epoch, -1 if there is no record."""
+
+    topic_id: str
+    records: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        if not self.records:
+            return f"{self.topic_id} (no records)"
+        return f"{self.topic_id} ({self.records} records{_between(self.first, self.last)})"
+
+
+def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
+    """By name, which are sorted; the incarnations in the order in which the archive saw them first."""
+    found: dict[str, list[TopicEntry]] = {}
+    for topic in topics:
+        found.setdefault(topic.name, []).append(topic)
+    return {name: found[name] for name in sorted(found)}
+
+
+def taken(state: ArchiveState, found: Sequence[TopicEntry], shows: Shows = as_counted) -> TopicEntry:
+    """The incarnation of a name that is taken if nobody chooses. Only where there are several is `shows` asked."""
+    if len(found) == 1:
+        return found[0]
+    newest: TopicEntry | None = None
+    for topic in reversed(found):
+        if any(entry.records for entry in _entries(state, topic)):
+            if shows(topic):
+                return topic
+            newest = newest or topic
+    return newest or found[-1]
+
+
+def taken_topics(
+    state: ArchiveState,
+    topics: Iterable[TopicEntry] | None = None,
+    shows: Shows = as_counted,
+    wanted: Callable[[str], bool] = bool,
+) -> dict[str, TopicEntry]:
+    """The incarnation of each name that is taken if nobody chooses, of `topics` or all that the archive has. `shows` is
+    asked for the names that are `wanted`: it may read."""
+    by_name = incarnations(state.topics.values() if topics is None else topics)
+    return {name: taken(state, found, shows if wanted(name) else as_counted) for name, found in by_name.items()}
+
+
+def held(state: ArchiveState, topic: TopicEntry) -> Held:
+    """How much the archive has of it."""
+    entries = _entries(state, topic)
+    return Held(
+        topic.topic_id,
+        sum(entry.records for entry in entries),
+        min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1),
+        max((entry.max_timestamp for entry in entries), default=-1),
+    )
+
+
+def _entries(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
+    return [
+        entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
+    ]
+
+
+def _between(first: int, last: int) -> str:
+    """Empty for times that no calendar has: producers may write any number."""
+    begin, end = moment(first), moment(last)
+    return f" from {begin} to {end}" if begin and end else ""

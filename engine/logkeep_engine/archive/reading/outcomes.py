@@ -1,0 +1,83 @@
+"""How the transactions of archived partitions ended: reads what `transactions.fold` joins.
+
+    outcomes = partition_outcomes(storage, "orders", entries, state.kept(topic_id, 0))
+    aborted = outcomes.aborted(partition_index(storage, "orders", entries))
+
+A segment's `.txnparts` object says what its log says of transactions. Archives of earlier versions have none: their
+segments with transactions are read as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.reading.transactions import Outcomes, fold
+from logkeep_engine.errors import ObjectMissing
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.storage import Storage
+
+_READERS = 16
+
+
+def aborted_in(
+    storage: Storage, topic: str, entries: Sequence[SegmentEntry], kept: Sequence[Range]
+) -> tuple[list[AbortedTxn], Outcomes]:
+    """The aborted transactions of one partition, and how they are known. `entries` are all its segments from some
+    offset on, `kept` the ranges that they stand for. Raises ArchiveDamaged if something cannot be read.
+    """
+    if not any(entry.transactional for entry in entries):
+        return [], Outcomes()
+    outcomes = partition_outcomes(storage, topic, entries, kept)
+    return outcomes.aborted(partition_index(storage, topic, entries)), outcomes
+
+
+def partition_outcomes(
+    storage: Storage, topic: str, entries: Sequence[SegmentEntry], kept: Sequence[Range]
+) -> Outcomes:
+    """Facts that the indexes of a partition do not say. Raises ArchiveDamaged if something cannot be read."""
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
+        return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry), entries), kept)
+
+
+def partition_index(storage: Storage, topic: str, entries: Iterable[SegmentEntry]) -> list[AbortedTxn]:
+    """The entries of all transaction indexes. Raises ArchiveDamaged if one is missing or altered."""
+    indexed = [entry for entry in entries if entry.txnindex_bytes]
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
+        found = pool.map(lambda entry: read_transactions(storage, topic, entry), indexed)
+        return [txn for some in found for txn in some]
+
+
+def segment_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
+    """One segment's word on transactions. Raises ArchiveDamaged if its log has to be read and is damaged, or its index
+    is."""
+    if entry.layout is not Layout.KAFKA or not entry.transactional:
+        return SegmentTransactions.without(entry)
+    found = known_parts(storage, topic, entry)
+    if found is not None:
+        return found
+    follower = SegmentFollower(entry.base_offset, entry.epoch)
+    for run, headers in read_segment(storage, topic, entry):
+        follower.note(run, headers)
+    return follower.finish(entry.next_offset, read_transactions(storage, topic, entry))
+
+
+def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions | None:
+    """The content of a segment's `.txnparts` object, None if it has none, or an altered one."""
+    data = read_parts(storage, topic, entry)
+    return None if data is None else SegmentTransactions.from_json(data, entry)
+
+
+def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | None:
+    """The `.txnparts` object of a segment, None if it has none."""
+    if not entry.transactional or entry.layout is not Layout.KAFKA:
+        return None
+    try:
+        return storage.read(entry.stem(topic) + names.TXNPARTS)
+    except ObjectMissing:
+        return None

@@ -1,0 +1,116 @@
+"""What is whole in a damaged partition: a reader that steps over damage, and the survey that says what will be left
+out.
+
+A survey is made before the plan is stored and is part of it. Later the tasks read damaged segments with the same reader
+and refuse to go on if they see anything else than the survey did, so that the stream of records stays the same in every
+attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.segments import Fault, read_segment
+from logkeep_engine.archive.reading.transactions import Outcomes
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskContext
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A batch whose CRC holds. `batch` is valid until the next one is asked for."""
+
+    batch: memoryview
+    header: BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Source offsets [start, end) cannot be read."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is left out of one archived partition. `damaged` are base offsets of segments to be read with `salvage`, or,
+    if they hold records, not to be read at all.
+
+    `aborted` replaces the transaction indexes; None: they can be read.
+    """
+
+    damaged: tuple[int, ...]
+    lost: tuple[Lost, ...]
+    aborted: tuple[AbortedTxn, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyTask:
+    """A partition to look through, see `survey`. Pickles without secrets."""
+
+    storage: Storage
+    topic: str
+    segments: tuple[SegmentEntry, ...]
+
+
+def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
+    """Runs on an executor."""
+    return survey(task.storage, task.topic, task.segments)
+
+
+def salvage(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[Whole | Lost]:
+    """Every whole batch of a segment in order, and the offsets between them that are damaged. Damage never raises."""
+    lost: list[Lost] = []
+
+    def note(fault: Fault, offsets: tuple[int, int] | None) -> None:
+        if offsets is not None:
+            lost.append(Lost(*offsets, fault.what))
+
+    for run, headers in read_segment(storage, topic, entry, on_fault=note):
+        yield from lost
+        lost.clear()
+        for at, header in headers:
+            yield Whole(run[at : at + header.size], header)
+    yield from lost
+
+
+def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequence[Fault]) -> Survey:
+    """As `survey`, of a partition whose segments hold records, from the `faults` of its objects alone. Pure.
+
+    A damaged segment is left out as a whole: nothing but the SHA-256 of all of it protects a record in these formats,
+    so of an altered object nobody knows which records are as they were. An index that is damaged costs nothing.
+    """
+    what = {fault.object: fault.what for fault in reversed(faults)}
+    lost: dict[int, Lost] = {}
+    for item in segments:
+        path = f"{item.stem(topic)}{item.log_suffix}"
+        if path in what:
+            reason = f"{what[path]}; nothing tells which records of the object are whole"
+            lost[item.base_offset] = Lost(item.base_offset, item.next_offset, reason)
+    return Survey(tuple(lost), tuple(lost.values()))
+
+
+def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> Survey:
+    """Look at every batch of the damaged segments of one partition. Raises only what the storage does."""
+    lost = [item for segment in segments for item in salvage(storage, topic, segment) if isinstance(item, Lost)]
+    return Survey(tuple(segment.base_offset for segment in segments), tuple(lost))
+
+
+def with_transactions(survey: Survey, outcomes: Outcomes, index: Sequence[AbortedTxn]) -> Survey:
+    """The survey with what is known of the partition's transactions. `index`: the entries of all its transaction
+    indexes that can be read."""
+    undecided = (
+        Lost(
+            txn.first_offset,
+            txn.last_offset + 1,
+            f"outcome of a transaction of producer {txn.producer_id} is not archived",
+        )
+        for txn in outcomes.undecided
+    )
+    return Survey(survey.damaged, (*survey.lost, *undecided), tuple(outcomes.aborted(index)))

@@ -1,0 +1,430 @@
+"""Reading archived segments, every batch checked. Bounded memory whatever the segment's size, compressed or not.
+
+`read_segment` is strict (the first fault is ArchiveDamaged) or, with `on_fault`, goes on with the next whole batch and
+says which offsets are lost. What a CRC does not cover (offsets, leader epochs) is held against the catalog: offsets
+must rise inside the segment's range, and the whole object must have the catalog's SHA-256. The last is known at the end
+only: whoever must not act on a segment that is altered there verifies it first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import Self
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.log_reader import Flaw, Hole, read_log
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk_checked
+from logkeep_engine.log.seekable import FRAME_BYTES
+from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
+from logkeep_engine.storage import DEFAULT_BLOCK, Storage
+
+_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
+_SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
+_OVERHEAD = 12  # bytes that a batch's length does not count
+_MAGIC_AT = 16
+_NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
+_RUN = 4096  # batches handed out at once: the headers of tiny ones take more memory than they do
+SEEK_BLOCK = FRAME_BYTES
+
+Run = tuple[memoryview, list[tuple[int, BatchHeader]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something of the archive is not what the catalog says. `topic` "" and `partition` -1: it is the catalog
+    itself."""
+
+    object: str
+    topic: str
+    partition: int
+    offset: int | None
+    what: str
+
+    def __str__(self) -> str:
+        where = f" (topic {self.topic} partition {self.partition}" if self.topic else ""
+        if self.offset is not None:
+            where += f" offset {self.offset}" if where else f" (offset {self.offset}"
+        return f"{self.object}{where}{')' if where else ''}: {self.what}"
+
+
+OnFault = Callable[[Fault, Range | None], None]
+"""Told of a fault and the offsets [start, end) that cannot be read for it; None: nothing is lost, but the object is not
+as it was."""
+
+
+def read_segment(
+    storage: Storage, topic: str, entry: SegmentEntry, *, on_fault: OnFault | None = None, block: int = DEFAULT_BLOCK
+) -> Iterator[Run]:
+    """Runs of whole batches, each a view on batches that lie back to back and their headers with positions in the view.
+
+    Every CRC is checked. Without `on_fault` raises ArchiveDamaged at the first fault. Storage errors are raised in both
+    modes, but for a missing object, which is a fault.
+    """
+    return _Reading(storage, topic, entry, on_fault).runs(block)
+
+
+def read_from(
+    storage: Storage, topic: str, entry: SegmentEntry, offset: int, *, block: int = SEEK_BLOCK
+) -> Iterator[Run]:
+    """As `read_segment`, from the batch that holds `offset` on, or from the first behind it; what lies before is not
+    read.
+
+    Three small requests lead to the first run: index, seek table, frame (plain segments: index, range). The offset
+    index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
+    ArchiveDamaged at the first fault of what is read; the SHA-256 of the whole cannot be held against a part.
+    """
+    runs = _from_hint(storage, topic, entry, offset, block)
+    if runs is None:
+        runs = _Reading(storage, topic, entry, None).runs(block)
+    wanted = False
+    for run, headers in runs:
+        if wanted:
+            yield run, headers
+            continue
+        for at, (position, header) in enumerate(headers):
+            if header.next_offset > offset:
+                wanted = True
+                yield run[position:], _relative(headers[at:], position)
+                break
+
+
+def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timestamp: int) -> BatchHeader | None:
+    """The first batch of a segment whose max timestamp is `timestamp` (ms) or later, None if there is none. Compaction
+    may have emptied it.
+
+    Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
+    """
+    if entry.max_timestamp < timestamp:
+        return None
+    start = entry.base_offset
+    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.timeindex_bytes)
+    found = find_time(data, entry.base_offset, timestamp)
+    if found is not None and found.offset < entry.next_offset:
+        start = found.offset + 1
+    for _, headers in read_from(storage, topic, entry, start):
+        for _, header in headers:
+            if header.max_timestamp >= timestamp:
+                return header
+    return None
+
+
+def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Run] | None:
+    """The runs from where the offset index says; None: it says nothing, or no batch that ends as it says begins
+    there."""
+    data = _index(storage, entry.stem(topic) + names.INDEX, entry.index_bytes)
+    hint = find_offset(data, entry.base_offset, offset)
+    if hint is None or not 0 < hint.position < entry.bytes:
+        return None
+    runs = _Reading(storage, topic, entry, None, hint.position).runs(block)
+    try:
+        first = next(runs)
+    except (ArchiveDamaged, StopIteration):
+        return None
+    if first[1][0][1].last_offset != hint.offset:
+        runs.close()
+        return None
+    return chain([first], runs)
+
+
+def _index(storage: Storage, path: str, size: int) -> bytes:
+    """An index, b"" if it is not there as the catalog says: `verify` tells of that, a reader does without."""
+    try:
+        data = storage.read(path)
+    except ObjectMissing:
+        return b""
+    return data if len(data) == size else b""
+
+
+def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list[AbortedTxn]:
+    """The entries of a segment's `.txnindex`, [] if it has none. Raises ArchiveDamaged if it is missing or altered."""
+    if not entry.txnindex_bytes:
+        return []
+    path = entry.stem(topic) + names.TXNINDEX
+    try:
+        data = storage.read(path)
+    except ObjectMissing as error:
+        raise _damaged(_fault(storage, path, topic, entry, None, "the object is missing")) from error
+    what = ""
+    if len(data) != entry.txnindex_bytes:
+        what = f"{len(data)} bytes, the catalog says {entry.txnindex_bytes}"
+    elif entry.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.txnindex_sha256:
+        what = "its SHA-256 is not the catalog's"
+    if what:
+        raise _damaged(_fault(storage, path, topic, entry, None, what))
+    try:
+        return read_txn_index(data)
+    except CorruptIndex as error:
+        raise _damaged(_fault(storage, path, topic, entry, None, error.message)) from error
+
+
+class _Reading:
+    """One pass over a segment's log, from position `start` of it on."""
+
+    def __init__(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None, start: int = 0
+    ) -> None:
+        self._storage = storage
+        self._topic = topic
+        self._entry = entry
+        self._on_fault = on_fault
+        self._path = entry.stem(topic) + entry.log_suffix
+        self._expected = entry.base_offset
+        self._start = start
+        self._position = start  # in the log, of the first byte that is looked at
+        self._size: int | None = 0  # bytes read, None: nobody knows, since some could not be
+        self._faults = 0
+        # Set while looking for the next whole batch behind a damaged one: what was wrong, where, and where the length
+        # says it is.
+        self._damage: tuple[int, str] | None = None
+        self._jump: int | None = None
+
+    def runs(self, block: int) -> Generator[Run, None, None]:
+        rest = memoryview(b"")
+        with _Digest(threaded=self._entry.bytes > block) as digest:
+            try:
+                for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
+                    if isinstance(item, Flaw):
+                        self._report(item.what, self._expected, None)
+                    elif isinstance(item, Hole):
+                        yield from self._batches(rest, item.what)
+                        rest = memoryview(b"")
+                        self._pass_hole(item)
+                    else:
+                        fresh = memoryview(item.buffer)[item.start : item.end]
+                        if self._start == 0:
+                            digest.update(fresh)
+                        self._size = None if self._size is None else self._size + len(fresh)
+                        data = item.behind(rest)
+                        rest = data[(yield from self._batches(data, None)) :]
+                        del item, fresh, data  # so that their buffer is free as soon as the caller's views are gone
+            except ObjectMissing:
+                self._report("the object is missing", self._expected, self._rest())
+                return
+            yield from self._batches(rest, "the last batch is cut short: {left} bytes of it are there")
+            self._finish(digest)
+
+    def _batches(self, data: memoryview, cut: str | None) -> Generator[Run, None, int]:
+        """Runs of whole batches in `data`, and the bytes that are done with. `cut`: no more bytes follow, and this is
+        what to say of a batch that they would have completed."""
+        consumed = 0
+        while True:
+            if self._damage is not None:
+                found, consumed = self._resume(bytes(data), consumed, cut is not None)
+                if not found:
+                    break
+            start = consumed
+            headers, consumed, wrong = self._walk(data, start, cut)
+            full = len(headers) == _RUN
+            if headers:
+                yield data[start:consumed], _relative(headers, start)
+            del headers
+            if wrong is not None:
+                self._begin_search(data, consumed, wrong)
+            elif not full:
+                break
+        self._position += consumed
+        if self._jump is not None:
+            self._jump -= consumed
+        return consumed
+
+    def _walk(
+        self, data: memoryview, start: int, cut: str | None
+    ) -> tuple[list[tuple[int, BatchHeader]], int, str | None]:
+        """At most _RUN whole good batches from `start`, the position behind them, and what is wrong there (None: more
+        bytes are needed, or there are so many)."""
+        headers: list[tuple[int, BatchHeader]] = []
+        at = start
+        expected, end_offset = self._expected, self._entry.next_offset
+        try:
+            for position, header in walk_checked(data, _NO_END, start):
+                base = header[0]
+                following = base + header[6] + 1
+                if base < expected or following > end_offset:
+                    wrong = (
+                        f"a batch with offsets {base} to {following - 1}, "
+                        f"where offsets from {expected} to {end_offset - 1} may follow"
+                    )
+                    return headers, at, wrong
+                headers.append((position, header))
+                expected = self._expected = following
+                at = position + _OVERHEAD + header[1]
+                if len(headers) == _RUN:
+                    return headers, at, None
+        except CorruptBatch as error:
+            return headers, at, error.message
+        except BatchTooLarge as error:  # old messages: what they are is not known, but not that they are damaged
+            where = f"{self._storage.uri}/{self._path}"
+            raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
+        left = len(data) - at
+        if left >= _SIZE_AND_MAGIC.size:
+            claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD
+            if claimed > self._entry.max_batch_bytes:
+                return headers, at, f"a batch of {claimed} bytes, the largest has {self._entry.max_batch_bytes}"
+        if cut is not None and left:
+            return headers, at, cut.format(left=left)
+        return headers, at, None
+
+    def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
+        if self._on_fault is None:
+            raise _damaged(self._fault(self._expected, wrong, self._position + at))
+        self._damage = (self._position + at, wrong)
+        self._jump = None
+        if len(data) - at >= _SIZE_AND_MAGIC.size:
+            size = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD
+            if HEADER_SIZE <= size <= self._entry.max_batch_bytes:
+                self._jump = at + size
+
+    def _pass_hole(self, hole: Hole) -> None:
+        """Go on behind bytes that could not be had: what comes next begins with a batch, as far as is known."""
+        if self._damage is None:
+            self._begin_search(memoryview(b""), 0, hole.what)
+        self._jump = 0
+        if hole.size < 0:
+            self._size = None
+            return
+        self._position += hole.size
+        self._size = None if self._size is None else self._size + hole.size
+
+    def _resume(self, data: bytes, start: int, final: bool) -> tuple[bool, int]:
+        """(True, position of the next whole batch), or (False, position from which bytes must be kept to go on
+        looking)."""
+        if self._jump is not None:
+            # The damaged batch's own length comes first: a record may hold something that looks like a batch.
+            good = self._good_batch(data, self._jump, final)
+            if good is None:
+                return False, start
+            if good:
+                return self._found(data, self._jump)
+            self._jump = None
+        # Where the damaged batch begins there is none: look behind it.
+        at = start + 1 if self._damage is not None and self._position + start == self._damage[0] else start
+        if self._entry.legacy:
+            return False, len(data)
+        while True:
+            magic = data.find(b"\x02", at + _MAGIC_AT)
+            if magic < 0:
+                return False, max(start, min(len(data), max(at, len(data) - _MAGIC_AT)))
+            at = magic - _MAGIC_AT
+            good = self._good_batch(data, at, final)
+            if good is None:
+                return False, at
+            if good:
+                return self._found(data, at)
+            at += 1
+
+    def _good_batch(self, data: bytes, at: int, final: bool) -> bool | None:
+        """Is a whole batch of this segment at `at`? None: more bytes are needed to tell."""
+        if len(data) - at < HEADER_SIZE and not final:
+            return None
+        try:
+            header = parse_header(data, at)
+            in_place = self._expected <= header.base_offset <= header.last_offset < self._entry.next_offset
+            if not in_place or header.size > self._entry.max_batch_bytes:
+                return False
+            if at + header.size > len(data) and not final:
+                return None
+            check_crc(data, at, header)
+        except CorruptBatch:
+            return False
+        return True
+
+    def _found(self, data: bytes, at: int) -> tuple[bool, int]:
+        assert self._damage is not None
+        position, wrong = self._damage
+        following = parse_header(data, at).base_offset
+        self._report(wrong, self._expected, (self._expected, following), position)
+        self._expected = following
+        self._damage = self._jump = None
+        return True, at
+
+    def _finish(self, digest: _Digest) -> None:
+        entry = self._entry
+        size = entry.bytes if self._size is None else self._start + self._size
+        if self._damage is not None:
+            position, wrong = self._damage
+            if size < entry.bytes:
+                wrong = f"{wrong}; the object has {size} bytes, the catalog says {entry.bytes}"
+            self._report(wrong, self._expected, self._rest(), position)
+        elif size != entry.bytes:
+            self._report(f"{size} bytes, the catalog says {entry.bytes}", self._expected, self._rest())
+        elif self._expected != entry.next_offset:
+            self._report(
+                f"its batches end before offset {self._expected}, the catalog says {entry.next_offset}",
+                self._expected,
+                self._rest(),
+            )
+        elif not self._start and not self._faults and (found := digest.hexdigest()) != entry.sha256:
+            self._report(
+                f"its SHA-256 is {found}, the catalog says {entry.sha256}: "
+                "offsets or leader epochs of batches were altered",
+                entry.base_offset,
+                None,
+            )
+
+    def _rest(self) -> Range:
+        return (self._expected, self._entry.next_offset)
+
+    def _report(self, what: str, offset: int, lost: Range | None, position: int | None = None) -> None:
+        fault = self._fault(offset, what, position)
+        if self._on_fault is None:
+            raise _damaged(fault)
+        self._faults += 1
+        self._on_fault(fault, lost if lost is not None and lost[0] < lost[1] else None)
+
+    def _fault(self, offset: int, what: str, position: int | None = None) -> Fault:
+        if position is not None:
+            what = f"{what.rstrip('.')} at position {position}"
+        return _fault(self._storage, self._path, self._topic, self._entry, offset, what)
+
+
+class _Digest:
+    """SHA-256 of what comes by; if `threaded`, worked out while the caller does something else with the same bytes."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self._digest = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sha") if threaded else None
+        self._running: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def update(self, data: memoryview) -> None:
+        """The bytes must stay as they are until the next call."""
+        if self._pool is None:
+            self._digest.update(data)
+            return
+        self._wait()
+        self._running = self._pool.submit(self._digest.update, data)
+
+    def hexdigest(self) -> str:
+        self._wait()
+        return self._digest.hexdigest()
+
+    def _wait(self) -> None:
+        if self._running is not None:
+            self._running.result()
+            self._running = None
+
+
+def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[int, BatchHeader]]:
+    return headers if start == 0 else [(position - start, header) for position, header in headers]
+
+
+def _fault(storage: Storage, path: str, topic: str, entry: SegmentEntry, offset: int | None, what: str) -> Fault:
+    return Fault(f"{storage.uri}/{path}", topic, entry.partition, offset, what)
+
+
+def _damaged(fault: Fault) -> ArchiveDamaged:
+    return ArchiveDamaged(f"{fault}.", hint=_HINT)

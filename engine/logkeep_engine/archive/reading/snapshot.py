@@ -1,0 +1,119 @@
+"""Which state of the archive a restore or a conversion sees: the one at the end of the last backup that succeeded, or
+of a later one that failed after it had tried everything.
+
+At that commit every partition is archived up to a last stable offset, but for what a failed run names, and the consumer
+groups are those of the last success. What retention removed right after it is left out. What a later run has added so
+far, out of order, is not looked at. If no backup has ended so, the snapshot is that of the newest commit and not
+`finished`: a restore refuses it, unless somebody says that what there is shall be taken (the cluster was lost during
+the first backup). How transactions ended is known either way, see `archive.reading.transactions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Commit, Outcome, RunEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.errors import ArchiveDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state at `state.commit`; `warnings` say what of the archive is not in it, or why it may be incomplete.
+    `finished`: a run has ended with it.
+    """
+
+    state: ArchiveState
+    warnings: tuple[str, ...]
+    finished: bool = True
+
+
+def choose(archive: Archive) -> Snapshot:
+    """The snapshot of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
+    newest = archive.load()
+    lost = tuple(f"the catalog has lost its last commits: {tail}" for tail in archive.lost_tails(newest))
+    seen = _choose(archive, newest)
+    return replace(seen, warnings=(*lost, *seen.warnings))
+
+
+def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
+    end = _last_end(archive, newest.commit)
+    if end is None:
+        if any(run.outcome is Outcome.SUCCEEDED for run in newest.runs.values()):
+            raise ArchiveDamaged(
+                f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
+                hint="Restore the catalog from a copy of the archive.",
+            )
+        told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
+        return Snapshot(newest, (told,) if newest.segments else (), finished=False)
+    commit = _with_removals(archive, end.number, newest.commit)
+    state = newest if commit == newest.commit else load_at(archive, commit)
+    warnings = []
+    if end.partial:
+        warnings.append(
+            f"run {end.run_id} has failed after it had archived all that it could, and what it archived is taken, with "
+            f"the consumer groups of the last run that succeeded: {end.message}"
+        )
+    for run in newest.runs.values():
+        before = state.runs.get(run.run_id)
+        if run.segments > (before.segments if before is not None else 0):
+            warnings.append(
+                f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
+                f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
+            )
+    return Snapshot(state, tuple(warnings))
+
+
+def _word(run: RunEntry) -> str:
+    return {Outcome.RUNNING: "still running, or dead", Outcome.FAILED: "failed"}.get(run.outcome, "taken over")
+
+
+def _last_end(archive: Archive, commit: int) -> Commit | None:
+    """The end of the last run that succeeded, or that failed after it had tried everything."""
+    if commit < 0:
+        return None
+    # Backwards: the end of the last run is the last commit, or those of a running one lie after it. They may be
+    # thousands: they are read ahead.
+    for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
+        if found.restorable:
+            return found
+    return None
+
+
+def _with_removals(archive: Archive, commit: int, newest: int) -> int:
+    """Retention removes segments right after the end of a run, so the state that is left by it is as complete."""
+    while commit < newest and archive.read_commit(commit + 1).is_removal:
+        commit += 1
+    return commit
+
+
+def load_at(archive: Archive, commit: int) -> ArchiveState:
+    """The state after commit number `commit`. Raises ArchiveDamaged naming the first commit that is missing or
+    unreadable.
+    """
+    listing = archive.listing()
+    state = ArchiveState()
+    for number, _, info in listing.checkpoints:
+        if number > commit:
+            continue
+        try:
+            state = archive.read_checkpoint(info.path)
+        except ArchiveDamaged:
+            continue  # the commits hold the same
+        break
+    for found in archive.read_commits(range(state.commit + 1, commit + 1)):
+        try:
+            state.apply(found)
+        except (ValueError, KeyError) as error:
+            raise ArchiveDamaged(
+                f"Commit {found.number} of the archive at {archive.storage.uri}: {error}.",
+                hint="Restore it from a copy of the archive.",
+            ) from error
+    if state.commit != commit:
+        raise ArchiveDamaged(
+            f"The catalog at {archive.storage.uri} ends with commit {state.commit}, commit {commit} is wanted.",
+            hint="Restore the catalog from a copy of the archive.",
+        )
+    return state

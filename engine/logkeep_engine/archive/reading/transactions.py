@@ -1,0 +1,205 @@
+"""How the transactions of an archived partition ended, by both witnesses: markers in the logs, and indexes. Pure.
+
+    found = fold(facts, kept)      # of a partition: what each of its segments says, in order
+    for txn in found.aborted(index_entries): ...
+
+The marker decides wherever it is archived. Where it is not, the index decides: what is archived was below the last
+stable offset when it was fetched, so its transaction was decided then, and the fetch named it if it was aborted. Where
+the two disagree the marker wins, and `fold` says so. Nobody knows the end of a transaction only if the index of a
+segment that holds records of it is lost, and its marker is not there either.
+
+A marker belongs to the last transaction of its producer before it. That is not certain across offsets of which nothing
+is archived: the marker of the first transaction, and the beginning of a second one, may have been in them. So such a
+hole ends what is open before it, by the index. A broker's compaction leaves holes too, but keeps a marker as long as a
+batch of its transaction; so offsets that are missing matter only between segments that were fetched in different runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from logkeep_engine.archive.catalog.segment_transactions import UNKNOWN, KnownPart, SegmentTransactions
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Ending, Part, Spans
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A transaction of which index and marker say different things. `aborted` is what the marker says."""
+
+    producer_id: int
+    first_offset: int
+    marker: int
+    aborted: bool
+
+    def __str__(self) -> str:
+        if self.aborted:
+            what = "ends with an ABORT marker, and the transaction index has it as committed"
+        else:
+            what = "ends with a COMMIT marker, and the transaction index has it as aborted"
+        return (
+            f"the transaction of producer {self.producer_id} with offsets {self.first_offset} to {self.marker} {what}: "
+            "the marker holds"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Facts that the indexes of a partition do not say. `added`: transactions that were aborted, `dropped`: that were
+    not, although an index names them, `undecided`: of which nobody knows it.
+    """
+
+    added: tuple[AbortedTxn, ...] = ()
+    dropped: tuple[AbortedTxn, ...] = ()
+    undecided: tuple[AbortedTxn, ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()
+
+    @property
+    def indexes_suffice(self) -> bool:
+        return not (self.added or self.dropped or self.undecided)
+
+    def aborted(self, index: Iterable[AbortedTxn]) -> list[AbortedTxn]:
+        """All whose records no consumer of committed records may see, from the entries of all indexes that can be
+        read: those that were aborted, and those that are undecided."""
+        wrong = Spans.of(self.dropped)
+        found = {
+            txn
+            for txn in index
+            if not (wrong.holds(txn.producer_id, txn.first_offset) or wrong.holds(txn.producer_id, txn.last_offset))
+        }
+        return sorted({*found, *self.added, *self.undecided}, key=_by_end)
+
+
+def fold(segments: Iterable[SegmentTransactions], kept: Sequence[Range]) -> Outcomes:
+    """Join what the segments of a partition say, in the order of their offsets. `kept` are the ranges of offsets that
+    they stand for: between two of them records may be missing, inside of one only what compaction has removed."""
+    joined = _Fold()
+    at: int | None = None
+    for segment in segments:
+        if at is not None and at < segment.base_offset:
+            if not _is_within(at, segment.base_offset, kept):
+                joined.hole()
+            joined.missing()
+        joined.add(segment)
+        at = segment.next_offset
+    joined.hole()
+    return joined.outcomes()
+
+
+def _is_within(start: int, end: int, ranges: Sequence[Range]) -> bool:
+    return any(low <= start and end <= high for low, high in ranges)
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """One that is open so far. `epoch` is that of the last segment with a batch of it; `sparse`: an offset is missing
+    behind that segment."""
+
+    parts: list[KnownPart] = field(default_factory=list)
+    epoch: int = 0
+    sparse: bool = False
+
+
+class _Fold:
+    def __init__(self) -> None:
+        self._open: dict[int, _Transaction] = {}
+        self._added: list[AbortedTxn] = []
+        self._dropped: list[AbortedTxn] = []
+        self._undecided: list[AbortedTxn] = []
+        self._disagreements: list[Disagreement] = []
+
+    def missing(self) -> None:
+        """Offsets are missing here."""
+        for transaction in self._open.values():
+            transaction.sparse = True
+
+    def hole(self) -> None:
+        """Records may be missing here, and markers: what is open ends as the indexes say."""
+        for transaction in self._open.values():
+            self._by_index(transaction.parts)
+        self._open.clear()
+
+    def add(self, segment: SegmentTransactions) -> None:
+        before, self._open = self._open, {}
+        for known in segment.parts:
+            part = known.part
+            transaction = _Transaction()
+            earlier = before.pop(part.producer_id, None)
+            if earlier is not None:
+                if part.begun and (earlier.epoch == segment.epoch or (part.dense and not earlier.sparse)):
+                    transaction = earlier
+                else:
+                    self._by_index(earlier.parts)
+            transaction.parts.append(known)
+            self._close(transaction, part, segment)
+        if segment.holed:
+            for transaction in before.values():
+                self._by_index(transaction.parts)
+            return
+        for producer_id, transaction in before.items():
+            transaction.sparse = transaction.sparse or not segment.dense
+            self._open[producer_id] = transaction
+
+    def _close(self, transaction: _Transaction, part: Part, segment: SegmentTransactions) -> None:
+        if part.ending is Ending.OPEN:
+            transaction.epoch, transaction.sparse = segment.epoch, False
+            self._open[part.producer_id] = transaction
+        elif part.ending is Ending.HIDDEN:
+            self._by_index(transaction.parts)
+        else:
+            self._by_marker(transaction.parts, part)
+
+    def _by_marker(self, parts: Sequence[KnownPart], last: Part) -> None:
+        data = [known for known in parts if known.part.has_data]
+        if not data:
+            return
+        first = data[0].part.first
+        span = AbortedTxn(last.producer_id, first, last.marker, first)
+        named = list(_named(parts))
+        if last.ending is Ending.ABORT:
+            if all(named):
+                return
+            self._added.append(span)
+            disagree = any(not item and known.since != UNKNOWN for item, known in zip(named, data, strict=True))
+        else:
+            disagree = any(known.since >= 0 for known in data)
+            if disagree:
+                self._dropped.append(span)
+        if disagree:
+            aborted = last.ending is Ending.ABORT
+            self._disagreements.append(Disagreement(last.producer_id, first, last.marker, aborted))
+
+    def _by_index(self, parts: Sequence[KnownPart]) -> None:
+        data = [known for known in parts if known.part.has_data]
+        if not data:
+            return
+        first, last = data[0].part, data[-1].part
+        span = AbortedTxn(first.producer_id, first.first, last.end, first.first)
+        named = list(_named(parts))
+        if any(known.since >= 0 for known in data):
+            if not all(named):
+                self._added.append(span)
+        elif any(known.since == UNKNOWN for known in data):
+            self._undecided.append(span)
+
+    def outcomes(self) -> Outcomes:
+        return Outcomes(
+            tuple(sorted(self._added, key=_by_end)),
+            tuple(sorted(self._dropped, key=_by_end)),
+            tuple(sorted(self._undecided, key=_by_end)),
+            tuple(sorted(self._disagreements, key=lambda item: (item.marker, item.producer_id))),
+        )
+
+
+def _named(parts: Sequence[KnownPart]) -> Iterator[bool]:
+    """Whether an index calls all of a part aborted, its own or that of a later part; for each part with data."""
+    since = [known.since for known in parts]
+    for at, known in enumerate(parts):
+        if known.part.has_data:
+            yield any(0 <= later <= known.part.first for later in since[at:])
+
+
+def _by_end(txn: AbortedTxn) -> tuple[int, int, int]:
+    return txn.last_offset, txn.producer_id, txn.first_offset

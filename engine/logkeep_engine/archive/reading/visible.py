@@ -1,0 +1,66 @@
+"""Does a topic of the archive have records that a consumer of committed records sees?
+
+The catalog counts all records, also those of aborted transactions. Where nothing but transactions has written, the
+outcomes tell, and the headers of batches up to the first that was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.incarnations import Shows
+from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.reading.segments import read_segment
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.storage import Storage
+
+
+def shows(storage: Storage, state: ArchiveState) -> Shows:
+    """The question for the topics of this archive. Asking raises what the storage raises. What is damaged counts as
+    seen: who takes it is told of the damage, and nothing older goes in its place.
+    """
+
+    def ask(topic: TopicEntry) -> bool:
+        try:
+            return _shows(storage, state, topic)
+        except (ArchiveDamaged, CorruptBatch):
+            return True
+
+    return ask
+
+
+def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
+    partitions: list[tuple[int, Sequence[SegmentEntry]]] = [
+        (number, state.segments.get((topic.topic_id, number), [])) for number in range(topic.partitions)
+    ]
+    if any(entry.records and not _may_be_aborted(entry) for _, entries in partitions for entry in entries):
+        return True
+    for number, entries in partitions:
+        if not any(entry.records for entry in entries):
+            continue
+        aborted = Spans.of(aborted_in(storage, topic.name, entries, state.kept(topic.topic_id, number))[0])
+        if any(_is_seen(header, aborted) for entry in entries for header in _headers(storage, topic, entry)):
+            return True
+    return False
+
+
+def _may_be_aborted(entry: SegmentEntry) -> bool:
+    """Formats of records keep none of aborted transactions."""
+    return entry.layout is Layout.KAFKA and entry.transactional
+
+
+def _headers(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> Iterator[BatchHeader]:
+    for _, headers in read_segment(storage, topic.name, entry):
+        for _, header in headers:
+            yield header
+
+
+def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
+    if header.magic < 2:
+        return True
+    return header.record_count > 0 and not header.is_control and header not in aborted

@@ -1,0 +1,125 @@
+"""Writing segments of batches into the archive: the log as it is, or compressed as a whole, and its indexes.
+
+segment = LogSegment(storage, Compression.ZSTD, topic, topic_id, partition, base_offset, epoch, attempt)
+segment.builder.append(data, headers)
+entry = segment.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.contract.spec import Compression
+from logkeep_engine.log.seekable import SeekableWriter
+from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder
+from logkeep_engine.storage import Buffer, ObjectWriter, Storage
+
+
+class LogWriter(ObjectWriter):
+    """The `.log` object of a segment; `stored_bytes` is what its catalog entry says of the object."""
+
+    suffix = names.LOG
+
+    def __init__(self, storage: Storage, stem: str) -> None:
+        self._object = storage.writer(stem + self.suffix)
+
+    @property
+    def stored_bytes(self) -> int:
+        return 0
+
+    def write(self, data: Buffer) -> int:
+        """Append whole batches."""
+        return self._object.write(data)
+
+    def commit(self) -> None:
+        self._object.commit()
+
+    def abort(self) -> None:
+        self._object.abort()
+
+
+class ZstdLogWriter(LogWriter):
+    """The `.log.zst` object of a segment, compressed in threads of its own while the caller gets the next batches."""
+
+    suffix = names.LOG_ZST
+
+    def __init__(self, storage: Storage, stem: str) -> None:
+        super().__init__(storage, stem)
+        self._frames = SeekableWriter(self._object.write)
+        self._stored_bytes = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the object; 0 before `commit`."""
+        return self._stored_bytes
+
+    def write(self, data: Buffer) -> int:
+        return self._frames.write(data)
+
+    def commit(self) -> None:
+        try:
+            stored = self._frames.finish()
+        finally:
+            self._frames.close()
+        self._object.commit()
+        self._stored_bytes = stored
+
+    def abort(self) -> None:
+        self._frames.close()
+        self._object.abort()
+
+
+def log_writer(storage: Storage, stem: str, compression: Compression) -> LogWriter:
+    """Opens the object of the log at `stem`."""
+    return (ZstdLogWriter if compression is Compression.ZSTD else LogWriter)(storage, stem)
+
+
+class LogSegment:
+    """A segment in the making: the batches that `builder` is given. Nothing of it is visible before `finish`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        compression: Compression,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        base_offset: int,
+        epoch: int,
+        attempt: int,
+    ) -> None:
+        self._storage = storage
+        self._stem = names.segment_stem(topic, topic_id, partition, base_offset, epoch, attempt)
+        self._writer = log_writer(storage, self._stem, compression)
+        self._entry = partial(SegmentEntry.of, topic_id=topic_id, partition=partition, epoch=epoch, attempt=attempt)
+        self.builder = SegmentBuilder(base_offset, self._writer.write)
+        self.transactions = SegmentFollower(base_offset, epoch)
+
+    def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
+        """Make its objects visible. Indexes first: a `.log` that is there has its indexes beside it.
+
+        `aborted`: the entries of its transaction index, in the order of their ends, if all transactional batches were
+        shown to `transactions`.
+        """
+        for transaction in aborted or ():
+            self.builder.add_aborted(transaction)
+        summary = self.builder.finish()
+        entry = self._entry(summary, stored_bytes=0)
+        if summary.transactional and aborted is not None:
+            found = self.transactions.finish(summary.next_offset, aborted)
+            self._storage.put(self._stem + names.TXNPARTS, found.to_json(entry))
+        self._storage.put(self._stem + names.INDEX, summary.index)
+        self._storage.put(self._stem + names.TIMEINDEX, summary.timeindex)
+        if summary.txnindex:
+            self._storage.put(self._stem + names.TXNINDEX, summary.txnindex)
+        self._writer.commit()
+        return replace(entry, stored_bytes=self._writer.stored_bytes)
+
+    def abort(self) -> None:
+        """Drop it."""
+        self._writer.abort()

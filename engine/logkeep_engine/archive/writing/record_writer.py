@@ -1,0 +1,304 @@
+"""Writing segments of the Records and the Avro format into an archive.
+
+    sink = RecordSink(storage, Layout.RECORDS, topic, topic_id, partition, epoch, attempt, limit_bytes, options)
+    taken = sink.append(records); entry = sink.finish()
+
+These formats say how objects are named, so no epoch is in a name, and a second attempt meets what a first one left. The
+order is data, index, receipt, commit, and of what lies under a name already:
+
+- Nothing: it is created, conditionally.
+- The same bytes: nothing is written.
+- Other bytes (the log was compacted since, or segments have another size now): they were never committed, since a
+  range of offsets is committed once. They are replaced, but only as they were when this writer began to write its own
+  object (`Storage.writer(replaces=...)`), and only after it has looked, later than that, that no newer run has begun.
+  So a writer that outlived its run replaces nothing that its successor wrote: either it sees the successor in the
+  catalog, or what it looked at is not there any more. Two cases are left, both of a log that was compacted between two
+  attempts, and `verify` names what either would leave. An object that was there before both, that the successor found
+  to be just what it needs, and that the old writer, between its look into the catalog and its request, was about to
+  replace with something else. And two live attempts of one run, that is one epoch (a task that Spark gave up and that
+  still goes on, beside the one that took its place): the old one may replace what the new one has written and the
+  driver has not committed yet, and the receipt that is committed then speaks of other bytes.
+
+A kill leaves: while data is written, nothing (S3: an unfinished upload); after the data, an object without index; after
+the index, both; in all cases nothing that a commit names, and the next attempt finds them equal or replaces them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.digests import digest_of
+from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.errors import (
+    ArchiveFenced,
+    ObjectExists,
+    ObjectMissing,
+    StorageUnavailable,
+)
+from logkeep_engine.formats import records as records_format
+from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
+from logkeep_engine.formats.base import LogRecord, SegmentEncoder, SegmentFacts
+from logkeep_engine.storage import Storage
+
+BATCH_OVERHEAD = 200
+"""More bytes than a batch with one record has beside the record's key, value and headers."""
+
+
+class RecordSink:
+    """One segment of `layout` (RECORDS or AVRO) in the making, which ends with the record that takes it over
+    `limit_bytes`. Offsets of the records it is given must rise; one thread at a time.
+
+    The name comes from the first record. Nothing is written before that, and nothing is visible before `finish`.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        layout: Layout,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        epoch: int,
+        attempt: int,
+        limit_bytes: int,
+        options: FormatOptions,
+    ) -> None:
+        if layout not in (Layout.RECORDS, Layout.AVRO):
+            raise ValueError(f"no segment of records is written in layout {layout.name}")
+        self._storage = storage
+        self._layout = layout
+        self._topic = topic
+        self._topic_id = topic_id
+        self._partition = partition
+        self._epoch = epoch
+        self._attempt = attempt
+        self._limit = limit_bytes
+        self._options = options
+        self._encoder: SegmentEncoder | None = None
+        self._objects: list[_Object] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data object so far, see `SegmentEncoder.size`."""
+        return self._encoder.size if self._encoder is not None else 0
+
+    @property
+    def full(self) -> bool:
+        """The threshold is passed: no more records are taken."""
+        return self._encoder is not None and self._encoder.full
+
+    def append(self, records: Sequence[LogRecord], start: int = 0) -> int:
+        """Take records from index `start` on, up to and including the one that fills the segment; returns how many."""
+        if self._encoder is None:
+            if start >= len(records):
+                return 0
+            self._encoder = self._begin(records[start].offset)
+        return self._encoder.append(records, start)
+
+    def finish(self) -> SegmentEntry:
+        """Make the segment's objects visible, data first. At least one record was taken.
+
+        Raises ArchiveFenced if what lies there already is a newer run's, and StorageUnavailable if another writer was
+        at the same object at the same time.
+        """
+        if self._encoder is None:
+            raise ValueError("a segment needs at least one record")
+        facts = self._encoder.finish()
+        entry = entry_of(
+            facts,
+            self._layout,
+            topic_id=self._topic_id,
+            partition=self._partition,
+            epoch=self._epoch,
+            attempt=self._attempt,
+        )
+        data, *indexes = self._objects
+        data.settle(entry, entry.sha256)
+        for index in indexes:
+            index.settle(entry, index.sha256())
+        return entry
+
+    def abort(self) -> None:
+        """Drop what was taken. Harmless after `finish`, and twice."""
+        for item in self._objects:
+            item.abort()
+
+    def _begin(self, base_offset: int) -> SegmentEncoder:
+        topic, partition = self._topic, self._partition
+        if self._layout is Layout.AVRO:
+            from logkeep_engine.formats.avro import AvroEncoder  # slow to import; the other formats do without
+
+            stem = names.avro_stem(topic, partition, base_offset, width=SEQUENCE_WIDTH)
+            data = self._object(stem + names.DATA)
+            return AvroEncoder(data.write, self._limit, topic, partition, self._options)
+        stem = names.records_stem(topic, partition, base_offset)
+        data = self._object(stem + names.RECORDS)
+        index = self._object(stem + names.RECORDS_INDEX)
+        # A piece gives every record once: what the encoder would remember of each is not needed.
+        return records_format.RecordsEncoder(data.write, index.write_hashed, self._limit, idempotent=False)
+
+    def _object(self, path: str) -> _Object:
+        item = _Object(self._storage, path)
+        self._objects.append(item)
+        return item
+
+
+class RecordSegments:
+    """The segments of a piece, one after another, each from `open_sink`."""
+
+    def __init__(self, open_sink: Callable[[], RecordSink]) -> None:
+        self._open_sink = open_sink
+        self._sink: RecordSink | None = None
+        self._entries: list[SegmentEntry] = []
+        self._closed_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data objects so far."""
+        return self._closed_bytes + (self._sink.size if self._sink is not None else 0)
+
+    def append(self, records: Sequence[LogRecord]) -> None:
+        at = 0
+        while at < len(records):
+            if self._sink is None:
+                self._sink = self._open_sink()
+            at += self._sink.append(records, at)
+            if self._sink.full:
+                self._close()
+
+    def finish(self) -> tuple[SegmentEntry, ...]:
+        """Close the open segment, if any; all entries."""
+        self._close()
+        return tuple(self._entries)
+
+    def abort(self) -> None:
+        """Drop the open segment. Harmless after `finish`."""
+        if self._sink is not None:
+            self._sink.abort()
+            self._sink = None
+
+    def _close(self) -> None:
+        if self._sink is None:
+            return
+        entry = self._sink.finish()
+        self._sink = None
+        self._entries.append(entry)
+        self._closed_bytes += entry.bytes
+
+
+def entry_of(
+    facts: SegmentFacts,
+    layout: Layout,
+    *,
+    topic_id: str,
+    partition: int,
+    epoch: int,
+    attempt: int = 0,
+    sequence: int | None = None,
+    sequence_width: int = SEQUENCE_WIDTH,
+) -> SegmentEntry:
+    """The catalog's entry of a finished segment. `sequence` and `sequence_width` are those of an Avro object's name; by
+    default the name is Logkeep's own."""
+    avro = layout is Layout.AVRO
+    return SegmentEntry(
+        topic_id=topic_id,
+        partition=partition,
+        epoch=epoch,
+        attempt=attempt,
+        base_offset=facts.base_offset,
+        next_offset=facts.next_offset,
+        records=facts.records,
+        batches=facts.blocks,
+        bytes=facts.bytes,
+        min_base_timestamp=facts.min_timestamp,
+        max_timestamp=facts.max_timestamp,
+        sha256=facts.sha256,
+        codecs={},
+        transactional=False,
+        control=False,
+        gaps=facts.gaps,
+        append_time=facts.append_time,
+        legacy=False,
+        max_batch_bytes=facts.largest_record + BATCH_OVERHEAD,
+        index_bytes=facts.index_bytes,
+        timeindex_bytes=0,
+        txnindex_bytes=0,
+        layout=layout,
+        sequence=(facts.base_offset if sequence is None else sequence) if avro else 0,
+        sequence_width=sequence_width if avro else 0,
+    )
+
+
+class _Object:
+    """One object of a segment on its way."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._found = storage.version(path)
+        self._writer = storage.writer(path, replaces=self._found)
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._writer.write(data)
+
+    def write_hashed(self, data: bytes | memoryview) -> None:
+        self._digest.update(data)
+        self._writer.write(data)
+
+    def sha256(self) -> str:
+        """Of what was written with `write_hashed`."""
+        return self._digest.hexdigest()
+
+    def settle(self, entry: SegmentEntry, sha256: str) -> None:
+        """Have these bytes, of this hash, under the name; see the module's docstring."""
+        if self._found is not None:
+            if self._is_there(sha256):
+                self._writer.abort()
+                return
+            _check_replaceable(self._storage, self._path, entry)
+        try:
+            self._writer.commit()
+        except ObjectExists as error:
+            # Another attempt with the same bytes, or this one, if the answer to its first request was lost.
+            self._writer.abort()
+            if not self._is_there(sha256):
+                raise StorageUnavailable(
+                    f"{self._storage.uri}/{self._path} was written by another writer at the same time.",
+                    hint="It may pass; try again.",
+                ) from error
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+    def _is_there(self, sha256: str) -> bool:
+        try:
+            return digest_of(self._storage, self._path)[0] == sha256
+        except ObjectMissing:
+            return False
+
+
+def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None:
+    """Raises ArchiveFenced if a newer run has begun, StorageUnavailable if this run has committed the segment."""
+    archive = Archive.open(storage)
+    for number in sorted(archive.listing().commits, reverse=True):
+        commit = archive.read_commit(number)
+        if commit.epoch > entry.epoch:
+            raise ArchiveFenced(
+                f"Run {commit.run_id} has taken over the archive at {storage.uri} at epoch {commit.epoch}: "
+                f"{path} is not replaced by a writer of epoch {entry.epoch}.",
+                hint="What this run committed before is kept. Let the other run finish.",
+            )
+        if commit.epoch < entry.epoch:
+            return
+        key = (entry.topic_id, entry.partition, entry.base_offset)
+        if any((item.topic_id, item.partition, item.base_offset) == key for item in commit.segments):
+            raise StorageUnavailable(
+                f"{storage.uri}/{path} is not replaced: another attempt of this task has committed it with other "
+                "content (the log was compacted meanwhile).",
+                hint="The same run started again goes on behind it.",
+            )

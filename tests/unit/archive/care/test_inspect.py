@@ -1,0 +1,117 @@
+"""What `logkeep inspect` shows, from the catalog alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from logkeep_engine.archive.care.inspect import describe
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.cli import app
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import CLUSTER, ORDERS, TIME, begin, chunk
+
+ID = ORDERS.topic_id
+AGAIN = TopicEntry("orders", "cccccccccccccccccccccc", 1, 3)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def test_a_description_says_the_format_and_whether_it_was_imported(storage: Storage) -> None:
+    archive = Archive.create_or_open(storage, "-", FormatName.RECORDS, imported=True)
+    described = describe(archive.info, archive.load())
+    assert (described.segment_format, described.imported) == ("Records", True)
+
+
+def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) -> None:
+    with begin(storage) as writer:
+        lost = Receipt(gaps=(Gap(ID, 0, 0, 20, "retention"),))
+        receipts = [lost, chunk(storage, 20, 50), chunk(storage, 60, 70), chunk(storage, 0, 10, topic=AGAIN)]
+        writer.commit(topics=[ORDERS, AGAIN], receipts=receipts)
+        writer.end(Outcome.SUCCEEDED, groups=[GroupEntry("billing", "orders", ID, 1, 5, 2, "m")])
+    archive = Archive.open(storage)
+    found = json.loads(json.dumps(describe(archive.info, archive.load()).to_json()))
+    assert found["clusterId"] == CLUSTER
+    assert (found["segmentFormat"], found["imported"]) == ("Kafka", False)
+    assert (found["format"], found["commit"], found["epoch"]) == (1, 2, 1)
+    assert (found["records"], found["segments"]) == (50, 3)
+    assert found["storedBytes"] == found["bytes"] > 0
+    (run,) = found["runs"]
+    assert (run["runId"], run["outcome"], run["records"], run["attempts"]) == ("run-1", "Succeeded", 50, 1)
+    assert run["beginTime"].endswith("Z")
+    first, second = found["topics"]
+    assert (first["topicId"], first["incarnation"], first["incarnations"]) == (ID, 1, 2)
+    assert (second["topicId"], second["incarnation"], second["records"]) == (AGAIN.topic_id, 2, 10)
+    assert (first["taken"], second["taken"]) == (False, True)
+    assert first["configs"] == {"cleanup.policy": "delete"}
+    zero, one = first["partitions"]
+    assert (zero["start"], zero["end"], zero["records"], zero["segments"]) == (0, 70, 40, 2)
+    assert zero["gaps"] == [{"start": 0, "end": 20, "reason": "retention"}]
+    assert zero["holes"] == [[50, 60]]
+    assert zero["times"] == {
+        "first": TIME + 20,
+        "last": TIME + 69,
+        "firstTime": "2023-11-14T22:13:20.020Z",
+        "lastTime": "2023-11-14T22:13:20.069Z",
+    }
+    assert (one["start"], one["end"], one["records"], one["times"]["lastTime"]) == (-1, -1, 0, "")
+    assert found["groups"] == [
+        {
+            "groupId": "billing",
+            "positions": [
+                {
+                    "topic": "orders",
+                    "topicId": ID,
+                    "partition": 1,
+                    "offset": 5,
+                    "leaderEpoch": 2,
+                    "metadata": "m",
+                }
+            ],
+        }
+    ]
+
+
+def test_the_incarnation_that_a_restore_takes_is_the_newest_with_records(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS, AGAIN], receipts=[chunk(storage, 20, 50)])
+        writer.end(Outcome.SUCCEEDED)
+    done = CliRunner().invoke(app, ["inspect", storage.uri])
+    shown = {
+        topic_id: line.split()
+        for line in done.stdout.splitlines()
+        for topic_id in (ID, AGAIN.topic_id)
+        if topic_id in line
+    }
+    assert shown[ID] == [
+        "orders",
+        "(1",
+        "of",
+        "2)",
+        ID,
+        "30",
+        "2023-11-14T22:13:20.020Z",
+        "2023-11-14T22:13:20.049Z",
+        "yes",
+    ]
+    assert shown[AGAIN.topic_id] == ["orders", "(2", "of", "2)", AGAIN.topic_id, "0", "-", "-", "no"]
+
+
+def test_topics_can_be_chosen(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 10)])
+        writer.end(Outcome.SUCCEEDED)
+    archive = Archive.open(storage)
+    assert describe(archive.info, archive.load(), topics=lambda name: name == "x").topics == ()
+
+
+def test_an_archive_without_commits_can_be_described(storage: Storage) -> None:
+    archive = Archive.create_or_open(storage, CLUSTER)
+    found = describe(archive.info, archive.load())
+    assert (found.commit, found.runs, found.topics, found.groups) == (-1, (), (), ())

@@ -1,0 +1,356 @@
+"""Removing segments from an archive of files: the catalog first, then the objects, whatever comes between."""
+
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.care import removal
+from logkeep_engine.archive.care.catalog_check import check_catalog
+from logkeep_engine.archive.care.inspect import describe
+from logkeep_engine.archive.care.removal import Removed, finish_removal, remove_expired
+from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog import commits
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
+from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.archive.reading.snapshot import _last_end, choose, load_at
+from logkeep_engine.errors import ArchiveFenced, LogkeepError
+from logkeep_engine.log.batch import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.spark.source import LogkeepSource
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
+from tests.unit.distant import Distant
+from tests.unit.log.batches import NOON, batch, marker
+
+ID = ORDERS.topic_id
+HOUR = 3_600_000
+AN_HOUR = RetentionLimits(max_age=HOUR)
+PRODUCER = 7
+GOLDEN = Path(__file__).parents[3] / "formats" / "archive-v1-removed"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def filled(storage: Storage) -> Archive:
+    """Segments [0, 20) [20, 40) [40, 60) of partition 0; the record at offset o has the time TIME + o."""
+    receipts = [chunk(storage, start, start + 20) for start in (0, 20, 40)]
+    transactions = [AbortedTxn(7, 0, 5, 6)]
+    with_index = write_segment(storage, [Batch(0).encode(), Batch(10).encode()], attempt=1, aborted=transactions)
+    storage.delete(receipts[0].segments[0].objects("orders"))
+    return archive_of(storage, replace(receipts[0], segments=(with_index,)), *receipts[1:])
+
+
+def objects(storage: Storage) -> set[str]:
+    return {info.path for info in storage.list("topics/")}
+
+
+def before(offset: int) -> tuple[RetentionLimits, int]:
+    """Limits and a time by which the segments that end below `offset` are too old, and no other."""
+    return RetentionLimits(max_age=1000), TIME + offset + 1000
+
+
+def test_a_segment_that_is_too_old_goes_with_all_of_its_objects_and_the_rest_is_whole(storage: Storage) -> None:
+    archive = filled(storage)
+    entries = archive.load().segments[ID, 0]
+    sizes = entries[0].objects("orders")
+    assert len(sizes) == 4
+    there = objects(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        assert remove_expired(writer, *before(20)) == Removed(1, sum(sizes.values()))
+    assert objects(storage) == there - set(sizes)
+    state = archive.load()
+    assert [item.base_offset for item in state.segments[ID, 0]] == [20, 40]
+    assert (state.removed, dict(state.unpurged), state.settled(ID, 0)) == ({(ID, 0): [(0, 20)]}, {}, [(0, 60)])
+    report = verify(archive)
+    assert (report.faults, report.orphans, report.records) == ([], [], 40)
+
+
+def test_nothing_too_old_writes_nothing(storage: Storage) -> None:
+    filled(storage)
+    with begin(storage, "run-2") as writer:
+        commit = writer.end(Outcome.SUCCEEDED)
+        assert remove_expired(writer, *before(5)) == Removed(0, 0)
+        assert writer.state.commit == commit
+
+
+def test_a_crash_between_the_commit_and_the_deletion_is_finished_by_the_next_run(storage: Storage) -> None:
+    archive = filled(storage)
+    there = objects(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        writer.remove([RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 20)])
+    assert objects(storage) == there
+    report = verify(archive)
+    assert (report.faults, len(report.orphans)) == ([], 7)
+    assert [item.base_offset for item in archive.load().unpurged[ID, 0]] == [0, 20]
+    with begin(storage, "run-3") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        assert remove_expired(writer, RetentionLimits(), 0) == Removed(0, 0)
+    report = verify(archive)
+    assert (report.faults, report.orphans, report.records) == ([], [], 20)
+    assert dict(archive.load().unpurged) == {}
+
+
+def test_a_crash_between_two_deletions_is_finished_too(storage: Storage) -> None:
+    archive = filled(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        writer.remove([RemovedSegment(ID, 0, 0)])
+        storage.delete([sorted(objects(storage))[0]])
+    with begin(storage, "run-3") as writer:
+        finish_removal(writer)
+        number = writer.state.commit
+        finish_removal(writer)
+        assert writer.state.commit == number
+    assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+
+
+def test_a_checkpoint_between_the_commit_and_the_deletion_knows_what_is_left_to_delete(storage: Storage) -> None:
+    archive = filled(storage)
+    with begin(storage, "run-2", checkpoints=CheckpointPolicy(most_commits=1)) as writer:
+        writer.end(Outcome.SUCCEEDED)
+        writer.remove([RemovedSegment(ID, 0, 0)])
+    assert archive.listing().checkpoints[0][0] == archive.load().commit
+    assert verify(archive).faults == []
+    with begin(storage, "run-3") as writer:
+        finish_removal(writer)
+    assert verify(archive).orphans == []
+
+
+def test_many_segments_go_a_commit_and_a_deletion_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "SEGMENTS_AT_ONCE", 2)
+    archive = filled(storage)
+    with begin(storage, "run-2") as writer:
+        commit = writer.end(Outcome.SUCCEEDED)
+        assert remove_expired(writer, *before(60)).segments == 3
+        assert writer.state.commit == commit + 4
+    assert objects(storage) == set()
+    assert archive.load().removed == {(ID, 0): [(0, 60)]}
+
+
+def in_transaction(base: int, *times: int) -> bytes:
+    """A batch of producer 7's transaction; its records have these times after NOON."""
+    records = [Record(base + at, NOON + time, None, b"v") for at, time in enumerate(times)]
+    return encode(records, codec=Codec.NONE, base_offset=base, producer_id=PRODUCER, transactional=True)
+
+
+def archived(storage: Storage, run_id: str, outcome: Outcome, start: int, *segments: SegmentEntry) -> None:
+    """A run that archives these segments and the offsets from `start` to the end of the last."""
+    with begin(storage, run_id) as writer:
+        coverage = Coverage(ID, 0, start, segments[-1].next_offset)
+        writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), segments)])
+        writer.end(outcome)
+
+
+def read_offsets(storage: Storage) -> list[int]:
+    """Of all records that the Spark reader finds."""
+    reader = LogkeepSource({"path": storage.uri}).reader(StructType([StructField("offset", LongType())]))
+    batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
+    return [row["offset"] for batch in batches for row in batch.to_pylist()]
+
+
+def remove_at(storage: Storage, hours: int, limits: RetentionLimits = AN_HOUR) -> int:
+    """How many segments a run removes that ends so long after NOON."""
+    with begin(storage, f"removes-after-{hours}") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        return remove_expired(writer, limits, NOON + hours * HOUR).segments
+
+
+@pytest.mark.parametrize("by_size", [False, True])
+def test_aborted_records_are_never_left_without_their_marker(storage: Storage, by_size: bool) -> None:
+    records = write_segment(storage, [in_transaction(0, 0, 10 * HOUR)])
+    between = write_segment(storage, [batch(2, 1)])
+    aborted = [AbortedTxn(PRODUCER, 0, 3, 0)]
+    markers = write_segment(storage, [marker(3, PRODUCER, commit=False), batch(4, 2)], aborted=aborted)
+    archived(storage, "run-1", Outcome.SUCCEEDED, 0, records, between, markers)
+    assert read_offsets(storage) == [2, 4, 5]
+    removed = remove_at(storage, 5, RetentionLimits(max_bytes=object_bytes(markers)) if by_size else AN_HOUR)
+    assert (removed, read_offsets(storage)) == ((2, [4, 5]) if by_size else (0, [2, 4, 5]))
+    remove_at(storage, 12)
+    assert read_offsets(storage) == []
+
+
+def test_aborted_records_of_many_segments_are_never_left_without_their_marker(storage: Storage) -> None:
+    newest = (1, 30, 2, 20)
+    parts = [write_segment(storage, [in_transaction(base, at * HOUR)]) for base, at in enumerate(newest)]
+    ends = write_segment(storage, [marker(4, PRODUCER, commit=False)], aborted=[AbortedTxn(PRODUCER, 0, 4, 0)])
+    archived(storage, "run-1", Outcome.SUCCEEDED, 0, *parts, ends)
+    for hours, removed in ((2, 0), (3, 1), (25, 0), (32, 4)):
+        assert (remove_at(storage, hours), read_offsets(storage)) == (removed, [])
+
+
+def test_a_removal_that_ends_early_leaves_no_aborted_record_without_its_marker(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "SEGMENTS_AT_ONCE", 1)
+    records = write_segment(storage, [in_transaction(0, 2 * HOUR)])
+    markers = write_segment(storage, [marker(1, PRODUCER, commit=False)], aborted=[AbortedTxn(PRODUCER, 0, 1, 0)])
+    archived(storage, "run-1", Outcome.SUCCEEDED, 0, records, markers)
+    with begin(storage, "killed") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        monkeypatch.setattr(writer, "purged", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            remove_expired(writer, AN_HOUR, NOON + 5 * HOUR)
+    assert [item.base_offset for item in Archive.open(storage).load().segments[ID, 0]] == [1]
+    assert read_offsets(storage) == []
+    assert remove_at(storage, 5) == 1
+
+
+def test_committed_records_stay_readable_where_transactions_are_followed_from_batch_to_batch(storage: Storage) -> None:
+    # The first run has failed inside the transaction: if nothing of the second is left, nobody knows how it ended.
+    archived(storage, "run-1", Outcome.FAILED, 0, write_segment(storage, [in_transaction(0, 10 * HOUR)]))
+    between = write_segment(storage, [batch(1, 1)], epoch=2)
+    markers = write_segment(storage, [marker(2, PRODUCER, commit=True), batch(3, 1)], epoch=2)
+    archived(storage, "run-2", Outcome.SUCCEEDED, 1, between, markers)
+    assert remove_at(storage, 5) == 0
+    assert read_offsets(storage) == [0, 1, 3]
+
+
+def test_what_was_removed_is_not_archived_again(storage: Storage) -> None:
+    archive = filled(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        remove_expired(writer, *before(60))
+    with begin(storage, "run-3") as writer:
+        ignored = writer.commit(receipts=[chunk(storage, 0, 20, epoch=3)]).ignored
+        assert [why for _, why in ignored] == ["its offsets are archived already"]
+        writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
+    assert [item.base_offset for item in archive.load().segments[ID, 0]] == [60]
+
+
+def test_a_run_that_was_overtaken_removes_nothing(storage: Storage) -> None:
+    archive = filled(storage)
+    old = begin(storage, "run-2")
+    old.end(Outcome.SUCCEEDED)
+    with begin(storage, "run-3"):
+        there = objects(storage)
+        with pytest.raises(ArchiveFenced):
+            remove_expired(old, *before(60))
+    assert objects(storage) == there
+    assert archive.load().removed == {}
+
+
+def test_a_run_that_was_overtaken_after_its_commit_deletes_what_is_removed_and_nothing_else(storage: Storage) -> None:
+    archive = filled(storage)
+    old = begin(storage, "run-2")
+    old.end(Outcome.SUCCEEDED)
+    old.remove([RemovedSegment(ID, 0, 0)])
+    with begin(storage, "run-3") as writer:
+        writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
+        with pytest.raises(ArchiveFenced):
+            finish_removal(old)
+        writer.end(Outcome.SUCCEEDED)
+        finish_removal(writer)
+    report = verify(archive)
+    assert (report.faults, report.orphans, report.records) == ([], [], 60)
+
+
+def test_a_writer_removes_only_what_is_there_and_one_batch_after_another(storage: Storage) -> None:
+    filled(storage)
+    with begin(storage, "run-2") as writer:
+        with pytest.raises(ValueError, match="run run-2 has not ended with success"):
+            writer.remove([RemovedSegment(ID, 0, 0)])
+        writer.end(Outcome.SUCCEEDED)
+        for missing in (RemovedSegment(ID, 0, 10), RemovedSegment(ID, 1, 0), RemovedSegment(ID, 0, 60)):
+            with pytest.raises(ValueError, match="there is no segment"):
+                writer.remove([missing])
+        writer.remove([RemovedSegment(ID, 0, 0)])
+        with pytest.raises(ValueError, match="not purged yet"):
+            writer.remove([RemovedSegment(ID, 0, 20)])
+        writer.purged()
+        writer.remove([RemovedSegment(ID, 0, 20)])
+        with pytest.raises(ValueError, match="run run-2 has ended"):
+            writer.commit(receipts=[chunk(storage, 60, 80, epoch=2)])
+
+
+def test_a_run_that_failed_removes_nothing(storage: Storage) -> None:
+    filled(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.FAILED)
+        with pytest.raises(ValueError, match="has not ended with success"):
+            remove_expired(writer, *before(60))
+
+
+def test_a_description_says_what_was_removed(storage: Storage) -> None:
+    archive = filled(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        remove_expired(writer, *before(20))
+    zero, one = describe(archive.info, archive.load()).topics[0].partitions
+    assert (zero.start, zero.end, zero.records, zero.removed, zero.holes) == (0, 60, 40, ((0, 20),), ())
+    assert one.removed == ()
+    assert zero.to_json()["removed"] == [[0, 20]]
+
+
+def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: Storage) -> None:
+    archive = filled(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        remove_expired(writer, *before(20))
+    seen = choose(archive).state
+    assert [item.base_offset for item in seen.segments[ID, 0]] == [20, 40]
+    with begin(storage, "run-3") as writer:
+        writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
+        state = choose(archive).state
+        assert state.same_facts(seen)
+        assert load_at(archive, state.commit).same_facts(seen)
+
+
+def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
+    """They may be thousands, and each takes an object store some hundredths of a second."""
+    storage = Distant(f"file://{tmp_path}/archive")
+    archive = filled(storage)
+    success = archive.load().commit
+    with begin(storage, "run-2") as writer:
+        for start in range(60, 260, 10):
+            writer.commit(receipts=[chunk(storage, start, start + 10, epoch=2)])
+        storage.most = 0
+        end = _last_end(archive, writer.state.commit)
+        assert end is not None
+        assert end.number == success
+        assert storage.most > 1
+
+
+def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storage, tmp_path: Path) -> None:
+    archive = filled(storage)
+    name = next(iter(archive.load().segments[ID, 0][1].objects("orders")))
+    stuck = tmp_path / "archive" / name
+    stuck.unlink()
+    (stuck / "in-the-way").mkdir(parents=True)
+    with begin(storage, "run-2") as writer:
+        writer.end(Outcome.SUCCEEDED)
+        with pytest.raises(LogkeepError, match=stuck.name):
+            remove_expired(writer, *before(60))
+        (stuck / "in-the-way").rmdir()
+        stuck.rmdir()
+    with begin(storage, "run-3") as writer:
+        finish_removal(writer)
+    assert (verify(archive).faults, objects(storage)) == ([], set())
+
+
+def test_an_archive_with_removed_segments_is_read_for_good() -> None:
+    storage = open_uri(f"file://{GOLDEN}")
+    archive = Archive.open(storage)
+    faults: list[Fault] = []
+    state, _ = check_catalog(archive, faults, set())
+    assert (faults, state is not None) == ([], True)
+    assert archive.load().removed == {(ID, 0): [(0, 40)]}
+    assert [item.base_offset for item in archive.load().segments[ID, 0]] == [40]
+    listing = archive.listing()
+    for number in listing.commits:
+        assert commits.dump_commit(archive.read_commit(number)) == storage.read(names.commit_path(number))
+    unpurged = [list(archive.read_checkpoint(info.path).unpurged) for _, _, info in listing.checkpoints]
+    assert unpurged == [[], [(ID, 0)]]

@@ -1,0 +1,258 @@
+"""Checkpoints: all layouts are read, the oldest that can hold the state is written, and what does not fit is told."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.care.catalog_check import check_catalog
+from logkeep_engine.archive.catalog import checkpoint, packed
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Gap
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS
+from tests.unit.archive.catalog.test_state import entry
+from tests.unit.log import hostile
+
+FORMATS = Path(__file__).parents[3] / "formats"
+ID = ORDERS.topic_id
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Storage:
+    """A catalog of the version that wrote a row of JSON for each segment, with compressed segments."""
+    shutil.copytree(FORMATS / "archive-v1-zst", tmp_path / "golden")
+    return open_uri(f"file://{tmp_path}/golden")
+
+
+def _document(state: ArchiveState) -> dict[str, Any]:
+    """The state as that version told it."""
+    rows = {
+        key: [
+            [
+                one.epoch, one.attempt, one.base_offset, one.next_offset, one.records, one.batches, one.bytes,
+                one.min_base_timestamp, one.max_timestamp, one.sha256, dict(one.codecs),
+                [
+                    name
+                    for name, is_set in {
+                        "transactional": one.transactional,
+                        "control": one.control,
+                        "gaps": one.gaps,
+                        "appendTime": one.append_time,
+                        "legacy": one.legacy,
+                    }.items()
+                    if is_set
+                ],
+                one.max_batch_bytes, one.index_bytes, one.timeindex_bytes, one.txnindex_bytes, one.txnindex_sha256,
+                one.stored_bytes,
+            ]
+            for one in entries
+        ]
+        for key, entries in state.segments.items()
+    }  # fmt: skip
+    return {
+        "epoch": state.epoch,
+        "partitions": [
+            [
+                *key,
+                [list(item) for item in state.coverage.get(key, ())],
+                [[gap.start, gap.end, gap.reason] for gap in state.gaps.get(key, ())],
+                rows.get(key, []),
+            ]
+            for key in state.partitions()
+        ],
+    }
+
+
+def test_a_catalog_of_the_first_layout_is_read_with_and_without_its_checkpoints(golden: Storage) -> None:
+    expected = json.loads((FORMATS / "archive-v1-zst.state.json").read_text())
+    wanted = {"epoch": expected["epoch"], "partitions": expected["partitions"]}
+    archive = Archive.open(golden)
+    assert _document(archive.load()) == wanted
+    golden.delete([info.path for _, _, info in archive.listing().checkpoints])
+    state = archive.load()
+    assert _document(state) == wanted
+    assert [topic.name for topic in state.topics.values()] == ["orders", "audit"]
+    assert [(group.partition, group.offset, group.leader_epoch) for group in state.groups] == [(0, 17, 3), (1, 9, -1)]
+    assert [(run.run_id, run.outcome.value, run.segments) for run in state.runs.values()] == [
+        ("nightly-1", "Succeeded", 4),
+        ("nightly-2", "Failed", 2),
+    ]
+
+
+def test_checkpoints_of_the_first_layout_are_the_fold_of_their_commits(golden: Storage) -> None:
+    faults: list[Any] = []
+    state, objects = check_catalog(Archive.open(golden), faults, set())
+    assert (faults, objects, state is not None) == ([], 8, True)
+
+
+def test_a_checkpoint_with_packed_rows_is_read_for_good() -> None:
+    archive = Archive.open(open_uri(f"file://{FORMATS}/archive-v1-packed"))
+    faults: list[Any] = []
+    state, objects = check_catalog(archive, faults, set())
+    assert (faults, objects) == ([], 7)
+    assert state is not None
+    assert archive.load().same_facts(state)
+    (_, _, info) = archive.listing().checkpoints[0]
+    assert archive.read_checkpoint(info.path).commit == 4
+
+
+def test_what_is_written_is_read_again(golden: Storage) -> None:
+    state = Archive.open(golden).load()
+    archive_id, found = checkpoint.load(checkpoint.dump(state, "an id"), "c")
+    assert (archive_id, found.commit) == ("an id", 5)
+    assert found.same_facts(state)
+    assert _document(found) == _document(state)
+
+
+def test_a_state_larger_than_a_frame_is_read_again() -> None:
+    state = _large()
+    data = checkpoint.dump(state, "a")
+    assert len(json.loads(data.partition(b"\n")[0])["frames"]) > 3
+    assert checkpoint.load(data, "c")[1].same_facts(state)
+
+
+def _large() -> ArchiveState:
+    state = ArchiveState()
+    state.add_facts(
+        [ORDERS],
+        [Coverage(ID, partition, 10, 5010) for partition in range(3)],
+        [entry(base, base + 1, partition=partition) for partition in range(3) for base in range(10, 5010)],
+        [Gap(ID, 7, 0, 5, "gelöscht\n")],
+    )
+    return state
+
+
+def test_states_that_differ_are_told_apart() -> None:
+    changes: list[Callable[[ArchiveState], None]] = [
+        lambda state: state.add_facts((), [Coverage(ID, 9, 0, 1)], (), ()),
+        lambda state: state.add_facts((), (), [entry(9000, 9001)], ()),
+        lambda state: state.add_facts((), (), (), [Gap(ID, 9, 0, 1, "x")]),
+        lambda state: state.topics.clear(),
+        lambda state: setattr(state, "epoch", 4),
+    ]
+    for change in changes:
+        state = _large()
+        assert state.same_facts(_large())
+        change(state)
+        assert not state.same_facts(_large())
+
+
+def _sealed(head: dict[str, Any], frames: list[bytes]) -> bytes:
+    body = b"".join(frames)
+    return json.dumps({**head, "sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n" + body
+
+
+def _taken_apart(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    line, _, body = data.partition(b"\n")
+    head = json.loads(line)
+    contents, at = [], 0
+    for length in head["frames"]:
+        contents.append(bytes(cramjam.zstd.decompress(body[at : at + length])))
+        at += length
+    return head, contents
+
+
+def _packed(contents: list[bytes]) -> list[bytes]:
+    return [bytes(cramjam.zstd.compress(content)) for content in contents]
+
+
+def _with(change: Callable[[list[bytes]], object]) -> bytes:
+    head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
+    change(contents)
+    frames = _packed(contents)
+    return _sealed({**head, "frames": [len(frame) for frame in frames]}, frames)
+
+
+def test_a_checkpoint_that_cannot_be_is_damage() -> None:
+    whole = checkpoint.dump(_large(), "a")
+    head, contents = _taken_apart(whole)
+    frames = _packed(contents)
+    lengths = [len(frame) for frame in frames]
+    cases = {
+        "does not fit its content": whole[:-1],
+        "it is not whole JSON": whole[:20],
+        "3 partitions where 4 are announced|2 partitions where 4": _with(lambda parts: parts.pop()),
+        r"bytes of rows where \d+ are announced": _with(lambda parts: parts.append(parts.pop() + b"x")),
+        "bytes of segment rows": _with(lambda parts: parts.append(parts.pop()[:-1])),
+        "bytes of frames where": _sealed({**head, "frames": lengths}, [*frames, b"x"]),
+        "JSONDecodeError": _sealed({**head, "frames": []}, []),
+        "KeyError: 'commit'": _sealed(
+            {**{key: value for key, value in head.items() if key != "commit"}, "frames": lengths}, frames
+        ),
+    }
+    for what, data in cases.items():
+        with pytest.raises(ArchiveDamaged, match=what):
+            checkpoint.load(data, "c")
+
+
+def test_a_checkpoint_whose_frame_unpacks_to_too_much_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "checkpoint_most", lambda: 64 << 20)
+    contents = [_taken_apart(checkpoint.dump(_large(), "a"))[1][0], bytes(256 << 20)]
+    frames = _packed(contents)
+    head, _ = _taken_apart(checkpoint.dump(_large(), "a"))
+    bomb = _sealed({**head, "frames": [len(frame) for frame in frames]}, frames)
+    del contents
+
+    def refused() -> None:
+        with pytest.raises(ArchiveDamaged, match=r"catalog/checkpoint: .* unpack to more than 67108864 bytes"):
+            checkpoint.load(bomb, "catalog/checkpoint")
+
+    assert hostile.peak_of(refused) < 80 << 20
+
+
+def test_a_checkpoint_of_a_large_frame_is_read_however_large_the_room_is_at_first() -> None:
+    content = bytes(40 << 20)
+    assert decompress(Codec.ZSTD, memoryview(bytes(cramjam.zstd.compress(content))), limit=1 << 30) == content
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
+    head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
+    frames = _packed(contents)
+    lengths = [len(frame) for frame in frames]
+    columns = json.dumps([*packed.COLUMNS, "more"]).encode()
+    old = json.dumps(list(packed.COLUMNS), separators=(",", ":")).encode()
+    cases = {
+        "c: checkpoint layout 5, this version of Logkeep reads 1 to 4": _sealed({**head, "layout": 5}, frames),
+        "c: unknown keys more": _sealed({**head, "frames": lengths, "more": 1}, frames),
+        "c: unknown columns": _with(lambda parts: parts.insert(0, parts.pop(0).replace(old, columns))),
+        "c: unknown keys x": _with(
+            lambda parts: parts.insert(0, parts.pop(0).replace(b'"epoch"', b'"x":1,"epoch"', 1))
+        ),
+    }
+    for what, data in cases.items():
+        with pytest.raises(ArchiveMismatch, match=what) as caught:
+            checkpoint.load(data, "c")
+        assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
+
+
+def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(golden: Storage) -> None:
+    archive = Archive.open(golden)
+    path = names.checkpoint_path(4, 2)
+    golden.put(path, golden.read(path)[:-1])
+    assert archive.load().commit == 5
+    faults: list[Any] = []
+    check_catalog(archive, faults, set())
+    assert [(fault.object.rpartition("/")[2], fault.what) for fault in faults] == [
+        (path.rpartition("/")[2], "its SHA-256 does not fit its content")
+    ]
+
+
+def test_a_checkpoint_is_due_by_size_and_by_number_of_commits() -> None:
+    policy = CheckpointPolicy(commits=64, min_bytes=1000, most_commits=500)
+    assert not policy.due(0, 0, 0)
+    assert not policy.due(63, 999, 0)
+    assert policy.due(63, 1000, 1000)
+    assert policy.due(64, 125, 1000)
+    assert not policy.due(499, 124, 1000)
+    assert policy.due(500, 1, 1000)

@@ -1,0 +1,114 @@
+"""Segments of the Records and the Avro format in the catalog: names, documents, and whose archive it is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import commits, documents, tables
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import CLUSTER
+from tests.unit.archive.catalog.test_state import entry
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def in_layout(layout: Layout, **changes: int) -> SegmentEntry:
+    base = replace(
+        entry(1234, 2000), partition=7, layout=layout, timeindex_bytes=0, txnindex_bytes=0, txnindex_sha256=""
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "objects"),
+    [
+        (
+            in_layout(Layout.RECORDS, bytes=100, index_bytes=25),
+            {
+                "topics/orders/segment_partition_007_from_offset_0000001234_records": 100,
+                "topics/orders/segment_partition_007_from_offset_0000001234_index": 25,
+            },
+        ),
+        (
+            in_layout(Layout.RECORDS_AT_ROOT, bytes=100, index_bytes=25),
+            {
+                "orders/segment_partition_007_from_offset_0000001234_records": 100,
+                "orders/segment_partition_007_from_offset_0000001234_index": 25,
+            },
+        ),
+        (in_layout(Layout.AVRO, bytes=100, sequence=12), {"topics/orders/partition=7/orders+7-12.data": 100}),
+        (
+            in_layout(Layout.AVRO, bytes=100, sequence=12, sequence_width=10),
+            {"topics/orders/partition=7/orders+7-0000000012.data": 100},
+        ),
+    ],
+    ids=["records", "records at root", "avro", "avro, padded"],
+)
+def test_objects_are_named_as_published(found: SegmentEntry, objects: dict[str, int]) -> None:
+    assert found.objects("orders") == objects
+    assert found.stem("orders") + found.log_suffix in objects
+
+
+def test_large_numbers_take_more_digits() -> None:
+    stem = names.records_stem("t", 1234, 12345678901)
+    assert stem == "topics/t/segment_partition_1234_from_offset_12345678901"
+
+
+def commit(*segments: SegmentEntry) -> Commit:
+    return Commit(3, "id", "token", CommitKind.DATA, "run", 1, 0, segments=segments)
+
+
+def test_a_commit_brings_every_layout_back() -> None:
+    segments = (
+        in_layout(Layout.RECORDS),
+        replace(in_layout(Layout.RECORDS_AT_ROOT), base_offset=3000, next_offset=3001),
+        replace(in_layout(Layout.AVRO, sequence=99, sequence_width=4), base_offset=4000, next_offset=4001),
+        replace(in_layout(Layout.KAFKA, stored_bytes=17), base_offset=5000, next_offset=5001),
+    )
+    assert list(commits.load_commit(commits.dump_commit(commit(*segments)), "c").segments) == list(segments)
+
+
+def test_a_commit_of_kafka_segments_is_what_it_was_before_there_were_layouts() -> None:
+    columns = json.loads(commits.dump_commit(commit(in_layout(Layout.KAFKA))))["segments"]["columns"]
+    assert "layout" not in columns
+    assert "storedBytes" not in columns
+
+
+def test_a_layout_of_a_newer_version_is_refused() -> None:
+    document = json.loads(commits.dump_commit(commit(in_layout(Layout.AVRO))))
+    at = document["segments"]["columns"].index("layout")
+    document["segments"]["rows"][0][at] = "parquet"
+    with pytest.raises(ArchiveMismatch, match="A segment has layout 'parquet'"):
+        tables.packed_segment(*document["segments"]["rows"][0][2:])
+
+
+def test_an_archive_keeps_its_format(storage: Storage) -> None:
+    Archive.create_or_open(storage, CLUSTER, FormatName.RECORDS)
+    assert Archive.open(storage).info.segments is FormatName.RECORDS
+    with pytest.raises(ArchiveMismatch, match="is of format Records, not Kafka"):
+        Archive.create_or_open(storage, CLUSTER)
+
+
+def test_no_backup_goes_on_in_an_imported_archive(storage: Storage) -> None:
+    Archive.create_or_open(storage, "-", FormatName.AVRO, imported=True)
+    assert Archive.open(storage).info.imported
+    with pytest.raises(ArchiveMismatch, match="was imported from what another tool wrote: no backup goes on in it"):
+        Archive.create_or_open(storage, CLUSTER, FormatName.AVRO)
+
+
+def test_a_format_that_is_not_known_is_refused(storage: Storage) -> None:
+    archive = Archive.create_or_open(storage, CLUSTER)
+    document = json.loads(documents.dump_info(archive.info)) | {"segments": "Parquet"}
+    with pytest.raises(ArchiveMismatch, match="segments 'Parquet'"):
+        documents.load_info(json.dumps(document).encode(), "archive.json")

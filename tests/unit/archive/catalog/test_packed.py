@@ -1,0 +1,140 @@
+"""Packed segments behave as sorted lists of entries do."""
+
+import pickle
+from bisect import insort
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt
+from logkeep_engine.archive.catalog.packed import CODECS, PackedSegments, SegmentBatch, SegmentTable, pack
+from logkeep_engine.archive.catalog.state import ArchiveState
+from tests.unit.archive.build import ORDERS
+from tests.unit.archive.catalog.test_state import entry
+
+ID = ORDERS.topic_id
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+COUNT = st.integers(0, (1 << 32) - 1)
+HASH = st.binary(min_size=32, max_size=32).map(bytes.hex)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> SegmentEntry:
+    base = draw(st.integers(0, 1 << 40))
+    found = SegmentEntry(
+        topic_id=draw(st.sampled_from([ID, "b" * 22])),
+        partition=draw(st.integers(0, 2)),
+        epoch=draw(st.integers(1, 1 << 34)),
+        attempt=draw(COUNT),
+        base_offset=base,
+        next_offset=base + draw(st.integers(1, 1 << 40)),
+        records=draw(st.integers(0, 1 << 40)),
+        batches=draw(st.integers(1, 1 << 40)),
+        bytes=draw(st.integers(1, 1 << 40)),
+        min_base_timestamp=draw(INT64),
+        max_timestamp=draw(INT64),
+        sha256=draw(HASH),
+        codecs=draw(st.dictionaries(st.sampled_from(CODECS), st.integers(1, (1 << 32) - 1))),
+        transactional=draw(st.booleans()),
+        control=draw(st.booleans()),
+        gaps=draw(st.booleans()),
+        append_time=draw(st.booleans()),
+        legacy=draw(st.booleans()),
+        max_batch_bytes=draw(COUNT),
+        index_bytes=draw(COUNT),
+        timeindex_bytes=draw(COUNT),
+        txnindex_bytes=draw(COUNT),
+        txnindex_sha256=draw(st.one_of(st.just(""), st.just("0" * 64), HASH)),
+        stored_bytes=draw(st.integers(0, 1 << 40)),
+    )
+    layout = draw(st.sampled_from(Layout))
+    if layout is Layout.AVRO:
+        sequence, width = draw(st.integers(0, 1 << 62)), draw(st.integers(0, 20))
+        return replace(found, layout=layout, stored_bytes=0, timeindex_bytes=0, sequence=sequence, sequence_width=width)
+    return replace(found, layout=layout)
+
+
+@settings(deadline=None)
+@given(st.lists(entries(), max_size=12, unique_by=lambda item: (item.topic_id, item.partition, item.base_offset)))
+def test_a_table_is_what_sorted_lists_are(added: list[SegmentEntry]) -> None:
+    table, lists = SegmentTable(), dict[tuple[str, int], list[SegmentEntry]]()
+    for item in added:
+        table.add(item)
+        insort(lists.setdefault((item.topic_id, item.partition), []), item, key=lambda one: one.base_offset)
+    assert dict(table) == lists
+    assert table.count == len(added)
+    for key, expected in lists.items():
+        view = table[key]
+        assert list(view) == [view[at] for at in range(len(view))] == expected
+        assert (view[-1], view[:2], pickle.loads(pickle.dumps(view))) == (expected[-1], expected[:2], expected)
+        for item in expected:
+            assert view.position(item.base_offset) == expected.index(item)
+
+
+@given(st.lists(entries(), min_size=1, max_size=5))
+def test_a_batch_says_what_its_entries_say(added: list[SegmentEntry]) -> None:
+    batch = SegmentBatch([(item.topic_id, item.partition) for item in added], b"".join(map(pack, added)))
+    assert batch == added
+    assert batch.sums() == (sum(item.records for item in added), sum(item.bytes for item in added))
+    assert [row for _, row in batch.rows()] == [pack(item) for item in added]
+
+
+def test_a_view_sees_what_comes_later_and_may_be_read_meanwhile() -> None:
+    table = SegmentTable()
+    table.add(entry(0, 10))
+    view = table[ID, 0]
+    reading = iter(view)
+    assert next(reading) == entry(0, 10)
+    table.add(entry(10, 20))
+    assert (list(reading), len(view)) == ([], 2)
+    with pytest.raises(IndexError, match="segment 2 of 2"):
+        view[2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"codecs": {"brotli": 1}}, "segment with codecs brotli"),
+        ({"sha256": "ab"}, "'ab' is not a SHA-256"),
+        ({"sha256": "z" * 64}, "non-hexadecimal"),
+        ({"records": 1 << 63}, "segment 10: "),
+        ({"index_bytes": 1 << 32}, "segment 10: "),
+    ],
+)
+def test_what_no_row_can_hold_is_refused_before_it_is_committed(wrong: dict[str, object], what: str) -> None:
+    changed = replace(entry(10, 20), **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=what):
+        SegmentTable().add(changed)
+    state = ArchiveState()
+    state.add_facts([ORDERS], (), (), ())
+    why = state.why_not(Receipt((Coverage(ID, 0, 10, 20),), (changed,)), 1)
+    assert why is not None
+    assert what in why
+
+
+def test_rows_out_of_order_or_cut_short_are_refused() -> None:
+    table = SegmentTable()
+    one, other = pack(entry(0, 10)), pack(entry(10, 20))
+    with pytest.raises(ValueError, match="not in order"):
+        table.set_rows((ID, 0), other + one)
+    with pytest.raises(ValueError, match="353 bytes of segment rows"):
+        table.set_rows((ID, 0), (one + other)[:-1])
+    table.set_rows((ID, 0), one + other)
+    assert table[ID, 0] == [entry(0, 10), entry(10, 20)]
+
+
+class _Counting(PackedSegments):
+    looked = 0
+
+    def _base(self, index: int) -> int:
+        _Counting.looked += 1
+        return super()._base(index)
+
+
+def test_a_segment_is_found_without_looking_at_all_of_its_partition() -> None:
+    rows = b"".join(pack(entry(base, base + 1)) for base in range(4096))
+    assert _Counting((ID, 0), rows).position(4000) == 4000
+    assert _Counting.looked <= 13
