@@ -245,13 +245,14 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
 
 def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Reporter], RunResult]:
-    from logkeep_engine.backup import run as module  # each side alone: its imports count in its memory
+    from logkeep_engine.backup import planner  # each side alone: its imports count in its memory
+    from logkeep_engine.backup.run import run_backup
 
     if one_piece:
-        vars(module)["make_plan"] = _whole_partitions(vars(module)["make_plan"])
-        vars(module)["balance"] = lambda plan, *_: plan
+        vars(planner)["make_plan"] = _whole_partitions(vars(planner)["make_plan"])
+        vars(planner)["balance"] = lambda plan, *_: plan
     spec = parse_backup(request.spec)
-    return lambda runner, reporter: module.run_backup(request, spec, lambda: runner, reporter, os.environ)
+    return lambda runner, reporter: run_backup(request, spec, lambda: runner, reporter, os.environ)
 
 
 def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResult]:

@@ -203,8 +203,8 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
             patch("logkeep_engine.restore.run.connection_from", connect),
             patch.object(brokers.BrokerPool, "post", posted),
             # Small enough that a topic of some dozens of records has several chunks and several batches.
-            patch("logkeep_engine.backup.plan.CHUNK_BYTES", SMALL),
-            patch("logkeep_engine.backup.plan.MIN_CHUNK_OFFSETS", 8),
+            patch("logkeep_engine.backup.making.CHUNK_BYTES", SMALL),
+            patch("logkeep_engine.backup.making.MIN_CHUNK_OFFSETS", 8),
             patch("logkeep_engine.restore.merge.MERGED_BYTES", SMALL),
         ):
             yield

@@ -9,23 +9,20 @@ record-shaped formats it owns the records whose offset lies there, so any split 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, Receipt, TopicEntry, branch_id
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.ranges import Range, cut
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
 from logkeep_engine.errors import ArchiveMismatch
-from logkeep_engine.kafka.control import TopicInfo
 
 PLAN_VERSION = 1
 CHUNK_BYTES = 120 << 20  # a little less than a segment (128Mi by default), so that a chunk is one
 TASK_BYTES = 256 << 20
-MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
 MAX_CHUNKS_PER_TASK = 256
 
@@ -37,8 +34,6 @@ REASON_DELETED = "the topic was deleted while it was archived"
 TopicPartition = tuple[str, int]
 ALL_PARTITIONS = -1
 """The number of a topic of which not even the partitions are known."""
-
-_UNCOMPARED = Standing(UNKNOWN, known=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,179 +198,6 @@ class BackupPlan:
             begun=document.get("begun", 0),
             sight=Sight.from_json(document.get("sight", {})),
         )
-
-
-def make_plan(
-    run_id: str,
-    topics: Sequence[TopicInfo],
-    *,
-    configs: Mapping[str, Mapping[str, str]],
-    earliest: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    sizes: Mapping[TopicPartition, int],
-    state: ArchiveState,
-    standings: Mapping[TopicPartition, Standing] = MappingProxyType({}),
-    silent: Collection[TopicPartition] = (),
-    among: Collection[TopicPartition] | None = None,
-    branch: bool = False,
-    beginnings: Mapping[Partition, int] = MappingProxyType({}),
-    groups: Iterable[GroupEntry] = (),
-    chunk_bytes: int | None = None,
-) -> BackupPlan:
-    """The plan of a run over `topics`: everything from where the archive of a partition begins to the log's end that
-    is not settled yet. What of it lies below the log's start is a gap.
-
-    `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
-    unavailable, and so is one that the archive knows and the topic has not. `configs` of a topic that is missing there
-    are what they were. Only partitions `among` these are planned, if given. `sizes` are bytes on the leader's disk, 0
-    or missing if not known. A partition that the archive does not know starts at its log start; since the archive knows
-    topics by id, a recreated topic does too. `standings` say where logs part from the archive, as a log does of which
-    nothing is known and which ends below what is archived. With `branch` the old end becomes a branch and the log is
-    planned from there, otherwise nothing is planned, unless the archive holds nothing there but gaps. `silent` are
-    partitions whose leader did not say it. `beginnings` are partitions whose first offsets an earlier run has left out,
-    and where they begin (see `archive.reading.beginnings`). A log start that has moved back adds nothing: what comes
-    before the archive's first offset was gone when the archive began, and may be the start of a batch that it has the
-    rest of.
-    """
-    chunks: list[Chunk] = []
-    gaps: list[Gap] = []
-    forks: list[Fork] = []
-    leaders: list[LeaderSeen] = []
-    uncompared: list[TopicPartition] = []
-    unavailable: list[TopicPartition] = []
-    idle = 0
-    for topic in topics:
-        missing = ((topic.name, number) for number in unheard_of(topic, state))
-        unavailable += (where for where in missing if among is None or where in among)
-        for partition in topic.partitions:
-            where = (topic.name, partition.id)
-            if among is not None and where not in among:
-                continue
-            if where not in earliest or where not in ends or where in silent:
-                unavailable.append(where)
-                continue
-            key = (topic.topic_id, partition.id)
-            log_start, end = earliest[where], ends[where]
-            settled = state.settled(*key)
-            standing = standings.get(where, _UNCOMPARED)
-            parted = _fork(standing, settled, end)
-            if parted is not None:
-                keeps = branch or not cut(state.coverage.get(key, ()), parted)[1]
-                fork = Fork(*key, parted, settled[-1][1], next_branch(state, topic.topic_id) if keeps else "")
-                forks.append(fork)
-                if not keeps:
-                    continue
-                settled, _ = cut(settled, parted)
-            if settled and not standing.known:
-                uncompared.append(where)
-            start = beginnings.get(key, settled[0][0]) if settled else log_start
-            gaps += (Gap(*key, *part, REASON_RETENTION) for part in _open(state, key, start, log_start, parted))
-            wanted = _open(state, key, max(start, log_start), end, parted)
-            idle += not wanted
-            if standing.leader_epoch >= 0 and (wanted or parted is not None or key not in state.leaders):
-                leaders.append(LeaderSeen(*key, standing.leader_epoch))
-            for part in wanted:
-                size = sizes.get(where, 0) * (part[1] - part[0]) // max(1, end - log_start)
-                for low, high, share in _cut(*part, size, chunk_bytes or CHUNK_BYTES):
-                    chunks.append(Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, share))
-    return BackupPlan(
-        run_id=run_id,
-        topics=tuple(
-            TopicEntry(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=len(topic.partitions),
-                replication_factor=topic.replication_factor,
-                configs=dict(_configs(topic, configs, state)),
-            )
-            for topic in topics
-        ),
-        chunks=tuple(chunks),
-        gaps=tuple(gaps),
-        forks=tuple(forks),
-        leaders=tuple(leaders),
-        uncompared=tuple(uncompared),
-        groups=tuple(_within(groups, topics, ends, _old_ends(state, forks))),
-        idle=idle,
-        unavailable=tuple(unavailable),
-    )
-
-
-def unheard_of(topic: TopicInfo, state: ArchiveState) -> Iterable[int]:
-    """The partitions that a topic had before: it never loses one, but a broker may not have heard of it yet."""
-    known = state.topics.get(topic.topic_id)
-    return range(len(topic.partitions), known.partitions if known is not None else 0)
-
-
-def _configs(topic: TopicInfo, configs: Mapping[str, Mapping[str, str]], state: ArchiveState) -> Mapping[str, str]:
-    known = state.topics.get(topic.topic_id)
-    return configs.get(topic.name, known.configs if known is not None else {})
-
-
-def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
-    """The parts of [start, end) that are not settled; from `fork` on nothing is. None is empty, whatever brokers have
-    said: a log may start behind the fork, and behind its end, which was asked for at another moment.
-    """
-    if start >= end:
-        return []
-    if fork is None or fork >= end:
-        return state.uncovered(*key, start, end)
-    below = state.uncovered(*key, start, fork) if start < fork else []
-    return [*below, (max(start, fork), end)]
-
-
-def next_branch(state: ArchiveState, topic_id: str) -> str:
-    """The id of the branch that comes after those which the topic has."""
-    return branch_id(topic_id, len(state.branch_ids(topic_id)) + 1)
-
-
-def _fork(standing: Standing, settled: Sequence[Range], end: int) -> int | None:
-    """The first offset at which a log that ends at `end` is not what is archived any more."""
-    if standing.known or not settled or settled[-1][1] <= end:
-        return standing.fork
-    return end
-
-
-def _cut(start: int, end: int, size: int, chunk_bytes: int) -> Iterable[tuple[int, int, int]]:
-    """Even ranges of offsets of about `chunk_bytes` each, with their estimated bytes."""
-    offsets = end - start
-    count = min(max(1, -(-size // chunk_bytes)), max(1, offsets // MIN_CHUNK_OFFSETS))
-    for number in range(count):
-        low, high = start + offsets * number // count, start + offsets * (number + 1) // count
-        yield low, high, size // count
-
-
-def _old_ends(state: ArchiveState, forks: Iterable[Fork]) -> dict[Partition, list[EpochStart]]:
-    """By partition: the last leader epoch of each of its branches, and the offset at which the branch begins."""
-    ends = {key: state.old_ends(key) for key in state.branches}
-    for fork in forks:
-        key = (fork.topic_id, fork.partition)
-        ends.setdefault(key, []).append((state.lineage(*key).newest, fork.offset))
-    return ends
-
-
-def _within(
-    groups: Iterable[GroupEntry],
-    topics: Sequence[TopicInfo],
-    ends: Mapping[TopicPartition, int],
-    old_ends: Mapping[Partition, Sequence[EpochStart]],
-) -> Iterable[GroupEntry]:
-    """Positions in the topics of this run, none past the archived end, and none in an old end of a log.
-
-    Positions are read before the ends, but an uncommitted reader may stand inside a transaction that is still open,
-    past the last stable offset. What lies there is not archived, so after a restore its position is the end. A group
-    that has read an old end, up to records of a leader from then, has read nothing of what lies at these offsets now.
-    """
-    ids = {topic.name: topic.topic_id for topic in topics}
-    for group in groups:
-        end = ends.get((group.topic, group.partition))
-        if end is None or ids.get(group.topic) != group.topic_id:
-            continue
-        offset = min(group.offset, end)
-        for epoch, start in old_ends.get((group.topic_id, group.partition), ()):
-            if 0 <= group.leader_epoch <= epoch:
-                offset = min(offset, start)
-        yield replace(group, offset=offset)
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:

@@ -21,7 +21,8 @@ from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.coverage import told_patterns, told_topics
 from logkeep_engine.backup.divergence import Standings, standings_of
-from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition, make_plan, unheard_of
+from logkeep_engine.backup.making import Answers, make_plan, unheard_of
+from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
     added_topics,
@@ -329,16 +330,19 @@ class Planner:
             {where: (ids[where[0]], where[1]) for where in partitions if where[0] in configs}, state
         )
         ends = {where: found.end for where, found in bounds.items()}
-        plan = make_plan(
-            self._run_id,
-            topics,
+        answers = Answers(
             configs=configs,
             earliest={where: found.start for where, found in bounds.items()},
             ends=ends,
             sizes=sizes,
-            state=state,
             standings=standings.found,
             silent=standings.unanswered,
+        )
+        plan = make_plan(
+            self._run_id,
+            topics,
+            answers,
+            state,
             among=among,
             branch=spec.on_divergence is OnDivergence.BRANCH,
             beginnings=beginnings,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from logkeep_engine.archive import names
@@ -85,48 +85,14 @@ def folder_source(
     missing, names that do not fit what is inside, segments that overlap.
     """
     uri = storage.uri
-    last = {(found.topic, found.partition): found.path for found in folder.segments}
-    faults: list[str] = []
-    repairs: list[Repair] = []
-    notes: list[str] = _left_out(folder.others)
-    entries: dict[Partition, list[SegmentEntry]] = {}
-    for found in folder.segments:
-        result = checked[found.path]
-        is_last = last[found.topic, found.partition] == found.path
-        fault, needed = _judge(uri, found, result, is_last=is_last, repair=repair)
-        if fault:
-            faults.append(fault)
-            continue
-        if needed is not None:
-            repairs.append(needed)
-            notes.append(f"{found.path}: {needed.what}")
-        if result.facts is None:
-            notes.append(f"{found.path}: it has no record and is left out")
-            continue
-        entry = entry_of(
-            _named(result.facts, found),
-            folder.layout,
-            topic_id=topic_id(uri, found.topic),
-            partition=found.partition,
-            epoch=_EPOCH,
-            sequence=found.number,
-            sequence_width=found.width,
-        )
-        entries.setdefault((entry.topic_id, entry.partition), []).append(entry)
-    names_of = {topic_id(uri, name): name for name in folder.partitions}
-    for key, found_entries in entries.items():
-        found_entries.sort(key=lambda entry: entry.base_offset)
-        faults += _overlaps(uri, names_of[key[0]], found_entries)
+    segments = _judged(uri, folder, checked, repair=repair)
+    entries = segments.entries
     found_groups, group_faults = _groups(uri, folder, contents)
     missing, missing_notes = missing_segments(uri, folder, contents)
-    faults += group_faults + missing
-    notes += missing_notes
+    faults = segments.faults + group_faults + missing
     if faults:
-        curable = all(_TAIL in fault or fault.endswith(_INDEX) for fault in faults)
-        hint = _REPAIR_HINT if curable and not repair else _HINT
-        more = f" And {len(faults) - 1} more faults." if len(faults) > 1 else ""
-        raise ArchiveDamaged(f"{faults[0]}.{more}", hint=hint, faults=tuple(faults))
-    cuts = {item.segment.path: item.cut_to for item in repairs if item.cut_to is not None}
+        raise _damaged(faults, repair=repair)
+    cuts = {item.segment.path: item.cut_to for item in segments.repairs if item.cut_to is not None}
     source = Source(
         storage=ClippedStorage(storage, cuts) if cuts else storage,
         identity=uri,
@@ -140,10 +106,60 @@ def folder_source(
         segments=entries,
         coverage={key: [(items[0].base_offset, items[-1].next_offset)] for key, items in entries.items()},
         groups=tuple(sorted((*found_groups, *groups), key=lambda item: (item.group_id, item.topic, item.partition))),
-        notes=tuple(notes),
+        notes=(*_left_out(folder.others), *segments.notes, *missing_notes),
         catalogued=False,
     )
-    return Adopted(source, tuple(repairs))
+    return Adopted(source, tuple(segments.repairs))
+
+
+@dataclass(slots=True)
+class _Judged:
+    """The segments of a folder, by partition and offset, and what is to be said of them."""
+
+    entries: dict[Partition, list[SegmentEntry]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def _judged(uri: str, folder: Folder, checked: Mapping[str, Checked], *, repair: bool) -> _Judged:
+    last = {(found.topic, found.partition): found.path for found in folder.segments}
+    done = _Judged()
+    for found in folder.segments:
+        result = checked[found.path]
+        is_last = last[found.topic, found.partition] == found.path
+        fault, needed = _judge(uri, found, result, is_last=is_last, repair=repair)
+        if fault:
+            done.faults.append(fault)
+            continue
+        if needed is not None:
+            done.repairs.append(needed)
+            done.notes.append(f"{found.path}: {needed.what}")
+        if result.facts is None:
+            done.notes.append(f"{found.path}: it has no record and is left out")
+            continue
+        entry = entry_of(
+            _named(result.facts, found),
+            folder.layout,
+            topic_id=topic_id(uri, found.topic),
+            partition=found.partition,
+            epoch=_EPOCH,
+            sequence=found.number,
+            sequence_width=found.width,
+        )
+        done.entries.setdefault((entry.topic_id, entry.partition), []).append(entry)
+    names_of = {topic_id(uri, name): name for name in folder.partitions}
+    for key, entries in done.entries.items():
+        entries.sort(key=lambda entry: entry.base_offset)
+        done.faults += _overlaps(uri, names_of[key[0]], entries)
+    return done
+
+
+def _damaged(faults: Sequence[str], *, repair: bool) -> ArchiveDamaged:
+    curable = all(_TAIL in fault or fault.endswith(_INDEX) for fault in faults)
+    hint = _REPAIR_HINT if curable and not repair else _HINT
+    more = f" And {len(faults) - 1} more faults." if len(faults) > 1 else ""
+    return ArchiveDamaged(f"{faults[0]}.{more}", hint=hint, faults=tuple(faults))
 
 
 def _left_out(others: Sequence[str]) -> list[str]:

@@ -65,7 +65,6 @@ def select_topics(
     by_name = _choose_incarnations(state, found, topic_ids, taken)
     chosen = [topic for name, topic in by_name.items() if is_wanted(name)]
     _refuse_unused(topic_ids, chosen)
-    choices = []
     notes = [
         f"spec.topics.include[{at}] {pattern.pattern!r} chooses no topic of the archive"
         for at, pattern in enumerate(include)
@@ -77,6 +76,20 @@ def select_topics(
         for topic in chosen
         if state.branch_ids(topic.topic_id)
     ]
+    choices, left_out = _named(chosen, topics)
+    notes += left_out
+    if not choices:
+        raise NoTopicMatches(
+            _nothing_matches(sorted(by_name), topics, notes),
+            hint=f"{_archive_holds(by_name)} Regular expressions must match the whole name.",
+        )
+    _refuse_collisions(choices)
+    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+
+
+def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Choice], list[str]]:
+    """The topics with the names they get, and why some of Kafka's own are left out."""
+    choices, notes = [], []
     for topic in chosen:
         target = _rename(topic.name, topics.rename)
         if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
@@ -93,13 +106,7 @@ def select_topics(
             )
             continue
         choices.append(Choice(topic, target))
-    if not choices:
-        raise NoTopicMatches(
-            _nothing_matches(sorted(by_name), topics, notes),
-            hint=f"{_archive_holds(by_name)} Regular expressions must match the whole name.",
-        )
-    _refuse_collisions(choices)
-    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+    return choices, notes
 
 
 def _is_meant(name: str, topics: RestoreTopics) -> bool:

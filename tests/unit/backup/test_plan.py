@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Rece
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderSeen, Standing
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
+from logkeep_engine.backup.making import Answers, make_plan
 from logkeep_engine.backup.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
@@ -23,7 +24,6 @@ from logkeep_engine.backup.plan import (
     BackupPlan,
     GoneTopic,
     Piece,
-    make_plan,
     open_gaps,
     open_pieces,
     pack,
@@ -80,13 +80,15 @@ def planned(
     return make_plan(
         "run",
         [topic("orders")],
-        configs={"orders": {"retention.ms": "1000"}},
-        earliest={("orders", 0): start},
-        ends={("orders", 0): end},
-        sizes={("orders", 0): size},
-        state=state or ArchiveState(),
-        standings=standings,
-        silent=silent,
+        Answers(
+            configs={"orders": {"retention.ms": "1000"}},
+            earliest={("orders", 0): start},
+            ends={("orders", 0): end},
+            sizes={("orders", 0): size},
+            standings=standings,
+            silent=silent,
+        ),
+        state or ArchiveState(),
         branch=branch,
         beginnings={} if begins is None else {("a" * 22, 0): begins},
         groups=groups,
@@ -324,11 +326,8 @@ def test_recreated_topic_starts_anew() -> None:
     plan = make_plan(
         "run",
         [topic("orders", letter="b")],
-        configs={},
-        earliest={("orders", 0): 0},
-        ends={("orders", 0): 10},
-        sizes={},
-        state=state,
+        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 10}, sizes={}),
+        state,
     )
     assert [(chunk.topic_id, chunk.start, chunk.end) for chunk in plan.chunks] == [("b" * 22, 0, 10)]
 
@@ -360,7 +359,10 @@ def test_huge_records_do_not_make_a_chunk_for_every_offset() -> None:
 def test_partition_without_a_leader_is_named() -> None:
     topics = [topic("orders"), topic("broken", letter="b", leader=-1)]
     plan = make_plan(
-        "run", topics, configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}, state=ArchiveState()
+        "run",
+        topics,
+        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
+        ArchiveState(),
     )
     assert plan.unavailable == (("broken", 0),)
     assert [entry.name for entry in plan.topics] == ["orders", "broken"]
@@ -369,7 +371,10 @@ def test_partition_without_a_leader_is_named() -> None:
 def test_partition_that_gave_no_answer_is_named_though_it_has_a_leader() -> None:
     topics = [topic("orders"), topic("silent", letter="b")]
     plan = make_plan(
-        "run", topics, configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}, state=ArchiveState()
+        "run",
+        topics,
+        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
+        ArchiveState(),
     )
     assert [entry.name for entry in plan.topics] == ["orders", "silent"]
     assert plan.unavailable == (("silent", 0),)
@@ -379,17 +384,14 @@ def test_plan_is_extended_by_what_answers_later() -> None:
     topics = [topic("orders", 3), topic("other", letter="b")]
     ends = {("orders", 0): 5}
     state = ArchiveState()
-    first = make_plan("run", topics, configs={}, earliest={WHERE: 0}, ends=ends, sizes={}, state=state)
+    first = make_plan("run", topics, Answers(configs={}, earliest={WHERE: 0}, ends=ends, sizes={}), state)
     assert first.unavailable == (("orders", 1), ("orders", 2), ("other", 0))
     ends = {("orders", 0): 99, ("orders", 1): 7}
     later = make_plan(
         "run",
         topics[:1],
-        configs={},
-        earliest=dict.fromkeys(ends, 0),
-        ends=ends,
-        sizes={},
-        state=ArchiveState(),
+        Answers(configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}),
+        ArchiveState(),
         among=first.unavailable,
     )
     both = first.extended(replace(later, gone=(GoneTopic("other", "b" * 22),)))
@@ -492,11 +494,13 @@ def test_every_partition_has_a_first_piece() -> None:
     plan = make_plan(
         "run",
         topics,
-        configs={},
-        earliest=dict.fromkeys(where, 0),
-        ends=dict.fromkeys(where, 2000),
-        sizes=dict.fromkeys(where, 2 * MIB),
-        state=ArchiveState(),
+        Answers(
+            configs={},
+            earliest=dict.fromkeys(where, 0),
+            ends=dict.fromkeys(where, 2000),
+            sizes=dict.fromkeys(where, 2 * MIB),
+        ),
+        ArchiveState(),
         chunk_bytes=MIB,
     )
     pieces = list(open_pieces(plan, archived((0, 1500))))
@@ -565,11 +569,13 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
     plan = make_plan(
         "run",
         topics,
-        configs={},
-        earliest=dict.fromkeys(where, 0),
-        ends=dict.fromkeys(where, 1000),
-        sizes=dict.fromkeys(where, MIB),
-        state=ArchiveState(),
+        Answers(
+            configs={},
+            earliest=dict.fromkeys(where, 0),
+            ends=dict.fromkeys(where, 1000),
+            sizes=dict.fromkeys(where, MIB),
+        ),
+        ArchiveState(),
     )
     again = BackupPlan.from_json(plan.to_json())
     tasks = pack(list(open_pieces(again, ArchiveState())), 20)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine import cli_convert
-from logkeep_engine.cli_convert import convert_options, topic_chooser
+from logkeep_engine.cli import convert as cli_convert
+from logkeep_engine.cli import import_ as cli_import
+from logkeep_engine.cli.converting import Job, NewArchive, topic_chooser
 from logkeep_engine.contract.spec import AvroCodec, BatchCompression, Compatibility, Compression, FormatName
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult
 from logkeep_engine.convert.source import archive_source
@@ -20,6 +21,10 @@ from tests.unit.convert.converting import HereRunner, converted, folder, tricky
 KAFKA: dict[str, Any] = {"format_name": FormatName.KAFKA}
 RECORDS: dict[str, Any] = {"format_name": FormatName.RECORDS}
 AVRO: dict[str, Any] = {"format_name": FormatName.AVRO}
+
+
+def convert_options(format_name: FormatName, **given: Any) -> ConvertOptions:
+    return NewArchive(**given).options(format_name)
 
 
 @pytest.mark.parametrize("format_name", FormatName)
@@ -81,11 +86,12 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[ConvertResult]:
     """What commands give: their errors are raised, and their tasks run here."""
     found: list[ConvertResult] = []
 
-    def perform(run_id: str, kind: str, master: str, storages: Any, job: cli_convert.Job, output: Any) -> None:
+    def perform(run_id: str, kind: str, master: str, storages: Any, job: Job, output: Any) -> None:
         found.append(job(HereRunner, Reporter(run_id)))
 
-    monkeypatch.setattr(cli_convert, "_perform", perform)
-    monkeypatch.setattr(cli_convert, "errors", lambda debug: nullcontext())
+    for command in (cli_convert, cli_import):
+        monkeypatch.setattr(command, "perform", perform)
+        monkeypatch.setattr(command, "errors", lambda debug: nullcontext())
     return found
 
 
@@ -112,12 +118,12 @@ class TestImportInPlace:
     ) -> None:
         option = {"format_name": "--format"}.get(name, f"--{name.replace('_', '-')}")
         with pytest.raises(SpecError, match=f"{option} has no effect: what is imported where it lies") as refused:
-            cli_convert.import_(tmp_path.as_uri(), **{name: WITH_TARGET[name]})
+            cli_import.import_(tmp_path.as_uri(), **{name: WITH_TARGET[name]})
         assert refused.value.hint == "Name DST to make another archive."
         assert results == []
 
     def test_every_other_option_has_an_effect(self) -> None:
-        assert set(inspect.signature(cli_convert.import_).parameters) == IN_PLACE | set(WITH_TARGET)
+        assert set(inspect.signature(cli_import.import_).parameters) == IN_PLACE | set(WITH_TARGET)
 
 
 class TestConvert:
@@ -150,7 +156,7 @@ class TestConvert:
             with pytest.raises(SpecError, match=option):
                 cli_convert.convert(source, target, FormatName.KAFKA, **given)
             with pytest.raises(SpecError, match=option):
-                cli_convert.import_(source, target, FormatName.KAFKA, **given)
+                cli_import.import_(source, target, FormatName.KAFKA, **given)
         assert results == []
 
 

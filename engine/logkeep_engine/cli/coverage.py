@@ -1,4 +1,4 @@
-"""The command `logkeep coverage`: the topics of a cluster that no KafkaBackup protects. Registered by `cli.py`.
+"""The command `logkeep coverage`: the topics of a cluster that no KafkaBackup protects.
 
 kubectl get kafkabackups -A -o yaml | logkeep coverage --bootstrap-server kafka:9092 -f -
 """
@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logkeep_engine.cli_common import (
-    Debug,
-    Mechanism,
-    Output,
-    OutputFormat,
-    SecurityProtocol,
-    cluster_connection,
-    errors,
-    print_json,
-    say,
-    stdout,
-    table,
-)
-from logkeep_engine.cli_documents import check_envelope, load_documents, name_of
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, Security, spread
+from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import SpecInvalid, parse_backup
 from logkeep_engine.errors import SpecError
@@ -43,7 +32,7 @@ Files = Annotated[
         "--file", "-f", help="KafkaBackups as YAML, also as kubectl lists them; - reads standard input. Repeatable."
     ),
 ]
-Server = Annotated[
+Bootstrap = Annotated[
     str,
     typer.Option(metavar="HOST:PORT", help="The cluster, host:port[,host:port].", show_default=False),
 ]
@@ -55,12 +44,13 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=_EXIT_CODES)(coverage)
 
 
+@spread
 def coverage(
-    bootstrap_server: Server,
+    bootstrap_server: Bootstrap,
     file: Files,
     internal: Internal = False,
-    security_protocol: SecurityProtocol = None,
-    sasl_mechanism: Mechanism = None,
+    *,
+    security: Security,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -70,7 +60,7 @@ def coverage(
     Topics that the user may not describe are not seen: give it the ACL DESCRIBE on all.
     """
     with errors(debug):
-        connection = cluster_connection("--bootstrap-server", bootstrap_server, security_protocol, sasl_mechanism)
+        connection = security.connection("--bootstrap-server", bootstrap_server)
         backups = [backup for name in file for backup in _backups(name)]
         from logkeep_engine.backup.covered import is_of, uncovered
         from logkeep_engine.kafka.control import ControlPlane, TopicInfo
@@ -104,6 +94,7 @@ def _backups(file: str) -> Iterator[Backup]:
     protects nothing, and must not hide what the others do.
     """
     from logkeep_engine.backup.covered import backup_of, resource_name
+    from logkeep_engine.cli.documents import check_envelope, name_of
 
     for document in _resources(file):
         check_envelope(document, name_of(file))
@@ -117,6 +108,8 @@ def _backups(file: str) -> Iterator[Backup]:
 
 
 def _resources(file: str) -> Iterator[dict[str, Any]]:
+    from logkeep_engine.cli.documents import load_documents
+
     for document in load_documents(file, _KIND):
         if document.get("kind") == _KIND:
             yield document

@@ -1,0 +1,43 @@
+"""The command `logkeep`: back up, restore, inspect and verify without Kubernetes, from the same YAML.
+
+    logkeep backup -f backup.yaml --master local[2]
+    logkeep restore -f restore.yaml
+    logkeep inspect s3://bucket/prefix --endpoint http://localhost:9000
+    logkeep verify file:///var/backups/kafka
+
+Results go to stdout, everything else to stderr. `docs/cli.md` is the reference. Each command is a module with a
+function `register`; what commands share is beside them. Imports that take long happen inside the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from logkeep_engine.cli import backup, convert, coverage, import_, inspect, log, restore, verify
+from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
+from logkeep_engine.cli.output import say
+from logkeep_engine.contract.names import ExitCode
+
+app = typer.Typer(
+    name="logkeep",
+    help="Backup and restore for Apache Kafka.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (backup, restore, inspect, verify, convert, import_, coverage, log):  # as --help lists them
+    command.register(app)
+
+
+def main() -> None:
+    """The entry point of the command `logkeep`."""
+    open_stdout()
+    try:
+        app()
+    except KeyboardInterrupt:  # outside of a command: while options are read
+        say("error: interrupted")
+        sys.exit(int(ExitCode.INTERRUPTED))

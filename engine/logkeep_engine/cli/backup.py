@@ -1,0 +1,26 @@
+"""The command `logkeep backup`: an archive of the topics of a KafkaBackup."""
+
+from __future__ import annotations
+
+import typer
+
+from logkeep_engine.cli.errors import EXIT_CODES
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.resource import File, run_resource
+from logkeep_engine.cli.running import Spark
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(backup)
+
+
+@spread
+def backup(file: File, spark: Spark, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+    """Archive the topics of a KafkaBackup.
+
+    Secrets that the file refers to are not read from Kubernetes: set LOGKEEP_KAFKA_USERNAME, LOGKEEP_KAFKA_PASSWORD,
+    LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+    instead.
+    """
+    run_resource("KafkaBackup", file, spark, output, debug)

@@ -1,0 +1,210 @@
+"""The commands `convert` and `import` share this: options of the new archive, the run, what the user sees of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli.options import Output, Server, pattern, refuse
+from logkeep_engine.cli.output import facts, print_json, say, say_faults, stdout, table
+from logkeep_engine.cli.running import end, leave, on_spark, rows_of_counts, say_warnings, seconds
+from logkeep_engine.contract.spec import (
+    AvroCodec,
+    BatchCompression,
+    Compatibility,
+    Compression,
+    FormatName,
+    FormatOptions,
+    parse_quantity,
+)
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.convert.run import ConvertOptions, ConvertResult
+    from logkeep_engine.convert.source import Source
+    from logkeep_engine.report import Reporter
+    from logkeep_engine.storage import Storage
+    from logkeep_engine.tasks import TaskRunner
+
+MAX_LOSSES = 50
+MIN_SEGMENT_BYTES = 1 << 20
+MAX_SEGMENT_BYTES = 1 << 30
+
+Job = Callable[[Callable[[], "TaskRunner"], "Reporter"], "ConvertResult"]
+
+From = Annotated[
+    str,
+    typer.Argument(help="What is read: s3://bucket/prefix or file:///path.", metavar="SRC", show_default=False),
+]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", help="Regular expression of whole names; only these. Repeatable.")
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", help="Regular expression of whole names; not these. Repeatable.")
+]
+Segments = Annotated[str | None, typer.Option("--segment-bytes", help="Size of new segments; 128Mi by default.")]
+WholeCompression = Annotated[
+    Compression | None,
+    typer.Option("--compression", help="Kafka: segments compressed as a whole besides; Passthrough by default: not."),
+]
+BatchCodec = Annotated[
+    BatchCompression | None,
+    typer.Option("--batch-compression", help="Kafka: of batches that are made from records; Zstd by default."),
+]
+Compat = Annotated[
+    Compatibility | None,
+    typer.Option("--compatibility", help="Avro: lossless (default), or strict: the published schema."),
+]
+BlockCodec = Annotated[AvroCodec | None, typer.Option("--codec", help="Avro: of the blocks of an object.")]
+AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Strict: go on when it cannot hold what records carry.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be lost.")]
+TargetEndpoint = Annotated[str | None, typer.Option(help="URL of the S3 server of DST; by default that of --endpoint.")]
+TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of DST; by default that of --region.")]
+
+
+@dataclass(frozen=True)
+class NewArchive:
+    """Which topics the new archive gets, and how it keeps their records; an option that is None was not given."""
+
+    topic: Topics = None
+    exclude: Exclude = None
+    segment_bytes: Segments = None
+    compression: WholeCompression = None
+    batch_compression: BatchCodec = None
+    compatibility: Compat = None
+    codec: BlockCodec = None
+    allow_loss: AllowLoss = False
+
+    def options(self, format_name: FormatName) -> ConvertOptions:
+        """Join what the options say. Raises SpecError, which names the one that does not fit the format."""
+        from logkeep_engine.convert.run import ConvertOptions
+        from logkeep_engine.log.compression import Codec
+
+        of_format: dict[FormatName, dict[str, object]] = {
+            FormatName.KAFKA: {"--compression": self.compression, "--batch-compression": self.batch_compression},
+            FormatName.AVRO: {"--compatibility": self.compatibility, "--codec": self.codec},
+        }
+        for other, options in of_format.items():
+            if other is not format_name:
+                refuse(options, f"is an option of format {other}, not of {format_name}")
+        if self.compatibility is not Compatibility.STRICT:
+            refuse(
+                {"--allow-loss": self.allow_loss},
+                "has no effect: only --compatibility strict can lose what records carry",
+            )
+        of_records = FormatOptions(allow_loss=self.allow_loss, compatibility=self.compatibility, codec=self.codec)
+        made = ConvertOptions(format_name, format_options=of_records)
+        return replace(
+            made,
+            segment_bytes=made.segment_bytes if self.segment_bytes is None else _segment_bytes(self.segment_bytes),
+            compression=self.compression or made.compression,
+            codec=made.codec if self.batch_compression is None else Codec[self.batch_compression.name],
+        )
+
+
+@dataclass(frozen=True)
+class Servers(Server):
+    """Where the bucket of the source is, and that of the new archive if it is elsewhere."""
+
+    target_endpoint: TargetEndpoint = None
+    target_region: TargetRegion = None
+
+    @property
+    def target(self) -> dict[str, object]:
+        """The options for the new archive alone."""
+        return {"--target-endpoint": self.target_endpoint, "--target-region": self.target_region}
+
+    def target_storage(self, uri: str) -> Storage:
+        """The storage of the new archive. Raises SpecError."""
+        opened = Server(self.target_endpoint or self.endpoint, self.target_region or self.region).storage(uri)
+        if opened.uri.startswith("file:"):
+            refuse(self.target, "has no effect: DST is a folder")
+        return opened
+
+
+def _segment_bytes(text: str) -> int:
+    try:
+        size = parse_quantity(text)
+    except ValueError as error:
+        raise SpecError(f"--segment-bytes {text!r}: {error}", hint="Write a number of bytes, such as 128Mi.") from error
+    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
+        raise SpecError(f"--segment-bytes {text}: must be 1Mi to 1Gi")
+    return size
+
+
+def topic_chooser(include: Sequence[str] | None, exclude: Sequence[str] | None) -> Callable[[Source], Source]:
+    """Takes what is wanted of a source. Raises SpecError for what is no regular expression, and later if nothing is."""
+    wanted = [pattern("--topic", text) for text in include or ()]
+    unwanted = [pattern("--exclude", text) for text in exclude or ()]
+
+    def choose(source: Source) -> Source:
+        from logkeep_engine.convert.source import select
+
+        if not wanted and not unwanted:
+            return source
+        names = {
+            topic.name
+            for topic in source.topics
+            if (not wanted or any(one.fullmatch(topic.name) for one in wanted))
+            and not any(one.fullmatch(topic.name) for one in unwanted)
+        }
+        if not names:
+            raise SpecError(
+                f"--topic and --exclude leave none of the {len(source.topics)} topics",
+                hint="They are regular expressions for whole names.",
+            )
+        return select(source, frozenset(names))
+
+    return choose
+
+
+def perform(run_id: str, kind: str, master: str, storages: Sequence[Storage], job: Job, output: Output) -> None:
+    """Run the job on Spark, show its result, and end the command as it ended."""
+    s3 = any(storage.uri.startswith("s3://") for storage in storages)
+    with on_spark(run_id, kind, master, s3=s3) as (session, reporter):
+        done = job(session.runner, reporter)
+        end(session, reporter, done.result)
+    _print(done, output)
+    leave(done.result)
+
+
+def _print(done: ConvertResult, output: Output) -> None:
+    if output is Output.JSON:
+        document: dict[str, Any] = json.loads(done.result.to_json())
+        document |= {"dryRun": done.dry_run, "losses": done.losses.rows(), "faults": list(done.faults)}
+        print_json(document)
+    else:
+        _print_text(done)
+    say_warnings(done.result)
+    say_faults(done.faults)
+    if done.result.outcome != "Succeeded":
+        say(f"error: {done.result.message}")
+
+
+def _print_text(done: ConvertResult) -> None:
+    out, result = stdout(), done.result
+    if result.outcome != "Succeeded":
+        return
+    if not done.dry_run:
+        rows = (
+            *rows_of_counts(result),
+            ("segments", str(result.segments)),
+            ("groups", str(result.groups)),
+            ("seconds", seconds(result)),
+            ("archive", result.archive_id),
+        )
+        out.print(facts(rows))
+    losses = done.losses.losses
+    if losses:
+        lost = table("what is lost", "topic", "partition", "count", "first offset")
+        for loss in losses[:MAX_LOSSES]:
+            lost.add_row(loss.kind.value, loss.topic, str(loss.partition), str(loss.count), str(loss.offset))
+        out.print(lost)
+        if len(losses) > MAX_LOSSES:
+            say(f"and {len(losses) - MAX_LOSSES} more losses: -o json has all")
+    elif done.dry_run:
+        print("nothing is lost")

@@ -1,0 +1,144 @@
+"""How a command fails: errors become lines on stderr and exit codes, also those of standard output itself."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import signal
+import sys
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, BinaryIO, NoReturn, cast
+
+import typer
+
+from logkeep_engine import interrupt
+from logkeep_engine.cli.output import say, say_faults
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import SpecInvalid
+from logkeep_engine.errors import ArchiveDamaged, LogkeepError
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
+    "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
+    "archived and onDataLoss is Fail, or the cluster has cut off what is archived (onDivergence); 130 interrupted."
+)
+CLOSED_PIPE = 141  # as a shell shows a program that SIGPIPE has ended
+
+
+class OutputFailed(OSError):
+    """Standard output takes no more: a full disk, or a pipe whose reader has gone."""
+
+
+class _Stdout(io.FileIO):
+    """Says what it could not write once, and an interrupt that came while its reader did not read; what comes after
+    that is dropped, so that nothing waits for that reader any more.
+    """
+
+    _failed = False
+
+    def write(self, data: Any) -> int:
+        if self._failed or not data:
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._failed = True
+            raise OutputFailed(error.errno, error.strerror) from error
+        except KeyboardInterrupt:
+            self._failed = True
+            raise
+
+
+def open_stdout() -> None:
+    """For the whole process: failures of standard output can be told from others (OutputFailed), and characters that
+    its encoding does not have are shown as \\u20ac.
+    """
+    plain = sys.stdout
+    if plain is None:  # it was closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    elif isinstance(plain, io.TextIOWrapper):
+        raw = _Stdout(plain.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            cast("BinaryIO", raw) if plain.write_through else io.BufferedWriter(raw),
+            encoding=plain.encoding,
+            errors="backslashreplace",
+            line_buffering=plain.line_buffering,
+            write_through=plain.write_through,
+        )
+
+
+class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
+    """Turns errors into lines on stderr and exit codes; tracebacks only with --debug."""
+
+    def __init__(self, debug: bool) -> None:
+        self._debug = debug
+        logging.basicConfig(
+            level=logging.DEBUG if debug else logging.WARNING,
+            stream=sys.stderr,
+            format="%(levelname)s %(name)s: %(message)s",
+            force=True,
+        )
+        if not debug:
+            for handler in logging.getLogger().handlers:
+                handler.addFilter(_without_traceback)
+        for chatty in ("py4j", "botocore", "aiobotocore", "s3fs", "fsspec", "urllib3", "asyncio"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        if not debug:
+            # These say again, in their own words, what an error of ours will say.
+            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+            logging.getLogger("logkeep_engine.spark.runner").setLevel(logging.CRITICAL)
+        interrupt.on(signal.SIGINT, signal.SIGTERM)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not isinstance(error, KeyboardInterrupt):
+                sys.stdout.flush()
+        except KeyboardInterrupt as interrupted:
+            error = interrupted
+        except OutputFailed as failed:
+            if error is None or isinstance(error, typer.Exit):
+                error = failed
+        if error is None or isinstance(error, (typer.Exit, typer.Abort, SystemExit)):
+            return
+        if self._debug:
+            logging.getLogger("logkeep").error("traceback", exc_info=error)
+        if isinstance(error, KeyboardInterrupt):
+            fail(ExitCode.INTERRUPTED, "interrupted")
+        if isinstance(error, SpecInvalid):
+            for path, what in error.problems:
+                say(f"error: {path}: {what}")
+            raise typer.Exit(ExitCode.REFUSED) from None
+        if isinstance(error, LogkeepError):
+            if isinstance(error, ArchiveDamaged):
+                say_faults(error.faults)
+            fail(error.exit_code, error.message, error.hint)
+        if isinstance(error, OutputFailed) and error.errno == errno.EPIPE:
+            raise typer.Exit(CLOSED_PIPE) from None
+        if isinstance(error, BrokenPipeError):  # of stderr, say
+            raise typer.Exit(ExitCode.FAILED) from None
+        if isinstance(error, OutputFailed):
+            fail(ExitCode.FAILED, f"standard output: {error.strerror}.", "Make room, or write it somewhere else.")
+        if isinstance(error, Exception):
+            fail(
+                ExitCode.FAILED,
+                f"unexpected {type(error).__name__}: {error}",
+                "Run it again with --debug and report what it says.",
+            )
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    return True
+
+
+def fail(code: int, message: str, hint: str = "") -> NoReturn:
+    """Say what is wrong and leave the command with this exit code."""
+    say(f"error: {message}")
+    if hint:
+        say(f"hint: {hint}")
+    raise typer.Exit(int(code)) from None

@@ -1,0 +1,140 @@
+"""The command `logkeep inspect`: tables of what an archive holds. Imports that take long happen inside the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import typer
+from rich.table import Table
+
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, spread
+from logkeep_engine.cli.output import byte_count, facts, human_bytes, print_json, say, stdout, table
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.care.inspect import Description
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(inspect)
+
+
+@spread
+def inspect(uri: Uri, *, server: Server, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+    """Show what an archive holds: runs, topics, partitions, consumer groups."""
+    with errors(debug):
+        from logkeep_engine.archive.care.inspect import describe
+        from logkeep_engine.archive.reading.beginnings import missing_beginnings
+        from logkeep_engine.archive.reading.visible import shows
+
+        archive = server.archive(uri)
+        state = archive.load()
+        described = describe(
+            archive.info,
+            state,
+            beginnings=missing_beginnings(archive, state),
+            lost_tails=archive.lost_tails(state),
+            shows=shows(archive.storage, state),
+        )
+        if output is Output.JSON:
+            print_json(described.to_json())
+        else:
+            _print_archive(described)
+
+
+def _print_archive(archive: Description) -> None:
+    out = stdout()
+    head = (
+        ("archive", archive.archive_id),
+        ("Kafka cluster", archive.cluster_id),
+        ("format", f"{archive.segment_format}{', imported' if archive.imported else ''}"),
+        ("created", f"{archive.created_at} by {archive.created_by}"),
+        ("commit", str(archive.commit)),
+        ("records", str(archive.records)),
+        ("bytes", byte_count(archive.bytes)),
+        ("stored", byte_count(archive.stored_bytes)),
+        ("segments", str(archive.segments)),
+    )
+    out.print(facts(head))
+    for lost in archive.lost_commits:
+        say(f"warning: the catalog has lost its last commits: {lost}")
+    heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
+    retained = any(part.removed for topic in archive.topics for part in topic.partitions)
+    topics = table(*heads, *(["removed"] if retained else []))
+    for topic in archive.topics:
+        name = topic.name if topic.incarnations == 1 else f"{topic.name} ({topic.incarnation} of {topic.incarnations})"
+        for part in topic.partitions:
+            lacking = [*((gap.start, gap.end) for gap in part.gaps), *part.holes]
+            topics.add_row(
+                name,
+                str(part.partition),
+                f"{part.start} to {part.end - 1}" if part.end > part.start >= 0 else "-",
+                str(part.records),
+                human_bytes(part.bytes),
+                part.times.first_time or "-",
+                part.times.last_time or "-",
+                _offsets(lacking),
+                *([_offsets(part.removed)] if retained else []),
+            )
+    out.print(topics)
+    if any(topic.incarnations > 1 for topic in archive.topics):
+        out.print(_incarnations(archive))
+    if any(topic.branches for topic in archive.topics):
+        out.print(_branches(archive))
+    runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
+    for run in archive.runs:
+        runs.add_row(
+            run.run_id,
+            run.begin_time,
+            run.end_time or "-",
+            run.outcome,
+            str(run.records),
+            human_bytes(run.bytes),
+            str(run.segments),
+            run.message,
+        )
+    out.print(runs)
+    groups = table("consumer group", "topic", "partition", "offset")
+    for group in archive.groups:
+        for position in group.positions:
+            groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
+    out.print(groups)
+
+
+def _incarnations(archive: Description) -> Table:
+    """The topics that were deleted and created again."""
+    found = table("deleted and created again", "topic id", "records", "first", "last", "restored by default")
+    for topic in archive.topics:
+        if topic.incarnations > 1:
+            found.add_row(
+                f"{topic.name} ({topic.incarnation} of {topic.incarnations})",
+                topic.topic_id,
+                str(topic.records),
+                topic.times.first_time or "-",
+                topic.times.last_time or "-",
+                "yes" if topic.taken else "no",
+            )
+    return found
+
+
+def _branches(archive: Description) -> Table:
+    """Old ends of logs that were cut off in the cluster."""
+    found = table("cut off in the cluster", "partition", "branch", "old end", "records", "first", "last")
+    for topic in archive.topics:
+        for branch in topic.branches:
+            found.add_row(
+                topic.name,
+                str(branch.partition),
+                branch.id,
+                _offsets([(branch.start, branch.end)]),
+                str(branch.records),
+                branch.times.first_time or "-",
+                branch.times.last_time or "-",
+            )
+    return found
+
+
+def _offsets(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{start} to {end - 1}" for start, end in sorted(ranges)) or "-"

@@ -1,0 +1,127 @@
+"""The command `logkeep log diff`: compares the committed records of two archives, or of one and live topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form
+from logkeep_engine.cli.options import Debug, Security, Server, spread
+from logkeep_engine.cli.output import print_json
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.toolbox.diff import Comparison, Difference, Side
+
+MAX_DIFFERENCES = 20
+
+
+class Ignored(StrEnum):
+    HEADERS = "headers"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Which topics belong together, and what of their records must be equal."""
+
+    rename: Annotated[
+        list[str] | None, typer.Option(help="a=b: topic a of A is topic b on the other side.", show_default=False)
+    ] = None
+    offsets: Annotated[bool, typer.Option("--offsets", help="Offsets must be equal too.")] = False
+    ignore: Annotated[
+        list[Ignored] | None, typer.Option(help="Not compared; may be given again.", show_default=False)
+    ] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep log`."""
+    app.command(epilog=EXIT_CODES)(diff)
+
+
+@spread
+def diff(
+    a: Annotated[str, typer.Argument(help="An archive, or a broker's log folders.", metavar="A", show_default=False)],
+    b: Annotated[str | None, typer.Argument(help="The other one.", metavar="[B]", show_default=False)] = None,
+    bootstrap_server: Annotated[
+        str | None, typer.Option(help="Compare with the live topics of this cluster, host:port[,host:port] (not B).")
+    ] = None,
+    *,
+    security: Security,
+    chosen: Chosen,
+    compared: Compared,
+    limit: Annotated[int, typer.Option(min=0, help="Differences that are printed; all are counted.")] = MAX_DIFFERENCES,
+    server: Server,
+    form: Form,
+    debug: Debug = False,
+) -> None:
+    """Compare the committed records of two archives, or of an archive and live topics. Exit code 1 if they differ."""
+    with errors(debug), ExitStack() as stack:
+        from logkeep_engine.toolbox.diff import ArchiveSide, Comparison, LiveSide, Rules
+
+        if (b is None) == (bootstrap_server is None):
+            raise SpecError("one of B and --bootstrap-server must be given", hint="A is compared with exactly one.")
+        if b is not None:
+            security.refuse_without("--bootstrap-server")
+        renames = _renames(compared.rename)
+        left = ArchiveSide(chosen.source_in_place(a, server))
+        for name in sorted(renames.keys() - left.topics):
+            what = f"--rename {name}={renames[name]} has no effect: {a} has no topic {name}"
+            raise SpecError(what, hint="Leave it out.")
+        names = {renames.get(name, name) for name in left.topics}
+        right: Side
+        if b is not None:
+            wanted = [renames.get(name, name) for name in chosen.topic] if chosen.topic else None
+            right = other = ArchiveSide(replace(chosen, topic=wanted).source_in_place(b, server))
+            names |= other.topics
+        else:
+            connection = security.connection("--bootstrap-server", bootstrap_server or "")
+            right = stack.enter_context(LiveSide(connection, sorted(names), chosen.partition or ()))
+        if not names:
+            raise SpecError("there is no topic to compare", hint="Name an archive or a log folder that has one.")
+        ignored = frozenset(item.value for item in compared.ignore or ())
+        comparison = Comparison(left, right, Rules(offsets=compared.offsets, ignore=ignored, rename=renames))
+        _print(comparison, limit, form)
+        if not comparison.counts.same:
+            raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _print(comparison: Comparison, limit: int, form: Form) -> None:
+    """Go through the comparison, which finds the differences while it is asked for them."""
+    first: list[Difference] = []
+    for difference in comparison:
+        if len(first) < limit:
+            first.append(difference)
+            if not form.json:
+                print(difference)
+    counts = comparison.counts
+    if form.json:
+        print_json({"same": counts.same, **counts.to_json(), "differences": [item.to_json() for item in first]})
+        return
+    if comparison.found > len(first):
+        print(f"and {comparison.found - len(first)} more")
+    print(
+        f"{'same' if counts.same else 'different'}: {counts.partitions} partitions compared, "
+        f"{counts.equal} records equal, {counts.different} different, {counts.only_a} only in A, "
+        f"{counts.only_b} only in B; partitions only in A {counts.partitions_only_a}, "
+        f"only in B {counts.partitions_only_b}"
+    )
+
+
+def _renames(pairs: Sequence[str] | None) -> dict[str, str]:
+    renames: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, other = pair.partition("=")
+        if not equals or not name or not other or name in renames:
+            raise SpecError(f"--rename {pair!r}: two names and = between them are wanted, each topic once")
+        renames[name] = other
+    if len(set(renames.values())) < len(renames):
+        raise SpecError("--rename: two topics of A have the same name on the other side")
+    return renames

@@ -1,0 +1,174 @@
+"""The command `logkeep log dump`: batches, records and indexes as Kafka's own tool prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, FormOfLines, Sources
+from logkeep_engine.cli.log.rows import Rows
+from logkeep_engine.cli.log.times import offset_range, time_range
+from logkeep_engine.cli.options import Debug, Server, pattern, refuse, spread
+from logkeep_engine.cli.output import say
+from logkeep_engine.contract.names import ExitCode
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.catalog.state import ArchiveState
+    from logkeep_engine.log.transactions import Spans
+    from logkeep_engine.toolbox.dump import Options, Row
+    from logkeep_engine.toolbox.source import Segment, Source
+
+
+class DecoderChoice(StrEnum):
+    STRING = "string"
+    HEX = "hex"
+    BASE64 = "base64"
+    JSON = "json"
+    AVRO = "avro"
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How keys and values are shown."""
+
+    key_decoder: Annotated[DecoderChoice | None, typer.Option(help="How keys are shown; string by default.")] = None
+    value_decoder: Annotated[DecoderChoice | None, typer.Option(help="How values are shown; string by default.")] = None
+    avro_schema: Annotated[Path | None, typer.Option(help="File with the schema for the decoder avro.")] = None
+    confluent: Annotated[
+        bool, typer.Option("--confluent", help="Avro data begins with 0x00 and the id of its schema in a registry.")
+    ] = False
+
+    @property
+    def given(self) -> bool:
+        """A decoder was named."""
+        return self.key_decoder is not None or self.value_decoder is not None
+
+    def refuse_without_avro(self) -> None:
+        """Raises SpecError for an option of the decoder avro if neither is that one."""
+        if DecoderChoice.AVRO not in (self.key_decoder, self.value_decoder):
+            refuse(
+                {"--avro-schema": self.avro_schema, "--confluent": self.confluent},
+                "has no effect: it is for the decoder avro",
+                hint="Add --key-decoder avro or --value-decoder avro, or leave it out.",
+            )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which batches and records are shown."""
+
+    offset: Annotated[str | None, typer.Option(help="Offsets A..B, A.., ..B or A; both are included.")] = None
+    time: Annotated[
+        str | None, typer.Option(help="Times FROM..TO, ISO 8601 (UTC unless it says otherwise) or ms; both included.")
+    ] = None
+    key_regex: Annotated[str | None, typer.Option(help="Only records whose key has this regular expression.")] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep log`."""
+    app.command(epilog=EXIT_CODES)(dump)
+
+
+@spread
+def dump(
+    sources: Sources,
+    *,
+    chosen: Chosen,
+    deep: Annotated[bool, typer.Option("--deep", help="Also the records of every batch.")] = False,
+    print_data: Annotated[
+        bool, typer.Option("--print-data", help="Also keys, values and headers; a decoder means it too.")
+    ] = False,
+    indexes: Annotated[bool, typer.Option("--indexes", help="Also the indexes beside each log.")] = False,
+    decoding: Decoding,
+    wanted: Wanted,
+    server: Server,
+    form: FormOfLines,
+    debug: Debug = False,
+) -> None:
+    """Print batches, records and indexes, as Kafka's own tool does. What is damaged is passed over and said: exit code
+    1.
+    """
+    with errors(debug):
+        options = _options(wanted, decoding, deep=deep, data=print_data or decoding.given)
+        shown = Rows(form.json)
+        for where in sources:
+            for row in _dump(chosen.source(where, server), options, shown, indexes=indexes):
+                shown.add(row)
+        shown.end()
+        if shown.undecodable:
+            say(f"warning: {shown.undecodable} keys or values could not be decoded and are shown in hex")
+        if shown.damages:
+            raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _options(wanted: Wanted, decoding: Decoding, *, deep: bool, data: bool) -> Options:
+    from logkeep_engine.toolbox.decoders import Decoder, DecoderName, decoder
+    from logkeep_engine.toolbox.dump import Options
+
+    first, last = offset_range(wanted.offset)
+    begin, end = time_range(wanted.time)
+    decoding.refuse_without_avro()
+    key = None if wanted.key_regex is None else pattern("--key-regex", wanted.key_regex)
+
+    def decoder_for(name: DecoderChoice | None) -> Decoder:
+        return decoder(DecoderName(name or "string"), schema=decoding.avro_schema, confluent=decoding.confluent)
+
+    return Options(
+        deep=deep,
+        data=data,
+        first_offset=first,
+        last_offset=last,
+        from_time=begin,
+        to_time=end,
+        key=key,
+        key_decoder=decoder_for(decoding.key_decoder),
+        value_decoder=decoder_for(decoding.value_decoder),
+    )
+
+
+def _dump(source: Source, options: Options, shown: Rows, *, indexes: bool) -> Iterator[Row]:
+    from logkeep_engine.archive import names
+    from logkeep_engine.toolbox.dump import Row as DumpRow
+    from logkeep_engine.toolbox.dump import RowKind, dump_file, dump_segment, file_row
+    from logkeep_engine.toolbox.source import display
+
+    named = source.single
+    if named and not any(segment.path == named for segment in source.segments):
+        base = source.segments[0].base_offset if source.segments else _base_offset(named)
+        yield DumpRow(RowKind.FILE, {"file": display(source.storage, named)})
+        yield from dump_file(source.storage, named, base)
+        return
+    for segments in source.partitions(checkpoints=True).values():
+        aborted = _aborted(segments, source.state, shown)
+        for segment in segments:
+            yield file_row(segment)
+            yield from dump_segment(segment, options, aborted)
+            suffixes: Sequence[str] = (names.INDEX, names.TIMEINDEX, names.TXNINDEX)
+            for suffix in suffixes if segment.has_batches else (names.RECORDS_INDEX,):
+                if indexes and segment.beside(suffix) is not None:
+                    path = segment.stem + suffix
+                    yield DumpRow(RowKind.FILE, {"file": display(source.storage, path)})
+                    yield from dump_file(source.storage, path, segment.base_offset)
+
+
+def _aborted(segments: Sequence[Segment], state: ArchiveState | None, shown: Rows) -> Spans | None:
+    from logkeep_engine.errors import CorruptIndex
+    from logkeep_engine.toolbox.transactions import outcomes
+
+    try:
+        return outcomes(segments, state).aborted
+    except CorruptIndex as error:
+        shown.damages += 1
+        say(f"fault: aborted transactions are not marked: {error.message}")
+        return None
+
+
+def _base_offset(path: str) -> int:
+    digits = path.rpartition("/")[2].partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0

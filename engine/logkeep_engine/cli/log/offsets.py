@@ -1,0 +1,147 @@
+"""The command `logkeep log offsets`: committed offsets, groups and transactions, as the coordinators keep them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.log.options import EXIT_CODES, FormOfLines, Where, leave_if_damaged
+from logkeep_engine.cli.log.times import moment
+from logkeep_engine.cli.options import Debug, Server, spread
+from logkeep_engine.cli.output import json_text, print_json, stdout, table, visible
+
+if TYPE_CHECKING:
+    from logkeep_engine.toolbox.offsets import StateRecord, StateTopic
+    from logkeep_engine.toolbox.source import Source
+    from logkeep_engine.toolbox.state import Entry
+
+
+class StateChoice(StrEnum):
+    OFFSETS = "offsets"
+    TRANSACTIONS = "transactions"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep log`."""
+    app.command(epilog=EXIT_CODES)(offsets)
+
+
+@spread
+def offsets(
+    source: Where,
+    *,
+    history: Annotated[bool, typer.Option("--history", help="Every record, not only what is in force.")] = False,
+    kind: Annotated[
+        StateChoice | None,
+        typer.Option("--as", help="Only one of the topics; also what a log is whose folder does not name its topic."),
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Only this consumer group, or transactional id.")] = None,
+    server: Server,
+    form: FormOfLines,
+    debug: Debug = False,
+) -> None:
+    """Decode committed offsets and groups (__consumer_offsets) and transactions (__transaction_state)."""
+    with errors(debug):
+        problems: list[Entry] = []
+        logs = _logs(source, kind, server)
+        if history:
+            for entry in _history(logs, group, problems):
+                print(json_text(entry.to_json()) if form.json else _history_line(entry))
+        else:
+            kept = _kept(logs, group, problems)
+            if form.json:
+                print_json([record.to_json() for record in kept])
+            else:
+                _print_state(kept)
+        leave_if_damaged([f"{one.topic}-{one.partition} offset {one.offset}: {one.problem}" for one in problems])
+
+
+def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[StateTopic, Source]]:
+    from logkeep_engine.toolbox.offsets import StateTopic
+    from logkeep_engine.toolbox.state import open_state
+
+    chosen = None
+    if kind is not None:
+        chosen = StateTopic.OFFSETS if kind is StateChoice.OFFSETS else StateTopic.TRANSACTIONS
+    return open_state(source, chosen, endpoint=server.endpoint, region=server.region)
+
+
+def _history(logs: Sequence[tuple[StateTopic, Source]], group: str | None, problems: list[Entry]) -> Iterator[Entry]:
+    """Every record of a group, or of all; those that cannot be read become problems."""
+    from logkeep_engine.toolbox.state import history
+
+    for topic, found in logs:
+        for entry in history(found, topic):
+            if entry.record is None:
+                problems.append(entry)
+            elif group is None or entry.record.owner == group:
+                yield entry
+
+
+def _kept(logs: Sequence[tuple[StateTopic, Source]], group: str | None, problems: list[Entry]) -> list[StateRecord]:
+    """The records in force of a group, or of all."""
+    from logkeep_engine.toolbox.state import history, last_state
+
+    return [
+        record
+        for topic, found in logs
+        for record in last_state(history(found, topic), problems)
+        if group is None or record.owner == group
+    ]
+
+
+def _history_line(entry: Any) -> str:
+    record: StateRecord = entry.record
+    value = "<DELETE>" if record.value is None else json.dumps(record.value, ensure_ascii=False)
+    when = moment(entry.timestamp) if entry.timestamp is not None else "-"
+    fate = " aborted" if entry.aborted else " undecided" if entry.undecided else ""
+    key = json.dumps(record.key, ensure_ascii=False)
+    line = f"{entry.topic}-{entry.partition} offset: {entry.offset} {when}{fate} {record.kind} {key} {value}"
+    return visible(line) if sys.stdout.isatty() else line
+
+
+def _print_state(records: Sequence[StateRecord]) -> None:
+    out = stdout()
+    commits = sorted(
+        (record.commit for record in records if record.commit is not None),
+        key=lambda item: (item.group, item.topic, item.partition),
+    )
+    if commits:
+        shown = table("consumer group", "topic", "partition", "offset", "leader epoch", "committed", "metadata")
+        for commit in commits:
+            epoch = "-" if commit.leader_epoch is None else str(commit.leader_epoch)
+            when = "-" if commit.commit_timestamp is None else moment(commit.commit_timestamp)
+            place = (commit.group, commit.topic, str(commit.partition), str(commit.offset))
+            shown.add_row(*place, epoch, when, commit.metadata)
+        out.print(shown)
+    transactions = [record for record in records if record.kind == "TransactionLog" and record.value is not None]
+    if transactions:
+        shown = table("transactional id", "producer", "epoch", "state", "updated", "partitions")
+        for record in transactions:
+            value = record.value or {}
+            parts = [
+                f"{item['topic']}-{number}"
+                for item in value["transactionPartitions"] or ()
+                for number in item["partitionIds"]
+            ]
+            updated = moment(value["transactionLastUpdateTimestampMs"])
+            producer, epoch = str(value["producerId"]), str(value["producerEpoch"])
+            shown.add_row(record.owner, producer, epoch, value["state"], updated, " ".join(parts) or "-")
+        out.print(shown)
+    others = [record for record in records if record.commit is None and record.kind != "TransactionLog"]
+    if others:
+        shown = table("group", "record", "key", "value")
+        for record in others:
+            rest = {name: item for name, item in record.key.items() if name not in ("group", "groupId")}
+            shown.add_row(
+                record.owner, record.kind, *(json.dumps(item, ensure_ascii=False) for item in (rest, record.value))
+            )
+        out.print(shown)
+    if not records:
+        print("nothing is kept")

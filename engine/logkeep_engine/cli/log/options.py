@@ -1,0 +1,96 @@
+"""Options that the commands `logkeep log …` share, and how they open what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.options import Output, OutputFormat, Server
+from logkeep_engine.cli.output import say
+from logkeep_engine.contract.names import ExitCode
+
+if TYPE_CHECKING:
+    from logkeep_engine.toolbox.source import Source
+
+EXIT_CODES = (
+    "Exit codes: 0 done, nothing found; 1 something is damaged, wrong, different, or would be changed; 2 refused: the "
+    "path or the options must change first; 130 interrupted."
+)
+
+Where = Annotated[
+    str,
+    typer.Argument(
+        help="An archive's URI, a broker's log folder, or a file or folder of these.",
+        metavar="SOURCE",
+        show_default=False,
+    ),
+]
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        help="Archives' URIs, a broker's log folders, or files of these.", metavar="SOURCE", show_default=False
+    ),
+]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", help="Only this topic; may be given again.", show_default=False)
+]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", help="Only this partition; may be given again.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+Lines = Annotated[Output, typer.Option("--output", "-o", help="json prints JSON on stdout, a document a line.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, it is only said what would be done.")]
+Interval = Annotated[int, typer.Option(min=0, help="The broker's log.index.interval.bytes.")]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which partitions of a source are looked at; all if nothing is given."""
+
+    topic: Topics = None
+    partition: Partitions = None
+
+    def source(self, where: str, server: Server) -> Source:
+        """Open a source. Raises what is wrong with it."""
+        from logkeep_engine.toolbox.source import Selection, open_source
+
+        selection = Selection(tuple(self.topic or ()), tuple(self.partition or ()))
+        return open_source(where, selection, endpoint=server.endpoint, region=server.region)
+
+    def source_in_place(self, where: str, server: Server) -> Source:
+        """The source without folders that a broker has put aside, which is said."""
+        source = self.source(where, server)
+        for folder in source.moved_folders:
+            say(f"warning: {folder} is left out: the broker has put it aside")
+        return source.in_place()
+
+
+@dataclass(frozen=True)
+class Form:
+    """Whether a document is printed, or text."""
+
+    output: OutputFormat = Output.TEXT
+    as_json: Json = False
+
+    @property
+    def json(self) -> bool:
+        """JSON was asked for, in one of two ways."""
+        return self.as_json or self.output is Output.JSON
+
+
+@dataclass(frozen=True)
+class FormOfLines(Form):
+    """Whether a document is printed for each line, or text."""
+
+    output: Lines = Output.TEXT
+
+
+def leave_if_damaged(damages: Sequence[str]) -> None:
+    """Say what is damaged, and end the command with the exit code for it if there is something."""
+    for damage in damages:
+        say(f"fault: {damage}")
+    if damages:
+        raise typer.Exit(int(ExitCode.FAILED))

@@ -1,0 +1,150 @@
+"""Options that several commands have. Those that belong together are the fields of a dataclass, and `spread` gives
+them to typer one by one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.storage import Storage
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="json prints one JSON document on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Log in detail, and show tracebacks.")]
+Uri = Annotated[
+    str, typer.Argument(help="The archive: s3://bucket/prefix or file:///path.", metavar="URI", show_default=False)
+]
+Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
+Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
+SecurityProtocol = Annotated[
+    Protocol | None,
+    typer.Option(help="PLAINTEXT by default; with SASL and TLS, LOGKEEP_KAFKA_* in the environment hold the secrets."),
+]
+Mechanism = Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEXT and SASL_SSL.")]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the bucket of an s3:// URI is."""
+
+    endpoint: Endpoint = None
+    region: Region = None
+
+    def storage(self, uri: str) -> Storage:
+        """The storage at a URI. Raises SpecError."""
+        from logkeep_engine.storage import open_uri
+
+        return open_uri(uri, self.endpoint, self.region)
+
+    def archive(self, uri: str) -> Archive:
+        """The archive at a URI. Raises ArchiveMissing, and what the storage raises."""
+        from logkeep_engine.archive.catalog.archive import Archive
+
+        storage = self.storage(uri)
+        storage.check()
+        return Archive.open(storage)
+
+
+@dataclass(frozen=True)
+class Security:
+    """How to talk to a cluster that another option names."""
+
+    security_protocol: SecurityProtocol = None
+    sasl_mechanism: Mechanism = None
+
+    def refuse_without(self, option: str) -> None:
+        """Raises SpecError if something was given: the option that names the cluster was not."""
+        refuse(options_of(self), f"has no effect: it is for {option}")
+
+    def connection(self, option: str, servers: str) -> Connection:
+        """The way to the cluster that `option` names by `servers`. Raises SpecError, CredentialsMissing."""
+        from pydantic import ValidationError
+
+        from logkeep_engine.kafka.connection import connection_from
+
+        protocol = self.security_protocol or Protocol.PLAINTEXT
+        document: dict[str, Any] = {
+            "bootstrapServers": [server.strip() for server in servers.split(",") if server.strip()],
+            "security": {"protocol": protocol.value},
+        }
+        if self.sasl_mechanism is not None:
+            mechanism = self.sasl_mechanism.value
+            document["security"]["sasl"] = {"mechanism": mechanism, "secretRef": {"name": "environment"}}
+        try:
+            return connection_from(Cluster.model_validate(document), os.environ)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise SpecError(
+                f"{option} {servers!r} with --security-protocol {protocol.value}: {problem['msg']}",
+                hint="Write host:port; --sasl-mechanism goes with SASL_PLAINTEXT and SASL_SSL.",
+            ) from error
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Give typer a command with a parameter for each option: a parameter that is a dataclass becomes its fields."""
+    groups: dict[str, type] = {}
+    options: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            hints = get_type_hints(kind, include_extras=True)
+            options += [one.replace(annotation=hints[one.name]) for one in inspect.signature(kind).parameters.values()]
+        else:
+            options.append(parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD))
+    signature = inspect.Signature(options)
+
+    @wraps(command)
+    def called(*given: Any, **named: Any) -> None:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        values = bound.arguments
+        made = {
+            name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**values, **made)
+
+    called.__signature__ = signature  # type: ignore[attr-defined]
+    called.__annotations__ = {option.name: option.annotation for option in options}
+    return called
+
+
+def refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.") -> None:
+    """Raises SpecError for the first option that was given."""
+    for name, value in options.items():
+        if value:
+            raise SpecError(f"{name} {why}", hint=hint)
+
+
+def options_of(group: Any) -> dict[str, object]:
+    """The options that are the fields of a dataclass, as a user writes them: --segment-bytes."""
+    return {f"--{field.name.replace('_', '-')}": getattr(group, field.name) for field in fields(group)}
+
+
+def pattern(option: str, text: str) -> re.Pattern[str]:
+    """The regular expression that an option gives. Raises SpecError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise SpecError(f"{option} {text!r} is no regular expression: {error}") from error

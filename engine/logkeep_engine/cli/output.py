@@ -1,0 +1,99 @@
+"""Prints for people and for programs.
+
+Results go to stdout, everything else to stderr. On a terminal tables have colours and its width, in a pipe they are
+plain and never folded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.style import StyleType
+from rich.table import Table
+
+MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def say_faults(faults: Sequence[str]) -> None:
+    """The first of several faults; the error names one alone."""
+    for fault in faults[:MAX_FAULTS] if len(faults) > 1 else ():
+        say(f"fault: {fault}")
+
+
+def print_json(value: Any) -> None:
+    """One document on stdout."""
+    print(json_text(value, indent=2), flush=True)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that standard output can take: escaped where its encoding lacks a character, or half of one is in it."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
+
+
+def human_bytes(size: float) -> str:
+    """1536 → 1.5 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def byte_count(size: int) -> str:
+    """1536 → 1536 (1.5 KiB)."""
+    return f"{size} ({human_bytes(size)})"
+
+
+def stdout() -> Console:
+    """The console for results. What it prints is data: nothing in it is markup."""
+    if sys.stdout.isatty():
+        return Console(markup=False, emoji=False, highlight=False)
+    # A pipe has no width: tables must not be folded or cut for the program that reads them.
+    return Console(width=1_000_000, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord(character): repr(character)[1:-1] for character in "\t\n\r"
+}
+
+
+def visible(text: str) -> str:
+    """Text of somebody else on one line of a terminal: control characters are shown, such as \\x1b, and do nothing."""
+    return text.translate(_VISIBLE)
+
+
+class _DataTable(Table):
+    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
+        shown = (visible(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*shown, style=style, end_section=end_section)
+
+
+def table(*columns: str) -> Table:
+    """A table without lines; numbers stand to the right. Control characters in its cells are shown."""
+    table = _DataTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for column in columns:
+        right = column in ("partition", "records", "size", "segments", "offset")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """A table of names and what they stand for."""
+    shown = Table(show_header=False, box=None, pad_edge=False)
+    for row in rows:
+        shown.add_row(*row)
+    return shown

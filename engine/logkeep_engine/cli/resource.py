@@ -1,0 +1,143 @@
+"""How the commands `backup` and `restore` run the resource in a file, and what the user sees of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.options import Output
+from logkeep_engine.cli.output import facts, print_json, say, stdout
+from logkeep_engine.cli.running import (
+    Spark,
+    end,
+    leave,
+    on_spark,
+    rows_of_counts,
+    say_how_to_go_on,
+    say_warnings,
+    seconds,
+)
+from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.report import failed
+
+if TYPE_CHECKING:
+    from logkeep_engine.report import Reporter
+    from logkeep_engine.spark.session import Session
+
+File = Annotated[
+    str, typer.Option("--file", "-f", help="The resource as YAML; - reads standard input.", show_default=False)
+]
+
+
+def run_resource(kind: str, file: str, spark: Spark, output: Output, debug: bool) -> None:
+    """Run the one resource of `kind` in a file, and end the command as the run ended."""
+    with errors(debug):
+        request, spec = _read(kind, file, spark)
+        from logkeep_engine.spark.conf import uses_s3
+
+        started = time.time()
+        result: RunResult | None = None
+        try:
+            with on_spark(request.run_id, kind, spark.master, s3=uses_s3(spec)) as (session, reporter):
+                result = _run(request, spec, spark, session, reporter)
+                end(session, reporter, result)
+        except (LogkeepError, KeyboardInterrupt) as error:
+            if result is not None:  # the run had ended, and was interrupted no more
+                _print_result(result, output, moves_groups=_moves_groups(spec))
+                raise
+            if output is Output.JSON:
+                begun = RunResult(
+                    run_id=request.run_id,
+                    kind=kind,
+                    outcome="Failed",
+                    exit_code=1,
+                    start_time=started,
+                    end_time=time.time(),
+                )
+                print_json(json.loads(failed(begun, error).to_json()))
+            if isinstance(error, KeyboardInterrupt):
+                say_how_to_go_on(request.run_id)
+            raise
+        _print_result(result, output, moves_groups=_moves_groups(spec))
+        leave(result)
+
+
+def _read(kind: str, file: str, spark: Spark) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
+    from logkeep_engine.cli.documents import read_document
+
+    document = read_document(file, kind)
+    spec = document["spec"]
+    run_id = spark.run_id_or_new()
+    typed = parse_backup(spec) if kind == "KafkaBackup" else parse_restore(spec)
+    if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
+        raise SpecError(
+            "spec.source.backupRef: only the operator can look up a KafkaBackup",
+            hint="Write spec.source.storage, as in the KafkaBackup's spec.storage.",
+        )
+    metadata = document.get("metadata") or {}
+    request = RunRequest(
+        kind=kind,
+        name=str(metadata.get("name", "cli")),
+        namespace=str(metadata.get("namespace", "")),
+        run_id=run_id,
+        spec=spec,
+    )
+    return request, typed
+
+
+def _run(
+    request: RunRequest, spec: KafkaBackupSpec | KafkaRestoreSpec, spark: Spark, session: Session, reporter: Reporter
+) -> RunResult:
+    # Java has been started first, and while it starts, what plans the run is imported here.
+    from logkeep_engine.spark.conf import planned_for
+
+    if isinstance(spec, KafkaBackupSpec):
+        from logkeep_engine.backup.run import run_backup
+
+        return run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+    from logkeep_engine.restore.run import restore
+
+    return restore(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+
+
+def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
+    return not isinstance(spec, KafkaBackupSpec) and spec.consumer_groups.restore is GroupRestore.TRANSLATE
+
+
+def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> None:
+    if output is Output.JSON:
+        print_json(json.loads(result.to_json()))
+        return
+    if result.outcome == "Succeeded" or result.records:
+        stdout().print(facts(_result_rows(result, moves_groups)))
+    if result.outcome == "Succeeded" and result.message:
+        say(result.message)
+    for fact in result.loss:
+        say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
+    if result.loss_total > len(result.loss):
+        say(f"lost: and {result.loss_total - len(result.loss)} more ranges")
+    say_warnings(result)
+    if result.outcome != "Succeeded":
+        say(f"error: {result.message}")
+
+
+def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:
+    rows = [*rows_of_counts(result), ("seconds", seconds(result))]
+    if result.kind == "KafkaBackup":
+        rows += [("segments", str(result.segments)), ("groups", str(result.groups)), ("commit", str(result.commit))]
+    elif moves_groups:
+        rows.append(("groups", str(result.groups)))
+    if result.archive_id:
+        rows.append(("archive", result.archive_id))
+    if result.loss_offsets:
+        rows.append(("lost offsets", str(result.loss_offsets)))
+    if result.offset_map:
+        rows.append(("offset map", result.offset_map))
+    return rows

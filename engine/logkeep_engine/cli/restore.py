@@ -1,0 +1,21 @@
+"""The command `logkeep restore`: topics of an archive brought back, as a KafkaRestore says."""
+
+from __future__ import annotations
+
+import typer
+
+from logkeep_engine.cli.errors import EXIT_CODES
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.resource import File, run_resource
+from logkeep_engine.cli.running import Spark
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(restore)
+
+
+@spread
+def restore(file: File, spark: Spark, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+    """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
+    run_resource("KafkaRestore", file, spark, output, debug)

@@ -1,0 +1,115 @@
+"""Commands that run on Spark share this: options, the names of runs, how a run begins and ends, what is said of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.output import byte_count, say
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import SpecError
+from logkeep_engine.report import CallbackSink, Reporter
+
+if TYPE_CHECKING:
+    from logkeep_engine.spark.session import Session
+
+_RUN_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+RunId = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the run; give the id of an interrupted run to go on with it. By default made from the time."
+    ),
+]
+Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or local[*] (N tasks at once).")]
+
+
+@dataclass(frozen=True)
+class Spark:
+    """Which run it is, and where its tasks run."""
+
+    run_id: RunId = None
+    master: Master = "local[2]"
+
+    def run_id_or_new(self) -> str:
+        """The id that was given; without one a new one, which sorts by time: 20261121t140500z-1a2b3c. Raises SpecError
+        for what cannot be one."""
+        if self.run_id is None:
+            return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
+        if _RUN_ID.fullmatch(self.run_id) is None:
+            raise SpecError(
+                f"--run-id {self.run_id!r} is no name for a run",
+                hint="Use 1 to 63 characters out of a-z, 0-9, '-' and '.'.",
+            )
+        return self.run_id
+
+
+@contextmanager
+def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple[Session, Reporter]]:
+    """A session for one run, which starts while the body goes on, and a reporter whose progress is shown until the body
+    is left. Raises SpecError for a wrong --master."""
+    say(f"run {run_id}")
+    from logkeep_engine.cli.progress import RunShown
+    from logkeep_engine.spark.conf import master_conf
+    from logkeep_engine.spark.session import Session
+
+    # Options first: a wrong --master must not cost a started JVM.
+    conf = master_conf(master, {}, os.environ)
+    with (
+        RunShown(kind) as shown,
+        closing(Reporter(run_id, CallbackSink(shown.show), interval=0.5)) as reporter,
+        Session(conf, s3=s3) as session,
+    ):
+        yield session, reporter
+
+
+def end(session: Session, reporter: Reporter, result: RunResult) -> None:
+    """The run is over: no more progress, and what Spark has learnt of one that went well is kept."""
+    reporter.close()
+    if result.exit_code == ExitCode.OK and session.learn():
+        say("keeping Java's classes for a quicker start of the next run")
+
+
+def leave(result: RunResult) -> None:
+    """End the command with the exit code of the run, if that is not 0."""
+    if result.exit_code:
+        if result.exit_code == ExitCode.INTERRUPTED:
+            say_how_to_go_on(result.run_id)
+        raise typer.Exit(result.exit_code)
+
+
+def say_how_to_go_on(run_id: str) -> None:
+    """The hint for a run that was interrupted."""
+    say(f"hint: go on with --run-id {run_id}")
+
+
+def say_warnings(result: RunResult) -> None:
+    """A line on stderr for each warning of a run."""
+    for warning in result.warnings:
+        say(f"warning: {warning}")
+
+
+def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
+    """The first facts about any run."""
+    return [
+        ("run", result.run_id),
+        ("outcome", result.outcome),
+        ("topics", str(result.topics)),
+        ("partitions", str(result.partitions)),
+        ("records", str(result.records)),
+        ("bytes", byte_count(result.bytes)),
+    ]
+
+
+def seconds(result: RunResult) -> str:
+    """How long a run took."""
+    return f"{result.end_time - result.start_time:.1f}"

@@ -1,0 +1,116 @@
+"""The command `logkeep verify`: holds an archive against its catalog, and against a cluster.
+
+Imports that take long happen inside the command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, Security, Server, Uri, spread
+from logkeep_engine.cli.output import human_bytes, print_json, visible
+from logkeep_engine.contract.names import ExitCode
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.care.verify import VerifyReport
+    from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.toolbox.against import AgainstReport
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(verify)
+
+
+@spread
+def verify(
+    uri: Uri,
+    *,
+    server: Server,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Objects read at once.")] = 4,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BOOTSTRAP",
+            help="Also look for what the archive lacks of the live topics of this cluster, host:port[,host:port].",
+        ),
+    ] = None,
+    security: Security,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Read every object of an archive and check it against the catalog: size, SHA-256, CRCs, offsets, indexes. Exit
+    code 1 if faults were found.
+    """
+    with errors(debug):
+        connection = None
+        if against is not None:
+            connection = security.connection("--against", against)
+        else:
+            security.refuse_without("--against")
+        _verify(server.archive(uri), workers, output, connection)
+
+
+def _verify(archive: Archive, workers: int, output: Output, connection: Connection | None) -> None:
+    from logkeep_engine.archive.care.verify import verify as verify_archive
+    from logkeep_engine.cli.progress import VerifyShown
+
+    with VerifyShown() as shown:
+        report = verify_archive(archive, on_progress=shown.show, workers=workers)
+    live = None
+    if connection is not None:
+        from logkeep_engine.toolbox.against import compare
+
+        live = compare(archive, connection)
+    whole = report.whole and (live is None or live.whole)
+    if output is Output.JSON:
+        print_json({**report.to_json(), "whole": whole, **({} if live is None else {"against": live.to_json()})})
+    else:
+        _print_report(report)
+        if live is not None:
+            _print_against(live)
+    if not whole:
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _print_report(report: VerifyReport) -> None:
+    for fault in report.faults:
+        print(fault)
+    for disagreement in report.disagreements:
+        print(f"note: {disagreement}")
+    word = "whole" if report.whole else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
+    print(
+        f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "
+        f"{human_bytes(report.bytes)} without fault; {len(report.orphans)} objects that no commit names"
+    )
+
+
+def _print_against(report: AgainstReport) -> None:
+    for item in report.partitions:
+        where = visible(f"{item.topic}-{item.partition}")
+        for found in item.missing:
+            print(
+                f"{where}: {_count(found.records)} of the live log at offsets {found.start} to {found.end - 1} "
+                f"{'is' if found.records == 1 else 'are'} missing in the archive, which says it covers them"
+            )
+        if item.missing_records > (shown := sum(found.records for found in item.missing)):
+            print(f"{where}: and {item.missing_records - shown} more")
+        if item.failed:
+            print(f"{where}: could not be compared: {item.failed}")
+        for reason in item.not_compared:
+            print(f"{where}: not compared: {reason}")
+    missing = sum(item.missing_records for item in report.partitions)
+    live = sum(item.live for item in report.partitions)
+    compared = sum(bool(item.ranges) and not item.failed for item in report.partitions)
+    print(
+        f"{'nothing missing' if report.whole else f'{_count(missing)} missing'}: {_count(live)} of the live log in "
+        f"{compared} of {len(report.partitions)} archived partitions compared"
+    )
+
+
+def _count(records: int) -> str:
+    return "1 record" if records == 1 else f"{records} records"
