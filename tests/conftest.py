@@ -12,17 +12,15 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import examples
 from tests.cluster import images, state, system
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 
-# The same examples for everybody, however slow the machine. `--hypothesis-profile=default` looks for others.
-settings.register_profile("logkeep", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("logkeep")
+examples.register_profiles()
 
 
 @pytest.fixture(scope="session", autouse=True)
