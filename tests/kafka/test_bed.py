@@ -55,10 +55,10 @@ def test_s3_creates_an_object_once(s3: S3Server, bucket: str) -> None:
     assert storage.cat_file(f"{bucket}/object") == b"first"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(racks={1: "a", 2: "b", 3: "c"}) as started:
-        yield started
+@pytest.fixture
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield three_brokers
+    three_brokers.restore()
 
 
 def test_brokers_of_a_cluster_are_killed_stopped_and_moved_one_by_one(cluster: KafkaCluster, unique: str) -> None:

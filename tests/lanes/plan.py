@@ -5,12 +5,13 @@ durations say that each lane has its share. A cut so parts at most one bed, and 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
 
 DEFAULT_SECONDS = 10.0
-"""A test file that no run has measured yet takes this long."""
+"""A test file that no run has measured takes as long as the others of its bed do on average; this if none has been."""
 
 BEDS: tuple[tuple[str, ...], ...] = (
     ("tests/e2e/*",),
@@ -18,6 +19,7 @@ BEDS: tuple[tuple[str, ...], ...] = (
     ("tests/unit/*", "tests/simulation/*"),
     ("tests/kafka/*",),
     (
+        "tests/kafka/test_bed.py",
         "tests/kafka/test_divergence.py",
         "tests/kafka/test_gaps.py",
         "tests/kafka/test_restore_cluster.py",
@@ -61,9 +63,10 @@ def choose(files: Collection[str], seconds: Mapping[str, float], lanes: int) -> 
 
 def _blocks(files: Collection[str], seconds: Mapping[str, float]) -> list[tuple[float, Sequence[str]]]:
     """The line: what cannot be parted, with its duration. Short files come first in a bed, so a cut there is exact."""
+    usual = _averages(seconds)
 
     def duration(path: str) -> float:
-        return seconds.get(path, DEFAULT_SECONDS)
+        return seconds.get(path, usual.get(bed(path), DEFAULT_SECONDS))
 
     line = sorted(files, key=lambda path: (bed(path), duration(path), path))
     blocks: list[tuple[float, Sequence[str]]] = []
@@ -72,3 +75,12 @@ def _blocks(files: Collection[str], seconds: Mapping[str, float]) -> list[tuple[
         parts = [sorted(paths)] if number in WHOLE else [[path] for path in paths]
         blocks += [(sum(map(duration, part)), part) for part in parts]
     return blocks
+
+
+def _averages(seconds: Mapping[str, float]) -> dict[int, float]:
+    """The recorded seconds of a file, by bed. A record may name files that are gone, in folders that are gone."""
+    recorded: dict[int, list[float]] = {}
+    for path, took in seconds.items():
+        with suppress(LookupError):
+            recorded.setdefault(bed(path), []).append(took)
+    return {number: sum(taken) / len(taken) for number, taken in recorded.items()}

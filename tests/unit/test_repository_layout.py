@@ -32,3 +32,11 @@ def test_every_test_runs_in_one_lane() -> None:
     lanes = plan.choose(files, times.load(), 2)
     assert sorted(path for lane in lanes for path in lane) == files
     assert all(lanes)
+
+
+def test_users_of_the_three_brokers_are_in_one_bed() -> None:
+    """The brokers would start in each lane that has one of them."""
+    three = plan.bed("tests/ledger/test_ledger.py")
+    users = [path for path in plan.test_files(ROOT) if re.search(r"\bthree_brokers: Kafka", (ROOT / path).read_text())]
+    assert users
+    assert {path: plan.bed(path) for path in users} == dict.fromkeys(users, three)

@@ -34,9 +34,13 @@ def test_files_on_one_node_stay_together() -> None:
     assert choose([*NODE, *UNIT], seconds, 2) == [NODE, sorted(UNIT)]
 
 
-def test_a_file_without_a_record_has_a_default() -> None:
+def test_a_file_without_a_record_takes_as_long_as_the_others_of_its_bed() -> None:
     new = "tests/kafka/test_new.py"
-    assert choose([*KAFKA, new], dict.fromkeys(KAFKA, DEFAULT_SECONDS), 2) == choose([*KAFKA, new], {}, 2)
+    recorded = dict.fromkeys(KAFKA, 40.0) | dict.fromkeys(UNIT, 1.0)
+    known = choose([*KAFKA, *UNIT, new], recorded | {new: 40.0}, 2)
+    assert choose([*KAFKA, *UNIT, new], recorded | {"tests/gone/test_a.py": 1.0}, 2) == known
+    assert choose([*KAFKA, *UNIT, new], recorded | {new: 1000.0}, 2) != known
+    assert choose(KAFKA, {}, 2) == choose(KAFKA, dict.fromkeys(KAFKA, DEFAULT_SECONDS), 2)
 
 
 def test_lanes_without_a_file_are_empty() -> None:
