@@ -1,11 +1,5 @@
-# Targets for people and for CI. Everything a target needs is built on first use into ~/.cache/logkeep (see tests/cluster).
-#   make test            set up, lint, every test                 make demo [KEEP=1]   a backup and a restore to watch
-#   make test-unit       seconds                                  make test-kafka      with a real broker and S3 server
-#   make test-apiserver  with a real Kubernetes API               make test-e2e        on a real node (root)
-#   make ledger           producers, killed runs and moved leaders on three brokers: ROUNDS=20 rounds from SEED=0 on
-#   make simulate        clusters that lie, runs that die: N=10000 schedules from SEED=0 on, PROCESSES=2 at once; SEED=7 N=1 shows one
-#   make bench           speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
-# ARGS goes to pytest: make test-kafka ARGS='-k fence -x'; of bench to its program: make bench ARGS='--quick --only backup'
+# Targets for people and for CI; `make help` lists them. What a target needs is built on first use into ~/.cache/logkeep
+# (tests/cluster). ARGS goes to pytest: make test-kafka ARGS='-k fence -x'; of bench to its program: make bench ARGS='--quick --only backup'
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,59 +10,80 @@ venv = $(shell tests/cluster/bootstrap.sh)
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
 ARGS ?=
 
-.PHONY: setup lint format test test-unit test-kafka test-apiserver test-e2e simulate ledger bench demo demo-stop clean
+.PHONY: help setup check test-near lint format test test-deep test-unit test-kafka test-apiserver test-e2e simulate ledger \
+  bench demo demo-stop clean
+.DEFAULT_GOAL := help
 
-setup:
+help:  ## this list
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r name does; do \
+	  printf '  make %-15s %s\n' "$$name" "$$does"; done
+
+setup:  ## build all parts that the tests need, ahead of them
 	$(python) -m tests.cluster.prepare
 
-lint:
+# Under a minute when mypy's cache is warm. Lanes and CI do not use it.
+check:  ## lint, types and unit tests of a package: make check P=archive
+	@$(python) -m tests.near $(P) >/dev/null
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+	$(python) -m pytest -q $$($(python) -m tests.near $(P)) $(ARGS)
+
+test-near: check  ## check, then the package's tests with real parts: make test-near P=restore
+	files=$$($(python) -m tests.near $(P) --parts); [[ -z $$files ]] || $(python) -m pytest $$files $(ARGS)
+
+lint:  ## ruff, mypy and the import rules, over everything
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	PATH=$$(dirname $(python)):$$PATH lint-imports
 
-format:
+format:  ## let ruff mend what it can
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
-# With ARGS it is one pytest; without, every test, in two lanes side by side.
-test: setup lint
-	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes)
+# With ARGS it is one pytest; without, every test, in lanes side by side. Each lane's output and the duration of each test
+# are in test-logs/; RECORD=1 keeps the durations in tests/durations.json, by which the next run makes its lanes.
+LANES ?= 2
+RECORD ?=
+test: setup lint  ## set up, lint, every test: LANES=2 side by side; RECORD=1 keeps their durations
+	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes --lanes $(LANES) $(if $(RECORD),--record))
 
-test-unit:
+test-deep:  ## tests with random examples, with many more and new ones (hours)
+	$(python) -m pytest tests -m hypothesis --hypothesis-profile=deep --timeout=7200 $(ARGS)
+
+test-unit:  ## tests that start nothing (minutes)
 	$(python) -m pytest tests/unit $(ARGS)
 
-test-kafka:
+test-kafka:  ## tests with a real broker and S3 server
 	$(python) -m pytest tests/kafka $(ARGS)
 
-test-apiserver:
+test-apiserver:  ## tests with a real Kubernetes API
 	$(python) -m pytest tests/apiserver $(ARGS)
 
-test-e2e:
+test-e2e:  ## tests on a real node (root)
 	$(python) -m pytest tests/e2e $(ARGS)
 
 N ?= 1000
 SEED ?= 0
 PROCESSES ?= 2
-simulate:
+simulate:  ## clusters that lie, runs that die: N=10000 schedules from SEED=0 on, PROCESSES=2; SEED=7 N=1 shows one
 	$(python) -m tests.simulation.run --processes $(PROCESSES) $(if $(filter 1,$(N)),--seed $(SEED),--seeds $(N) --first $(SEED)) $(ARGS)
 
-# Real brokers; each round is told by its seed, and a failing one prints its history.
+# Each round is told by its seed, and a failing one prints its history.
 ROUNDS ?= 20
-ledger:
+ledger:  ## producers, killed runs and moved leaders on three brokers: ROUNDS=20 rounds from SEED=0 on
 	$(python) -m tests.ledger --rounds $(ROUNDS) --seed $(SEED)
 
 # Alone on the machine: everything else that runs is in the figures.
-bench:
+bench:  ## speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
 	$(python) -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-demo: setup
+demo: setup  ## a backup and a restore to watch; KEEP=1 leaves the node up
 	$(python) -m tests.demo
 
-# Takes down what `make demo KEEP=1` left up.
-demo-stop:
+demo-stop:  ## take down what make demo KEEP=1 left up
 	$(python) -m tests.demo stop
 
-# Ends what killed runs left behind and forgets everything that was built.
-clean:
+clean:  ## end what killed runs left behind and forget everything that was built
 	$(python) -m tests.cluster.prepare --clean

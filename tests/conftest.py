@@ -12,17 +12,17 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import examples
 from tests.cluster import images, state, system
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
+from tests.data.topics import delete_topics, topic_names
 
-# The same examples for everybody, however slow the machine. `--hypothesis-profile=default` looks for others.
-settings.register_profile("logkeep", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("logkeep")
+examples.register_profiles()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,6 +50,23 @@ def secure_kafka() -> Iterator[KafkaBroker]:
     """A broker on loopback with SASL and TLS listeners beside the plain one."""
     with KafkaBroker(secure=True) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def _three_brokers() -> Iterator[KafkaCluster]:
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three_brokers(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three brokers whose leaders may be killed and moved: a test calls `restore` at its end. Without topics at first.
+
+    Its users are one bed in `tests.lanes.plan`, so that it starts once.
+    """
+    yield _three_brokers
+    _three_brokers.restore()
+    delete_topics(_three_brokers.bootstrap, topic_names(_three_brokers.bootstrap))
 
 
 @pytest.fixture(scope="session")

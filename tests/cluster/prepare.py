@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.cluster import cache, containerd, images, state, system, tools
+from tests.cluster import cache, containerd, images, kafka, state, system, tools
 
 
 def _timed(name: str, work: Callable[[], object]) -> str:
@@ -25,6 +25,11 @@ def _images() -> None:
     images.logkeep_images()
 
 
+def _kafka() -> None:
+    tools.broker_classes()
+    kafka.class_archive()
+
+
 def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
@@ -34,8 +39,11 @@ def _go_programs() -> None:
 def prepare() -> None:
     """Build what is missing; what waits for the network goes beside what computes."""
     state.sweep()
-    jars = {"kafka jars": tools.broker_classes, "old kafka jars": tools.old_kafka_jars}
-    work: dict[str, Callable[[], object]] = {**jars, "kubernetes, S3, helm": _go_programs}
+    work: dict[str, Callable[[], object]] = {
+        "kafka jars": _kafka,
+        "old kafka jars": tools.old_kafka_jars,
+        "kubernetes, S3, helm": _go_programs,
+    }
     if system.is_root():
         work["images"] = _images
     else:

@@ -1,10 +1,19 @@
 """One Spark for all tests of this folder: it takes seconds to start. And what many of them begin with."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from py4j.java_gateway import java_import
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -13,9 +22,11 @@ from logkeep_engine.contract import names
 from logkeep_engine.spark.conf import local_conf
 from logkeep_engine.spark.session import Session
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import S3Proxy
 from tests.cluster.tiered import TieredBroker
+from tests.data import nycflights
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 
 
@@ -55,6 +66,30 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
 
 
 @pytest.fixture(scope="session")
+def strict_broker() -> Iterator[KafkaBroker]:
+    """A broker with an authorizer; ask for `strict`."""
+    checks = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaBroker(secure=True, overrides=checks) as broker:
+        yield broker
+
+
+@pytest.fixture
+def strict(strict_broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    """The user `logkeep` may do what ACLs allow, at first nothing; the plain listener may do everything."""
+    yield strict_broker
+    admin = AdminClient({"bootstrap.servers": strict_broker.bootstrap})
+    anything: Any = None
+    kinds = ResourceType.ANY, anything, ResourcePatternType.ANY
+    every = AclBindingFilter(*kinds, anything, anything, AclOperation.ANY, AclPermissionType.ANY)
+    for deleted in admin.delete_acls([every]).values():
+        deleted.result(30)
+    wait_until(lambda: not admin.describe_acls(every).result(30), 30, "all ACLs to be gone")
+
+
+@pytest.fixture(scope="session")
 def tiered_broker() -> Iterator[TieredBroker]:
     """A broker with tiered storage on loopback; ask for `tiered`."""
     with TieredBroker() as broker:
@@ -67,6 +102,12 @@ def tiered(tiered_broker: TieredBroker) -> Iterator[TieredBroker]:
     tiered_broker.command()
     yield tiered_broker
     tiered_broker.command()
+
+
+@pytest.fixture(scope="session")
+def flights(kafka: KafkaBroker) -> Mapping[str, int]:
+    """The demo's topics on the shared broker; committed records by topic."""
+    return nycflights.load(kafka.bootstrap)
 
 
 @pytest.fixture

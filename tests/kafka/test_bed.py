@@ -1,6 +1,7 @@
 """The broker and the S3 server of the test bed do what the other tests rely on."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import s3fs
@@ -8,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import KafkaBroker, class_archive
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.s3 import S3Server
 from tests.cluster.tiered import TieredBroker, tiered_topic
@@ -25,6 +26,14 @@ def test_broker_keeps_address_and_topics_over_a_crash(unique: str) -> None:
         assert unique in admin.list_topics(timeout=30).topics
         dumped = broker.tool("kafka.tools.DumpLogSegments", "--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
         assert "Log starting offset: 0" in dumped.stdout
+
+
+def test_broker_maps_the_class_archive_and_tools_do_not_speak_of_it(kafka: KafkaBroker) -> None:
+    maps = Path(f"/proc/{kafka.process.pid}/maps").read_text()
+    assert str(class_archive()) in maps
+    tool = kafka.tool("kafka.tools.StorageTool", "random-uuid")
+    assert len(tool.stdout.splitlines()) == 1
+    assert tool.stderr == ""
 
 
 def test_secure_broker_takes_each_protocol(secure_kafka: KafkaBroker) -> None:
@@ -55,10 +64,10 @@ def test_s3_creates_an_object_once(s3: S3Server, bucket: str) -> None:
     assert storage.cat_file(f"{bucket}/object") == b"first"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(racks={1: "a", 2: "b", 3: "c"}) as started:
-        yield started
+@pytest.fixture
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield three_brokers
+    three_brokers.restore()
 
 
 def test_brokers_of_a_cluster_are_killed_stopped_and_moved_one_by_one(cluster: KafkaCluster, unique: str) -> None:

@@ -230,28 +230,23 @@ def test_nobody_at_the_address_names_it_in_time() -> None:
     assert time.monotonic() - begin < 15
 
 
-def test_acl_that_is_missing_is_named(unique: str) -> None:
-    overrides = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with KafkaBroker(overrides=overrides, secure=True) as broker:
-        ControlPlane(plain(broker.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
-        connection = secure(broker, "SASL_PLAINTEXT", "PLAIN")
-        control = ControlPlane(connection)
-        assert control.topics() == []
-        with pytest.raises(BrokerRefused, match="DESCRIBE_CONFIGS"):
-            control.topic_configs([unique])
+def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:
+    ControlPlane(plain(strict.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
+    connection = secure(strict, "SASL_PLAINTEXT", "PLAIN")
+    control = ControlPlane(connection)
+    assert control.topics() == []
+    with pytest.raises(BrokerRefused, match="DESCRIBE_CONFIGS"):
+        control.topic_configs([unique])
 
-        async def attempt(what: str) -> None:
-            async with RawClient(connection) as client:
-                if what == "fetch":
-                    await client.fetch(unique, 0, 0)
-                else:
-                    await client.produce(unique, 0, batch([b"x"]))
+    async def attempt(what: str) -> None:
+        async with RawClient(connection) as client:
+            if what == "fetch":
+                await client.fetch(unique, 0, 0)
+            else:
+                await client.produce(unique, 0, batch([b"x"]))
 
-        for what in ("fetch", "produce"):
-            with pytest.raises(BrokerRefused, match=rf"{unique}.*TOPIC_AUTHORIZATION_FAILED.*Give the user the ACL"):
-                run(attempt(what))
-        with pytest.raises(BrokerRefused, match="ACL DESCRIBE on the cluster"):
-            control.partition_bytes(ControlPlane(plain(broker.bootstrap)).topics())
+    for what in ("fetch", "produce"):
+        with pytest.raises(BrokerRefused, match=rf"{unique}.*TOPIC_AUTHORIZATION_FAILED.*Give the user the ACL"):
+            run(attempt(what))
+    with pytest.raises(BrokerRefused, match="ACL DESCRIBE on the cluster"):
+        control.partition_bytes(ControlPlane(plain(strict.bootstrap)).topics())

@@ -34,15 +34,10 @@ from tests.runners import Job
 COMMON = 3000
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
-def whole(cluster: KafkaCluster) -> None:
-    cluster.restore()
+def cluster(three_brokers: KafkaCluster) -> KafkaCluster:
+    three_brokers.restore()
+    return three_brokers
 
 
 class History:

@@ -136,28 +136,27 @@ def test_end_above_the_last_stable_offset_is_an_error_after_a_while(kafka: Kafka
     run(work())
 
 
-def test_tail_that_compaction_removed_ends_the_stream(unique: str) -> None:
-    overrides = {"log.roll.ms": "86400000", "log.cleaner.min.cleanable.ratio": "0.01"}
-    with KafkaBroker(overrides=overrides) as broker:
-        create(broker, unique, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_bytes="1048576")
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
-        for number in range(3000):
-            producer.produce(unique, value(number, 1000), key=b"one key")
-        assert producer.flush(60) == 0
-        broker.wait_until_cleaned(unique)
+def test_tail_that_compaction_removed_ends_the_stream(kafka: KafkaBroker, unique: str) -> None:
+    segments = {"segment_bytes": "1048576", "segment_ms": "86400000"}
+    create(kafka, unique, 1, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", **segments)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    for number in range(3000):
+        producer.produce(unique, value(number, 1000), key=b"one key")
+    assert producer.flush(60) == 0
+    kafka.wait_until_cleaned(unique)
 
-        async def work() -> None:
-            async with RawClient(plain(broker.bootstrap)) as client:
-                end = await client.end_offset(unique, 0)
-                begin = time.monotonic()
-                for stop in (1, 500, end):
-                    parts = [part async for part in client.stream(unique, 0, 0, stop)]
-                    assert parts[-1].next_offset >= stop
-                assert records(parts, 0, end)[-1] == (end - 1, value(2999, 1000))
-                assert len(records(parts, 0, end)) < 3000
-                assert time.monotonic() - begin < Limits().truncated
+    async def work() -> None:
+        async with RawClient(plain(kafka.bootstrap)) as client:
+            end = await client.end_offset(unique, 0)
+            begin = time.monotonic()
+            for stop in (1, 500, end):
+                parts = [part async for part in client.stream(unique, 0, 0, stop)]
+                assert parts[-1].next_offset >= stop
+            assert records(parts, 0, end)[-1] == (end - 1, value(2999, 1000))
+            assert len(records(parts, 0, end)) < 3000
+            assert time.monotonic() - begin < Limits().truncated
 
-        run(work())
+    run(work())
 
 
 def test_topic_nobody_knows_is_gone_and_not_created(unique: str) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic
+from tests.examples import scaled
 from tests.kafka.restores import (
     ThreadRunner,
     back_up,
@@ -40,11 +41,9 @@ def archived(root: Path, topic: str) -> list[list[Seen]]:
     return [found.get((topic, partition), []) for partition in range(PARTITIONS)]
 
 
-@pytest.mark.timeout(600)
 @settings(
-    max_examples=8,
+    max_examples=scaled(8),
     deadline=None,
-    derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # each example takes seconds: shrinking would take minutes
     suppress_health_check=list(HealthCheck),
 )

@@ -35,16 +35,10 @@ from tests.runners import Job, Runner
 LIMITS = Limits(unknown=1, truncated=1, control=6, outage=6)
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cluster(three: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield three
-    three.restore()
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield three_brokers
+    three_brokers.restore()
 
 
 @pytest.fixture(autouse=True)

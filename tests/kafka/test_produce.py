@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -214,72 +215,95 @@ class Proxy:
                     writer.write(data)
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_answers_lost_before_a_restart_repeat_nothing(unique: str, clean: bool) -> None:
-    """A restarted broker remembers the last batch of a producer only: older ones are found by reading back."""
+@dataclass(frozen=True)
+class Advertised:
+    """A broker that names `port` as its own, where a test's proxy listens."""
+
+    broker: KafkaBroker
+    port: int
+
+
+@pytest.fixture(scope="module")
+def _advertised() -> Iterator[Advertised]:
     (port,) = system.free_ports(1, "127.0.0.1", None)
     with KafkaBroker(overrides={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker:
+        yield Advertised(broker, port)
 
-        async def work() -> None:
-            proxy = Proxy(port, broker.bootstrap, deaf_after=8)
-            async with proxy:
-                await asyncio.to_thread(create, broker, unique)
-                async with RawClient(plain(f"127.0.0.1:{port}"), limits=Limits(request=60)) as client:
-                    producer_id, _ = await client.init_producer_id()
 
-                    async def restart() -> None:
-                        await proxy.deaf.wait()
-                        await asyncio.sleep(0.5)  # what was sent is appended, and its answers are lost
-                        await asyncio.to_thread(broker.stop if clean else broker.kill)
-                        await asyncio.to_thread(broker.start)
-                        proxy.hang_up()
+@pytest.fixture
+def advertised(_advertised: Advertised) -> Advertised:
+    """It runs, also when the test before has failed between its end and its start."""
+    if not _advertised.broker.process.running:
+        _advertised.broker.start()
+    return _advertised
 
-                    again = asyncio.create_task(restart())
-                    written = client.produce_many(unique, 0, each(numbered(producer_id, 40, 10)))
-                    assert [offset async for offset in written] == list(range(0, 400, 10))
-                    await again
-                    found = [record for _, record in await read_all(client, unique)]
-                    assert found == [value(number) for number in range(400)]
 
-        run(work())
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_answers_lost_before_a_restart_repeat_nothing(advertised: Advertised, unique: str, clean: bool) -> None:
+    """A restarted broker remembers the last batch of a producer only: older ones are found by reading back."""
+    port, broker = advertised.port, advertised.broker
+
+    async def work() -> None:
+        proxy = Proxy(port, broker.bootstrap, deaf_after=8)
+        async with proxy:
+            await asyncio.to_thread(create, broker, unique)
+            async with RawClient(plain(f"127.0.0.1:{port}"), limits=Limits(request=60)) as client:
+                producer_id, _ = await client.init_producer_id()
+
+                async def restart() -> None:
+                    await proxy.deaf.wait()
+                    await asyncio.sleep(0.5)  # what was sent is appended, and its answers are lost
+                    await asyncio.to_thread(broker.stop if clean else broker.kill)
+                    await asyncio.to_thread(broker.start)
+                    proxy.hang_up()
+
+                again = asyncio.create_task(restart())
+                written = client.produce_many(unique, 0, each(numbered(producer_id, 40, 10)))
+                assert [offset async for offset in written] == list(range(0, 400, 10))
+                await again
+                found = [record for _, record in await read_all(client, unique)]
+                assert found == [value(number) for number in range(400)]
+
+    run(work())
 
 
 # Partitions whose numbers are four apart share a connection.
 TOGETHER = (0, 4, 8, 12)
 
 
-def test_what_is_ready_at_once_goes_in_one_request_and_each_partition_is_answered_by_itself(unique: str) -> None:
-    (port,) = system.free_ports(1, "127.0.0.1", None)
-    with KafkaBroker(overrides={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker:
+def test_what_is_ready_at_once_goes_in_one_request_and_each_partition_is_answered_by_itself(
+    advertised: Advertised, unique: str
+) -> None:
+    port, broker = advertised.port, advertised.broker
 
-        async def work() -> None:
-            async with Proxy(port, broker.bootstrap, deaf_after=1 << 30) as proxy:
-                await asyncio.to_thread(create, broker, unique, 13)
-                async with RawClient(plain(f"127.0.0.1:{port}")) as client:
-                    producer_id, _ = await client.init_producer_id()
-                    first, second, _, late = numbered(producer_id, 4, 5)
-                    broken = bytearray(second)
-                    broken[-1] ^= 1
-                    for number in TOGETHER:  # from here on it knows the leaders
-                        assert await client.end_offset(unique, number) == 0
-                    await asyncio.gather(*(client.produce(unique, number, first) for number in TOGETHER))
-                    assert proxy.produced == 1
-                    pieces = (second[:61], memoryview(second)[61:])
-                    sent: list[Batch] = [second, bytes(broken), late, pieces]
-                    answers = await asyncio.gather(
-                        *(client.produce(unique, number, one) for number, one in zip(TOGETHER, sent, strict=True)),
-                        return_exceptions=True,
-                    )
-                    assert proxy.produced == 2
-                    assert (answers[0], answers[3]) == (5, 5)
-                    for number, code, answer in ((4, "CORRUPT_MESSAGE", answers[1]), (8, "OUT_OF_ORDER", answers[2])):
-                        assert isinstance(answer, ProduceRefused)
-                        assert f"'{unique}' partition {number}" in answer.message
-                        assert code in answer.message
-                    ends = [await client.end_offset(unique, number) for number in TOGETHER]
-                    assert ends == [10, 5, 5, 10]
+    async def work() -> None:
+        async with Proxy(port, broker.bootstrap, deaf_after=1 << 30) as proxy:
+            await asyncio.to_thread(create, broker, unique, 13)
+            async with RawClient(plain(f"127.0.0.1:{port}")) as client:
+                producer_id, _ = await client.init_producer_id()
+                first, second, _, late = numbered(producer_id, 4, 5)
+                broken = bytearray(second)
+                broken[-1] ^= 1
+                for number in TOGETHER:  # from here on it knows the leaders
+                    assert await client.end_offset(unique, number) == 0
+                await asyncio.gather(*(client.produce(unique, number, first) for number in TOGETHER))
+                assert proxy.produced == 1
+                pieces = (second[:61], memoryview(second)[61:])
+                sent: list[Batch] = [second, bytes(broken), late, pieces]
+                answers = await asyncio.gather(
+                    *(client.produce(unique, number, one) for number, one in zip(TOGETHER, sent, strict=True)),
+                    return_exceptions=True,
+                )
+                assert proxy.produced == 2
+                assert (answers[0], answers[3]) == (5, 5)
+                for number, code, answer in ((4, "CORRUPT_MESSAGE", answers[1]), (8, "OUT_OF_ORDER", answers[2])):
+                    assert isinstance(answer, ProduceRefused)
+                    assert f"'{unique}' partition {number}" in answer.message
+                    assert code in answer.message
+                ends = [await client.end_offset(unique, number) for number in TOGETHER]
+                assert ends == [10, 5, 5, 10]
 
-        run(work())
+    run(work())
 
 
 def test_a_request_stays_small_and_a_partition_is_in_it_once(kafka: KafkaBroker, unique: str) -> None:
@@ -301,34 +325,35 @@ def test_a_request_stays_small_and_a_partition_is_in_it_once(kafka: KafkaBroker,
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_answers_lost_for_several_partitions_at_once_repeat_nothing(unique: str, clean: bool) -> None:
-    (port,) = system.free_ports(1, "127.0.0.1", None)
-    with KafkaBroker(overrides={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker:
+def test_answers_lost_for_several_partitions_at_once_repeat_nothing(
+    advertised: Advertised, unique: str, clean: bool
+) -> None:
+    port, broker = advertised.port, advertised.broker
 
-        async def work() -> None:
-            async with Proxy(port, broker.bootstrap, deaf_after=8) as proxy:
-                await asyncio.to_thread(create, broker, unique, 13)
-                async with RawClient(plain(f"127.0.0.1:{port}"), limits=Limits(request=60)) as client:
+    async def work() -> None:
+        async with Proxy(port, broker.bootstrap, deaf_after=8) as proxy:
+            await asyncio.to_thread(create, broker, unique, 13)
+            async with RawClient(plain(f"127.0.0.1:{port}"), limits=Limits(request=60)) as client:
 
-                    async def restart() -> None:
-                        await proxy.deaf.wait()
-                        await asyncio.sleep(0.5)  # what was sent is appended, and its answers are lost
-                        await asyncio.to_thread(broker.stop if clean else broker.kill)
-                        await asyncio.to_thread(broker.start)
-                        proxy.hang_up()
+                async def restart() -> None:
+                    await proxy.deaf.wait()
+                    await asyncio.sleep(0.5)  # what was sent is appended, and its answers are lost
+                    await asyncio.to_thread(broker.stop if clean else broker.kill)
+                    await asyncio.to_thread(broker.start)
+                    proxy.hang_up()
 
-                    async def one(number: int) -> None:
-                        producer_id, _ = await client.init_producer_id()
-                        written = client.produce_many(unique, number, each(numbered(producer_id, 40, 10)))
-                        assert [offset async for offset in written] == list(range(0, 400, 10))
+                async def one(number: int) -> None:
+                    producer_id, _ = await client.init_producer_id()
+                    written = client.produce_many(unique, number, each(numbered(producer_id, 40, 10)))
+                    assert [offset async for offset in written] == list(range(0, 400, 10))
 
-                    await asyncio.gather(restart(), *(one(number) for number in TOGETHER))
-                    assert proxy.produced < 40 * len(TOGETHER)
-                    for number in TOGETHER:
-                        found = [record for _, record in await read_all(client, unique, number)]
-                        assert found == [value(at) for at in range(400)]
+                await asyncio.gather(restart(), *(one(number) for number in TOGETHER))
+                assert proxy.produced < 40 * len(TOGETHER)
+                for number in TOGETHER:
+                    found = [record for _, record in await read_all(client, unique, number)]
+                    assert found == [value(at) for at in range(400)]
 
-        run(work())
+    run(work())
 
 
 def test_one_partition_that_fails_does_not_hold_up_the_others(kafka: KafkaBroker, unique: str) -> None:

@@ -26,17 +26,11 @@ RECORDS = 3000
 NOW = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cluster(brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
     """All brokers run and are in sync."""
-    yield brokers
-    brokers.restore()
+    yield three_brokers
+    three_brokers.restore()
 
 
 class Disturbing(Throttle):

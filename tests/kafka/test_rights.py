@@ -1,7 +1,7 @@
 """The rights that docs/operations.md names for each kind of run are enough, on a broker that checks them."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,6 @@ TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READER = {TOPIC: ["READ", "DESCRIBE_CONFIGS"], GROUP: ["DESCRIBE"]}
 WRITER = {TOPIC: ["CREATE", "WRITE", "READ", "ALTER_CONFIGS"]}  # the last implies DESCRIBE_CONFIGS
 GROUPS = {GROUP: ["READ"]}
-
-
-@pytest.fixture(scope="module")
-def strict() -> Iterator[KafkaBroker]:
-    """A broker on which the user `logkeep` may do what ACLs allow; the plain listener may do everything."""
-    checks = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with KafkaBroker(secure=True, overrides=checks) as broker:
-        yield broker
 
 
 class Dies(ThreadRunner):

@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from logkeep_engine.spark.runner import SparkRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, end_transaction
+from tests.examples import scaled
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
 
 PARTITIONS = 2
@@ -115,11 +116,9 @@ def runner(spark_context: SparkContext) -> SparkRunner:
     return SparkRunner(spark_context)
 
 
-@pytest.mark.timeout(600)
 @settings(
-    max_examples=20,
+    max_examples=scaled(20),
     deadline=None,
-    derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # each example takes seconds: shrinking would take minutes
     suppress_health_check=list(HealthCheck),
 )

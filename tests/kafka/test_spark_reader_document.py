@@ -1,6 +1,7 @@
 """The queries of docs/spark-reader.md, on the demo's topics: the document shows what they answer."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,24 +19,26 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-reader.md"
 
 @pytest.mark.timeout(1200)
 def test_queries_of_the_document_answer_what_it_says(
-    spark_context: SparkContext, sql_session: SparkSession, s3: S3Server
+    kafka: KafkaBroker,
+    flights: Mapping[str, int],
+    spark_context: SparkContext,
+    sql_session: SparkSession,
+    s3: S3Server,
 ) -> None:
     _, _, section = DOCUMENT.read_text().partition("## Three queries")
     (setup,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     queries = re.findall(r"```sql\n(.*?)```\n\n```text\n(.*?)```", section, re.DOTALL)
     assert len(queries) == 3
     s3.create_bucket("backups")
-    with KafkaBroker() as broker:
-        loaded = nycflights.load(broker.bootstrap)
-        place = {"uri": "s3://backups/flights", "endpoint": s3.endpoint, "region": s3.region}
-        backups = Backups(broker, spark_context, place)
-        assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
+    place = {"uri": "s3://backups/flights", "endpoint": s3.endpoint, "region": s3.region}
+    backups = Backups(kafka, spark_context, place)
+    assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
     spark = sql_session.newSession()
     registration = "from logkeep_engine.spark.source import register\n"
     exec(registration + setup, {"spark": spark, "endpoint": s3.endpoint})
     assert spark.conf.get(PUSHDOWN) == "true"
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     counts = spark.sql("SELECT topic, count(*) FROM archive GROUP BY topic").collect()
-    assert {row[0]: row[1] for row in counts} == loaded, "aborted records are not seen"
+    assert {row[0]: row[1] for row in counts} == flights, "aborted records are not seen"
     found = [spark.sql(query)._jdf.showString(100, 0, False).strip() for query, _ in queries]
     assert found == [answer.strip() for _, answer in queries]

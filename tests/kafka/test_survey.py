@@ -18,16 +18,10 @@ from tests.kafka.raw import run
 QUICK = Limits(unknown=2, control=4, outage=20)
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cluster(three: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield three
-    three.restore()
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    yield three_brokers
+    three_brokers.restore()
 
 
 def connection(cluster: KafkaCluster, limits: Limits | None = None) -> Connection:

@@ -156,16 +156,14 @@ def test_an_archive_is_dumped_as_kafkas_tool_does_it(broker: KafkaBroker, archiv
 
 
 @pytest.mark.timeout(900)
-def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(spark_context: SparkContext, tmp_path: Path) -> None:
-    with KafkaBroker() as broker:
-        nycflights.load(broker.bootstrap)
-        backups = Backups(broker, spark_context, folder_spec(tmp_path))
-        assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
-        source = open_source(tmp_path.as_uri())
-        assert {segment.topic for segment in source.segments} == set(nycflights.TOPICS)
-        for segment in source.segments:
-            expected = kafkas(broker, [Path(segment.name)], "--deep-iteration", "--print-data-log")
-            assert_same(without_header_values(ours([segment], Options(data=True))), expected)
+@pytest.mark.usefixtures("flights")
+def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(backups: Backups, kafka: KafkaBroker) -> None:
+    assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
+    source = open_source(backups.storage_spec["uri"])
+    assert {segment.topic for segment in source.segments} == set(nycflights.TOPICS)
+    for segment in source.segments:
+        expected = kafkas(kafka, [Path(segment.name)], "--deep-iteration", "--print-data-log")
+        assert_same(without_header_values(ours([segment], Options(data=True))), expected)
 
 
 @pytest.mark.parametrize("where", ["folders", "archive"])

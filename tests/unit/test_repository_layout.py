@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import LANES
+from tests.lanes import plan, times
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,8 +26,17 @@ def test_lock_holds_every_declared_dependency() -> None:
     assert declared <= locked
 
 
-def test_every_folder_of_tests_is_in_a_lane() -> None:
-    """`make test` runs what `tests.lanes` names: a folder that is in none would never run."""
-    folders = {f"tests/{path.relative_to(ROOT / 'tests').parts[0]}" for path in (ROOT / "tests").rglob("test_*.py")}
-    in_lanes = [folder for lane in LANES for folder in lane]
-    assert sorted(in_lanes) == sorted(folders)
+def test_every_test_runs_in_one_lane() -> None:
+    """`make test` runs what `tests.lanes` has chosen: a file that is in no lane would never run."""
+    files = plan.test_files(ROOT)
+    lanes = plan.choose(files, times.load(), 2)
+    assert sorted(path for lane in lanes for path in lane) == files
+    assert all(lanes)
+
+
+def test_users_of_the_three_brokers_are_in_one_bed() -> None:
+    """The brokers would start in each lane that has one of them."""
+    three = plan.bed("tests/ledger/test_ledger.py")
+    users = [path for path in plan.test_files(ROOT) if re.search(r"\bthree_brokers: Kafka", (ROOT / path).read_text())]
+    assert users
+    assert {path: plan.bed(path) for path in users} == dict.fromkeys(users, three)

@@ -19,6 +19,7 @@ from logkeep_engine.formats.avro import BLOCK_BYTES, AvroEncoder, losses, read_o
 from logkeep_engine.formats.avro_schema import LOSSLESS, PUBLISHED
 from logkeep_engine.formats.base import LogRecord, LossKind, SegmentFacts
 from logkeep_engine.log.consumed import PlainRecord
+from tests.examples import scaled
 from tests.unit.formats import avro_golden
 from tests.unit.formats.avro_golden import NOON, golden
 from tests.unit.formats.avro_objects import (
@@ -106,7 +107,7 @@ def test_file_is_read_without_being_told_topic_and_partition() -> None:
 @pytest.mark.parametrize("compatibility", ["lossless", "strict"])
 @pytest.mark.parametrize("codec", CODECS)
 @given(records=rising_records())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 def test_what_is_written_is_read(compatibility: str, codec: str, records: list[PlainRecord]) -> None:
     data, facts = encoded(records, options(compatibility, codec))
     found = read(data)
@@ -124,7 +125,7 @@ def test_what_is_written_is_read(compatibility: str, codec: str, records: list[P
 
 
 @given(rising_records(), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_bytes_do_not_depend_on_how_records_are_handed_over(records: list[PlainRecord], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(records)))
     whole, facts = encoded(records)
@@ -272,7 +273,7 @@ def valued(records: list[PlainRecord]) -> list[PlainRecord]:
 
 
 @given(rising_records().map(valued))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_reader_with_the_published_schema_resolves_the_lossless_one(records: list[PlainRecord]) -> None:
     data, _ = encoded(records)
     found = by_fastavro(data, PUBLISHED)
@@ -290,7 +291,7 @@ def test_reader_with_the_published_schema_stops_at_a_null_value() -> None:
 
 
 @given(rising_records())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_reader_with_the_lossless_schema_resolves_the_published_one(records: list[PlainRecord]) -> None:
     data, _ = encoded(records, STRICT)
     for row, record in zip(by_fastavro(data, LOSSLESS), records, strict=True):
@@ -407,7 +408,7 @@ def test_what_strict_leaves_of_a_record_is_what_the_document_says(record: PlainR
 
 @given(rising_records())
 @example([PlainRecord(0, None, 0, b"", b"")])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_a_strict_object_loses_nothing_the_second_time(records: list[PlainRecord]) -> None:
     once, _ = encoded(records, STRICT)
     again, _ = encoded(list(itertools.chain.from_iterable(read_object([once]))), STRICT)

@@ -24,6 +24,7 @@ from logkeep_engine.formats.records_index import build_index, find_position, rea
 from logkeep_engine.formats.records_names import MAGIC
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.memory import stored_record_most
+from tests.examples import scaled
 from tests.unit.formats.records_golden import FIRST, LATER, NOON, POSITIONS, RECORDS, SECOND, golden
 
 SEGMENT = golden(f"{FIRST}_records")
@@ -362,7 +363,7 @@ def test_flipped_byte_is_refused_or_seen_by_the_index_or_changes_one_record_only
 
 @given(rising_records(), st.integers(1, 500))
 @example([PlainRecord(0, None, None, None, None)], 1)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_records_come_back_from_their_bytes(records: list[PlainRecord], piece: int) -> None:
     data, index, facts = encoded(records)
     assert read(data, piece) == records
@@ -391,7 +392,7 @@ def test_a_segment_of_times_before_1970_says_what_a_reader_counts() -> None:
 
 
 @given(st.lists(rising_records(), min_size=1, max_size=3), st.integers(1, 600))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_encoding_does_not_depend_on_how_records_are_handed_over(runs: list[list[PlainRecord]], limit: int) -> None:
     records: list[PlainRecord] = []
     for run in runs:

@@ -20,6 +20,7 @@ from logkeep_engine.log.codec import decode_records, encode_records
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.records import Record, encode
+from tests.examples import scaled
 
 Files = list[bytes]
 
@@ -121,7 +122,7 @@ CHAINS = [chain for length in (1, 2, 3) for chain in product(FORMATS, repeat=len
 
 @given(topics(), st.sampled_from(list(Codec)), st.sampled_from(CHAINS), st.sampled_from([1, 3, 1000]))
 @example([Record(0, -1, None, None, ())], Codec.NONE, ("Records", "Avro", "Kafka"), 1)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 def test_records_of_create_time_come_through_every_chain_of_formats(
     source: list[Record], codec: Codec, chain: tuple[str, ...], limit: int
 ) -> None:
@@ -135,7 +136,7 @@ def test_records_of_create_time_come_through_every_chain_of_formats(
 
 
 @given(topics(), st.lists(st.sampled_from([None, 0, 1]), min_size=30, max_size=30), st.sampled_from([1, 3, 1000]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 def test_every_type_of_timestamp_comes_through_the_formats_of_records(
     source: list[Record], kinds: list[int | None], limit: int
 ) -> None:
@@ -153,7 +154,7 @@ def test_every_type_of_timestamp_comes_through_the_formats_of_records(
 
 
 @given(topics(), st.sampled_from([1, 3, 1000]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 def test_bytes_are_the_same_after_a_round_trip_through_the_other_formats(source: list[Record], limit: int) -> None:
     records = decode_records(encode(source, codec=Codec.NONE, base_offset=source[0].offset))
     for name, (write, read) in FORMATS.items():

@@ -18,6 +18,7 @@ from logkeep_engine.log.batch import (
     whole_batches,
 )
 from logkeep_engine.log.records import decode
+from tests.examples import scaled
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
 # One record k0=v at offset 7, NOON, uncompressed, written down field by field.
@@ -144,7 +145,7 @@ def test_crc_of_a_batch_cut_short_says_so() -> None:
     leader_epoch=st.integers(-1, 2**31 - 1),
     codec=st.sampled_from(Codec),
 )
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 def test_rewrite_changes_the_address_and_nothing_else(
     base_offset: int, producer_id: int, producer_epoch: int, base_sequence: int, leader_epoch: int, codec: Codec
 ) -> None:

@@ -18,6 +18,7 @@ from logkeep_engine.log.codec import check_offsets, decode_records, decode_slice
 from logkeep_engine.log.compression import compress
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.records import Record
+from tests.examples import scaled
 from tests.unit.log.batches import NOON, batch, marker, with_header
 from tests.unit.log.test_records import GOLDEN, GOLDEN_RECORDS
 
@@ -168,7 +169,7 @@ def test_damage_is_refused_by_both_or_by_none(codec: Codec) -> None:
 
 
 @given(body=st.binary(max_size=60) | st.binary(max_size=30).map(lambda tail: bytes.fromhex("1000000001010202") + tail))
-@settings(max_examples=400)
+@settings(max_examples=scaled(400))
 def test_no_bytes_do_worse_than_corrupt_batch(body: bytes) -> None:
     made = with_body(body)
     for count in (1, 2, 63, 2**31 - 1):

@@ -16,6 +16,7 @@ from logkeep_engine.log.batch import HEADER_SIZE, Codec, check_crc, parse_header
 from logkeep_engine.log.compression import compress, decompress
 from logkeep_engine.log.packer import Packer
 from logkeep_engine.log.records import ControlType, Record, control_type, decode, encode, unpack
+from tests.examples import scaled
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "kafka-4.1.1-batches.json").read_text())
@@ -60,7 +61,7 @@ def test_records_come_back_as_they_were(records: list[Record], codec: Codec, lea
 
 
 @given(records=record_lists(gaps=False), codec=st.sampled_from(Codec))
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 def test_aiokafka_reads_what_we_write(records: list[Record], codec: Codec) -> None:
     packed = encode(records, codec=codec, base_offset=records[0].offset)
     reader = DefaultRecordBatch(packed)
@@ -72,7 +73,7 @@ def test_aiokafka_reads_what_we_write(records: list[Record], codec: Codec) -> No
 
 
 @given(records=record_lists(gaps=False), codec=st.sampled_from(Codec))
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 def test_we_read_what_aiokafka_writes(records: list[Record], codec: Codec) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
     for i, record in enumerate(records):
@@ -220,7 +221,7 @@ def test_records_that_do_not_fit_together_are_refused(body: str, complaint: str)
 
 
 @given(data=st.binary(max_size=200) | st.binary(min_size=1, max_size=9).map(lambda piece: piece * 20_000))
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 def test_codecs_give_back_what_they_got(data: bytes) -> None:
     for codec in Codec:
         assert decompress(codec, memoryview(compress(codec, data))) == data

@@ -17,6 +17,7 @@ from logkeep_engine.contract.run import TopicCoverage
 from logkeep_operator.api import Phase
 from logkeep_operator.api.status import MAX_LISTED
 from logkeep_operator.reconcile import documents
+from tests.examples import scaled
 from tests.unit.operator.world import World, restore_spec
 
 NAN = float("nan")
@@ -234,7 +235,7 @@ def sound(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["KafkaBackup", "KafkaRestore"])
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_document_stops_the_status(kind: str, data: st.DataObject) -> None:
     world = started(kind)

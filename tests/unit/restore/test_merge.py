@@ -17,6 +17,7 @@ from logkeep_engine.log.seekable import frame_bound, store_frame
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.filter import Action, Outgoing, decide
 from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream, Rule
+from tests.examples import scaled
 from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, with_header
 
@@ -181,7 +182,7 @@ _TIMES = st.one_of(st.integers(-1, 1 << 20), st.integers(-(2**63) + 1, 2**63 - 1
 _RECORD = st.tuples(_TIMES, st.none() | st.binary(max_size=80), st.none() | st.binary(max_size=80))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -252,7 +253,7 @@ def test_bounds_are_the_same_with_another_compressor(codec: Codec, monkeypatch: 
 
 
 @given(st.integers(1, 200_000), st.sampled_from(list(Codec)), st.integers(0, 1 << 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_what_surely_fits_does(limit: int, codec: Codec, seed: int) -> None:
     size = surely_fit(limit)
     assert size == 1 or len(compress(codec, random.Random(seed).randbytes(size))) <= limit

@@ -27,6 +27,7 @@ from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, Pieces
 from logkeep_engine.storage import Storage, open_uri
+from tests.examples import scaled
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, chunk, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
 from tests.unit.spark.test_source_rows import emptied, record_segment, timed
@@ -204,7 +205,7 @@ times = st.none() | st.integers(0, 100)
 
 
 @pytest.mark.parametrize("layout", [Layout.KAFKA, Layout.RECORDS, Layout.AVRO])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(
     segments=st.lists(st.lists(batches, min_size=1, max_size=3), min_size=1, max_size=4),
     bounds=st.tuples(st.integers(0, 20), st.integers(1, 30)),

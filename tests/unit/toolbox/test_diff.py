@@ -15,6 +15,7 @@ from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.diff import Comparison, Kind, Rules
+from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, archive_of, begin, chunk, write_segment
 from tests.unit.log.batches import batch, marker
 from tests.unit.toolbox.logs import emptied, run, run_json, write_log
@@ -97,7 +98,7 @@ numbers = st.lists(st.integers(0, 3), max_size=30)
 
 
 @given(numbers, numbers, st.integers(1, 8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 def test_every_record_is_counted_once_on_its_side(a: list[int], b: list[int], window: int) -> None:
     comparison = Comparison(Listed(t=records(a)), Listed(t=records(b)), Rules(window=window))
     differences = list(comparison)

@@ -1,0 +1,113 @@
+"""`python -m tests.lanes`: every test.
+
+Lanes are shown while they run, each line with its lane's number. `test-logs/lane-1.log` and so on hold the same by
+lane, written as it comes: a run that was killed still shows where it was.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tests.lanes import plan, times
+from tests.lanes.relay import Relay
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "test-logs"
+SLOWEST = 30
+
+
+@dataclass
+class Lane:
+    """One pytest that runs."""
+
+    number: int
+    files: Sequence[str]
+    process: "subprocess.Popen[bytes]"
+    relay: Relay
+    times: Path
+    began: float
+
+    @classmethod
+    def start(cls, number: int, files: Sequence[str], logs: Path) -> "Lane":
+        """Start pytest over these files."""
+        seconds = logs / f"lane-{number}.times"
+        command = [sys.executable, "-u", "-m", "pytest", "-p", "tests.lanes.times", f"--times={seconds}", *files]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert process.stdout is not None
+        relay = Relay(str(number), process.stdout.fileno(), logs / f"lane-{number}.log")
+        relay.start()
+        return cls(number, files, process, relay, seconds, time.monotonic())
+
+    def wait(self) -> int:
+        """Until it has ended and all is shown; returns pytest's exit code, 1 if a signal has ended it."""
+        code = self.process.wait()
+        self.relay.join(timeout=10)  # a process that a test left behind may hold the pipe
+        return code if code >= 0 else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the lanes; returns the highest of pytest's exit codes."""
+    options = _parser().parse_args(arguments)
+    logs: Path = options.logs
+    logs.mkdir(parents=True, exist_ok=True)
+    for old in logs.glob("lane-*"):
+        old.unlink()
+    chosen = plan.choose(options.files or plan.test_files(ROOT), times.load(), options.lanes)
+    lanes = [Lane.start(number, files, logs) for number, files in enumerate(filter(None, chosen), 1)]
+    signal.signal(signal.SIGTERM, _interrupt(lanes))
+    codes: list[int] = []
+    while len(codes) < len(lanes):
+        with suppress(KeyboardInterrupt):  # the terminal has told the lanes too: they end what they began
+            codes.append(lanes[len(codes)].wait())
+    _report(lanes)
+    seconds = times.by_file(times.read(lane.times for lane in lanes))
+    times.save(seconds, logs / "durations.json")
+    if options.record and not any(codes):
+        times.save(seconds)
+    return max(codes)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.lanes", description=__doc__)
+    parser.add_argument("files", nargs="*", help="test files (default: all)")
+    parser.add_argument("--lanes", type=int, default=2, help="how many run side by side")
+    parser.add_argument("--record", action="store_true", help="if all pass, keep the durations in tests/durations.json")
+    parser.add_argument("--logs", type=Path, default=LOGS, help="folder of the lanes' logs")
+    return parser
+
+
+def _interrupt(lanes: Sequence[Lane]) -> "signal._HANDLER":
+    """Ends the lanes as Ctrl-C does: what tests have started is taken down."""
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        for lane in lanes:
+            if lane.process.poll() is None:
+                os.kill(lane.process.pid, signal.SIGINT)
+
+    return tell
+
+
+def _report(lanes: Sequence[Lane]) -> None:
+    """The tests that took longest and those that failed, of all lanes together."""
+    seconds = times.read(lane.times for lane in lanes)
+    print(f"\nThe {SLOWEST} slowest tests, their setup and teardown included:")
+    for test, took in times.slowest(seconds, SLOWEST):
+        print(f"{took:8.1f} s  {test}")
+    for lane in lanes:
+        spent = sum(times.read([lane.times]).values())
+        print(f"Lane {lane.number}: {len(lane.files)} files, {spent:.0f} s in tests")
+    for failure in [failure for lane in lanes for failure in lane.relay.failures]:
+        print(failure)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

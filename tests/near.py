@@ -1,0 +1,144 @@
+"""Which tests are near which package: `make check P=archive` and `make test-near P=archive` ask here.
+
+    python -m tests.near archive            its tests without a broker
+    python -m tests.near archive --parts    its tests with a broker, an API server or a simulated cluster
+
+A file may be near several packages. The tests on a node (`tests/e2e`) are near all of them: `make test-e2e`.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.lanes.plan import test_files
+
+ROOT = Path(__file__).parents[1]
+EVERYWHERE = "tests/e2e/*"
+
+
+@dataclass(frozen=True)
+class Near:
+    """Patterns of a package's code, of its unit tests, and of its tests with real or simulated parts."""
+
+    code: tuple[str, ...]
+    unit: tuple[str, ...]
+    parts: tuple[str, ...] = ()
+
+
+def _engine(*names: str) -> tuple[str, ...]:
+    return tuple(f"engine/logkeep_engine/{name}" for name in names)
+
+
+def _unit(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/unit/{name}" for name in names)
+
+
+def _broker(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/kafka/test_{name}.py" for name in names)
+
+
+def _simulated(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/simulation/test_{name}.py" for name in names)
+
+
+PACKAGES: Mapping[str, Near] = {
+    "archive": Near(
+        _engine("archive", "archiving*"),
+        _unit("archive/*", "test_archiving.py"),
+        _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
+    ),
+    "backup": Near(
+        _engine("backup", "archiving*"),
+        _unit("backup/*", "test_archiving.py"),
+        (
+            *_broker("backup*", "balance", "divergence", "follower_reads", "gaps", "hostile_batches", "old_brokers"),
+            *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
+            *_simulated("coverage", "history", "ledger", "schedules", "stale_brokers", "unlisted_topics"),
+            "tests/ledger/*",
+        ),
+    ),
+    "bench": Near(("bench",), _unit("bench/*"), _broker("bench")),
+    "cli": Near(
+        _engine("cli*", "collector*", "interrupt*", "report*"),
+        _unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "toolbox/test_output.py"),
+        _broker("cli", "spark_start"),
+    ),
+    "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
+    "convert": Near(
+        _engine("convert"),
+        _unit("convert/*"),
+        _broker("convert", "import", "format_round_trip"),
+    ),
+    "formats": Near(
+        _engine("formats"),
+        _unit("formats/*", "archive/test_record_*.py"),
+        _broker("backup_formats", "format_round_trip", "restore_formats"),
+    ),
+    "kafka": Near(
+        _engine("kafka", "limits*"),
+        _unit("kafka/*", "test_limits.py"),
+        (
+            *_broker("control_plane", "fetch", "follower_reads", "limits", "positions", "produce", "survey"),
+            *_simulated("partition_log", "protocol", "unlisted_topics"),
+        ),
+    ),
+    "log": Near(_engine("log"), _unit("log/*"), _broker("hostile_batches", "log_dump_tool")),
+    "operator": Near(("operator/logkeep_operator",), _unit("operator/*", "test_examples.py"), ("tests/apiserver/*",)),
+    "restore": Near(
+        _engine("restore"),
+        _unit("restore/*"),
+        (
+            *_broker("restore*", "rights", "round_trip_property"),
+            *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
+            "tests/ledger/*",
+        ),
+    ),
+    "spark": Near(
+        (*_engine("spark", "tasks*"), "engine/pyspark_logkeep"),
+        _unit("spark/*", "test_leases.py"),
+        _broker("spark_*", "limits", "task_memory"),
+    ),
+    "storage": Near(
+        _engine("storage*"),
+        _unit("test_storage*.py", "storage/*", "test_workload_identity.py"),
+        _broker("archive_s3", "storage*", "toolbox_s3"),
+    ),
+    "tests": Near(
+        ("tests",),
+        _unit("lanes/*", "test_loop.py", "test_near.py", "test_profiles.py", "test_repository_layout.py"),
+        (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
+    ),
+    "toolbox": Near(
+        _engine("toolbox"),
+        _unit("toolbox/*"),
+        _broker("toolbox_*", "verify_against", "log_dump_tool"),
+    ),
+}
+
+
+def fitting(patterns: Iterable[str], files: Iterable[str]) -> list[str]:
+    """The files that one of the patterns fits."""
+    wanted = tuple(patterns)
+    return [path for path in files if any(fnmatch(path, pattern) for pattern in wanted)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the test files, or say which packages there are."""
+    parser = argparse.ArgumentParser(prog="python -m tests.near", description=__doc__)
+    parser.add_argument("package", nargs="?", default="")
+    parser.add_argument("--parts", action="store_true", help="the tests with real or simulated parts")
+    options = parser.parse_args(arguments)
+    near = PACKAGES.get(options.package)
+    if near is None:
+        told = f"there is no package {options.package!r}" if options.package else "name a package"
+        print(f"{told}: P=one of {', '.join(PACKAGES)}", file=sys.stderr)
+        return 2
+    print(*fitting(near.parts if options.parts else near.unit, test_files(ROOT)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""The loop of a contributor: targets of the Makefile and hooks before a commit."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+HOOKS: list[dict[str, Any]] = [
+    hook | {"repo": repo["repo"]}
+    for repo in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    for hook in repo["hooks"]
+]
+TARGETS = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_help_tells_every_target() -> None:
+    assert TARGETS is not None
+    printed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    told = re.findall(r"^  make (\S+) +\S", printed, re.MULTILINE)
+    assert sorted(told) == sorted(TARGETS[1].replace("\\\n", " ").split())
+
+
+def test_the_guide_names_targets_that_are_there() -> None:
+    assert TARGETS is not None
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`make ([a-z0-9-]+)", guide)) | set(re.findall(r"^make ([a-z0-9-]+)", guide, re.MULTILINE))
+    assert {"check", "test-near", "test"} <= named
+    assert named <= set(TARGETS[1].replace("\\\n", " ").split())
+
+
+def test_the_guide_names_files_that_are_there() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:tests|engine|operator|docs|bench|charts|crds|docker)/[\w./-]*)`", guide)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])
+def test_hooks_download_nothing(hook: dict[str, Any]) -> None:
+    assert (hook["repo"], hook["language"]) == ("local", "system")
+    script = ROOT / hook["entry"].split()[0]
+    assert os.access(script, os.X_OK)
+
+
+def test_hooks_call_the_locked_tools() -> None:
+    locked = re.findall(r"^ruff==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    printed = subprocess.run(
+        [ROOT / "tests" / "cluster" / "tool.sh", "ruff", "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    assert [printed.strip()] == [f"ruff {version}" for version in locked]
+    tools = {hook["entry"].split()[1] for hook in HOOKS}
+    assert tools == {"ruff", "mypy", "lint-imports"}

@@ -1,0 +1,38 @@
+"""How many examples hypothesis makes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.examples import DEEP, LIGHT, scaled
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _profile() -> Iterator[None]:
+    before = settings.get_current_profile_name()
+    yield
+    settings.load_profile(before)
+
+
+def test_the_light_profile_makes_fewer_and_the_deep_one_more() -> None:
+    settings.load_profile(LIGHT)
+    assert (scaled(100), scaled(8), scaled(1)) == (40, 3, 2)
+    settings.load_profile(DEEP)
+    assert (scaled(100), scaled(8)) == (1000, 80)
+
+
+def test_the_deep_profile_looks_for_new_ones_and_says_how_to_see_them_again() -> None:
+    assert settings.get_profile(LIGHT).derandomize
+    assert not settings.get_profile(DEEP).derandomize
+    assert settings.get_profile(DEEP).print_blob
+
+
+def test_no_test_keeps_a_number_of_its_own() -> None:
+    """It would be the same in both profiles."""
+    fixed = [path.name for path in TESTS.rglob("test_*.py") if re.search(r"max_examples=\d", path.read_text())]
+    assert fixed == []
