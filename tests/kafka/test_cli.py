@@ -365,11 +365,12 @@ class TestCoverage:
         one = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "all"}, "spec": spec}
         good = {**one, "status": {"lastSuccessTime": "2026-11-21T07:00:00Z"}}
         other = {**one, "status": {"archive": {"clusterId": "another"}}}
-        for item, code, said in ((good, 0, "0 topics"), ({**one, "status": {}}, 1, ""), (other, 1, "another cluster")):
+        never = {**one, "status": {}}
+        for item, code, said in ((good, 0, "protects: 0 (of 1"), (never, 1, ""), (other, 1, "another cluster")):
             listed = {"apiVersion": "v1", "kind": "List", "items": [item], "metadata": {"resourceVersion": ""}}
             done = self.ask(kafka, json.dumps(listed))
             assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-        assert "never succeeded" in self.ask(kafka, json.dumps({**one, "status": {}})).stdout
+        assert "never succeeded" in self.ask(kafka, json.dumps(never)).stdout
 
     def test_a_backup_of_an_unknown_cluster_is_not_called_one_of_another(
         self, kafka: KafkaBroker, orders: str, tmp_path: Path
