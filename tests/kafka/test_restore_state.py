@@ -46,7 +46,7 @@ def place(s3: S3Server, bucket: str, prefix: str, **more: Any) -> dict[str, Any]
 
 
 def paths(s3: S3Server, storage: Mapping[str, Any]) -> set[str]:
-    """What lies there, as the owner sees it."""
+    """The paths that lie there, as the owner sees them."""
     keys = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
     spec = StorageSpec.model_validate({key: value for key, value in storage.items() if key != "credentials"})
     return {info.path for info in open_storage(spec, keys).list()}
@@ -61,7 +61,7 @@ def filled(kafka: KafkaBroker, topic: str) -> None:
 
 @pytest.fixture
 def archive(kafka: KafkaBroker, s3: S3Server, bucket: str, unique: str, tmp_path: Path) -> dict[str, Any]:
-    """Of the topic `unique`."""
+    """An archive of the topic `unique`."""
     filled(kafka, unique)
     storage = place(s3, bucket, "kafka")
     back_up({**backup_spec(kafka, tmp_path, unique), "storage": storage})

@@ -46,7 +46,7 @@ class Dies(ThreadRunner):
 
 
 class Rights:
-    """Of the user on topics and groups whose names begin with `prefix`."""
+    """The rights of the user on topics and groups whose names begin with `prefix`."""
 
     def __init__(self, broker: KafkaBroker, prefix: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})

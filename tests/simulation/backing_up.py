@@ -35,7 +35,7 @@ def ask_first(monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
 
 
 def backup_spec(cluster: SimulatedCluster, root: Path, **more: object) -> dict[str, Any]:
-    """Of all topics, into an archive at `root`."""
+    """A spec that backs up all topics into an archive at `root`."""
     return {
         "cluster": {"bootstrapServers": cluster.bootstrap},
         "topics": {"include": [".*"]},

@@ -1,4 +1,4 @@
-"""What a backup does not protect is told: patterns that choose nothing, topics that vanished or that the user may not
+"""Backups tell what they do not protect: patterns that choose nothing, topics that vanished or that the user may not
 see, topics that were left out. Patterns without wildcards must choose a topic unless the spec says otherwise.
 """
 
