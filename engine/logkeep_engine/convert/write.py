@@ -16,7 +16,7 @@ from typing import Protocol
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
-from logkeep_engine.archive.reading.outcomes import known_parts
+from logkeep_engine.archive.reading.parts import known_parts
 from logkeep_engine.archive.reading.segments import read_segment, read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink

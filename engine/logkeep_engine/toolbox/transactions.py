@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.outcomes import known_parts
+from logkeep_engine.archive.reading.parts import known_parts
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.segment import AbortedTxn

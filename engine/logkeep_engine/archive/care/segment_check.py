@@ -10,7 +10,7 @@ from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.outcomes import known_parts, read_parts
+from logkeep_engine.archive.reading.parts import known_parts, read_parts
 from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary

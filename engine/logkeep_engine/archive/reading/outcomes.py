@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.reading.layouts import reader_of
+from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import Outcomes, fold
-from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 
@@ -56,28 +55,4 @@ def partition_index(storage: Storage, topic: str, entries: Iterable[SegmentEntry
 def segment_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
     """One segment's word on transactions. Raises ArchiveDamaged if its log has to be read and is damaged, or its index
     is."""
-    if entry.layout is not Layout.KAFKA or not entry.transactional:
-        return SegmentTransactions.without(entry)
-    found = known_parts(storage, topic, entry)
-    if found is not None:
-        return found
-    follower = SegmentFollower(entry.base_offset, entry.epoch)
-    for run, headers in read_segment(storage, topic, entry):
-        follower.note(run, headers)
-    return follower.finish(entry.next_offset, read_transactions(storage, topic, entry))
-
-
-def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions | None:
-    """The content of a segment's `.txnparts` object, None if it has none, or an altered one."""
-    data = read_parts(storage, topic, entry)
-    return None if data is None else SegmentTransactions.from_json(data, entry)
-
-
-def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | None:
-    """The `.txnparts` object of a segment, None if it has none."""
-    if not entry.transactional or entry.layout is not Layout.KAFKA:
-        return None
-    try:
-        return storage.read(entry.stem(topic) + names.TXNPARTS)
-    except ObjectMissing:
-        return None
+    return reader_of(entry).transactions(storage, topic, entry)

@@ -1,0 +1,110 @@
+"""Segments of Kafka's batches behind the door: plain logs and logs in seekable zstd."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
+from logkeep_engine.archive.reading.parts import known_parts
+from logkeep_engine.archive.reading.segments import Fault, OnFault, Run, read_from, read_segment, read_transactions
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
+from logkeep_engine.log.codec import check_offsets, decode_slices
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.storage import Storage
+
+_ARCHIVED_LIKE_THIS = "The batch's CRC holds, so it was archived like this: please report it."
+_offset = attrgetter("offset")
+
+
+class BatchLayout:
+    """Reads the layout KAFKA, see `layouts.LayoutReader`."""
+
+    batched = True
+
+    def batches(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+    ) -> Iterator[Run]:
+        """From the batch that holds `start` on. A reader that goes on behind damage reads the log from its begin."""
+        if start <= entry.base_offset:
+            return read_segment(storage, topic, entry, on_fault=on_fault)
+        if on_fault is None:
+            return read_from(storage, topic, entry, start)
+        return _behind(read_segment(storage, topic, entry, on_fault=on_fault), start)
+
+    def records(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+    ) -> Iterator[Sequence[LogRecord]]:
+        """The records that a consumer of committed records sees, from `start` on."""
+        runs = self.batches(storage, topic, entry, start, on_fault)
+        found = decoded(storage, topic, entry, runs, aborted, on_fault)
+        return found if start <= entry.base_offset else _since(found, start)
+
+    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
+        """Out of the `.txnparts` object, or out of the log and its index. Raises ArchiveDamaged if these have to be
+        read and are damaged."""
+        if not entry.transactional:
+            return SegmentTransactions.without(entry)
+        found = known_parts(storage, topic, entry)
+        if found is not None:
+            return found
+        follower = SegmentFollower(entry.base_offset, entry.epoch)
+        for run, headers in read_segment(storage, topic, entry):
+            follower.note(run, headers)
+        return follower.finish(entry.next_offset, read_transactions(storage, topic, entry))
+
+
+def decoded(
+    storage: Storage,
+    topic: str,
+    entry: SegmentEntry,
+    runs: Iterable[Run],
+    aborted: Spans,
+    on_fault: OnFault | None = None,
+    hint: str = _ARCHIVED_LIKE_THIS,
+) -> Iterator[Sequence[LogRecord]]:
+    """The records in `runs` without control batches and `aborted` transactions, in lists of bounded size.
+
+    Without `on_fault` a batch that cannot be taken apart raises ArchiveDamaged with `hint`, though its CRC holds.
+    """
+    path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
+    for data, headers in runs:
+        for position, header in headers:
+            if header.magic >= 2 and (header.is_control or header in aborted):
+                continue
+            last: int | None = None
+            try:
+                for records in decode_slices(data[position : position + header.size], header):
+                    last = check_offsets(records, header, last)
+                    yield records
+            except BatchTooLarge as error:
+                raise error.within(f"{path} (topic {topic} partition {entry.partition})") from error
+            except CorruptBatch as error:
+                fault = Fault(path, topic, entry.partition, header.base_offset, error.message.rstrip("."))
+                if on_fault is None:
+                    raise ArchiveDamaged(f"{fault}.", hint=hint) from error
+                on_fault(fault, (header.base_offset if last is None else last + 1, header.next_offset))
+
+
+def _behind(runs: Iterable[Run], start: int) -> Iterator[Run]:
+    """The runs from the batch that holds `start` on."""
+    for run, headers in runs:
+        at = bisect_left(headers, start + 1, key=lambda item: item[1].next_offset)
+        if at == 0:
+            yield run, headers
+        elif at < len(headers):
+            position = headers[at][0]
+            yield run[position:], [(place - position, header) for place, header in headers[at:]]
+        del run, headers
+
+
+def _since(lists: Iterable[Sequence[LogRecord]], start: int) -> Iterator[Sequence[LogRecord]]:
+    """The records from offset `start` on."""
+    for records in lists:
+        if records and records[0].offset >= start:
+            yield records
+        elif records and records[-1].offset >= start:
+            yield records[bisect_left(records, start, key=_offset) :]

@@ -1,0 +1,69 @@
+"""The registry of layouts: which reader opens a segment.
+
+A new format is a module with a `LayoutReader` and a line in `READERS`. Who reads an archive goes through
+`reading.partition`, and does not ask for the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.reading.batch_layout import BatchLayout
+from logkeep_engine.archive.reading.record_layout import RecordLayout
+from logkeep_engine.archive.reading.segments import OnFault, Run
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.storage import Storage
+
+
+class LayoutReader(Protocol):
+    """Reads one segment at a time. It has no state.
+
+    Without `on_fault` the first fault raises ArchiveDamaged. With it, the reader tells the fault and the offsets that
+    are lost, and goes on behind them.
+    """
+
+    @property
+    def batched(self) -> bool:
+        """The segments hold Kafka's batches."""
+        ...
+
+    def batches(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+    ) -> Iterator[Run]:
+        """Runs of whole batches, from the batch that holds offset `start` or the first behind it. Raises TypeError if
+        the segments are not `batched`."""
+        ...
+
+    def records(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+    ) -> Iterator[Sequence[LogRecord]]:
+        """Records in lists of bounded size, from offset `start` on: those that a consumer of committed records sees."""
+        ...
+
+    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
+        """What the segment says of transactions. Raises ArchiveDamaged if nobody knows it."""
+        ...
+
+
+_RECORDS = RecordLayout()
+
+READERS: dict[Layout, LayoutReader] = {
+    Layout.KAFKA: BatchLayout(),
+    Layout.RECORDS: _RECORDS,
+    Layout.RECORDS_AT_ROOT: _RECORDS,
+    Layout.AVRO: _RECORDS,
+}
+
+
+def reader_of(entry: SegmentEntry) -> LayoutReader:
+    """The reader of the segment's layout."""
+    return READERS[entry.layout]
+
+
+def is_batched(entry: SegmentEntry) -> bool:
+    """The segment holds Kafka's batches; else it holds records."""
+    return READERS[entry.layout].batched

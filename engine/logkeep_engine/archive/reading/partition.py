@@ -1,0 +1,163 @@
+"""The one door to what an archive holds of a partition, whatever its format.
+
+    reader = open_partition(storage, "orders", entries, state.kept(topic_id, 0))
+    for run, headers in reader.batches(start=100): ...      # Kafka's batches, only where `batched`
+    for records in reader.records(start=100): ...           # of every format, committed ones only
+    reader.transactions.aborted
+
+`open_partition` raises ArchiveDamaged at the first damage. `open_damaged` goes on behind damage and hands it out in its
+place: who reads so sees `Damage` among the batches and records. The entries may be all segments of a partition, some
+that follow one another, or one. Reading raises what the storage raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Never, Protocol, TypeVar
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.layouts import is_batched, reader_of
+from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.reading.segments import Fault, OnFault, Run
+from logkeep_engine.archive.reading.transactions import Outcomes
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.storage import Storage
+
+D_co = TypeVar("D_co", covariant=True)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """The `aborted` transactions of a partition, undecided ones among them, and how they are known."""
+
+    aborted: Sequence[AbortedTxn]
+    outcomes: Outcomes
+
+
+class PartitionReader(Protocol[D_co]):
+    """Reads a partition. `D_co` is what it hands out of damage: `Damage`, or nothing (Never) if it raises."""
+
+    @property
+    def batched(self) -> bool:
+        """All segments hold Kafka's batches."""
+        ...
+
+    def batches(self, start: int = 0) -> Iterator[Run | D_co]:
+        """Runs of whole batches, from the batch that holds offset `start` or the first behind it. A run is a view on
+        batches that lie back to back, and their headers with positions in the view."""
+        ...
+
+    def records(self, start: int = 0) -> Iterator[Sequence[LogRecord] | D_co]:
+        """Records in lists of bounded size, from offset `start` on: those that a consumer of committed records sees."""
+        ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """How the transactions ended. Raises ArchiveDamaged if nobody knows it."""
+        ...
+
+
+def open_partition(
+    storage: Storage,
+    topic: str,
+    entries: Sequence[SegmentEntry],
+    kept: Sequence[Range] = (),
+    aborted: Sequence[AbortedTxn] | None = None,
+) -> PartitionReader[Never]:
+    """A reader that raises ArchiveDamaged at the first damage. It reads nothing yet.
+
+    `kept` are the ranges of offsets that the entries stand for. `aborted`: the transactions to leave out of the
+    records, if the caller knows them; by default the reader looks them up when records are read.
+    """
+    return _Strict(storage, topic, tuple(entries), tuple(kept), aborted)
+
+
+def open_damaged(
+    storage: Storage,
+    topic: str,
+    entries: Sequence[SegmentEntry],
+    kept: Sequence[Range] = (),
+    aborted: Sequence[AbortedTxn] | None = None,
+) -> PartitionReader[Damage]:
+    """As `open_partition`; the reader goes on behind damage and hands it out in its place."""
+    return _Tolerant(storage, topic, tuple(entries), tuple(kept), aborted)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """The entries, and what both readers do alike."""
+
+    storage: Storage
+    topic: str
+    entries: tuple[SegmentEntry, ...]
+    kept: tuple[Range, ...]
+    aborted: Sequence[AbortedTxn] | None
+
+    @property
+    def batched(self) -> bool:
+        return all(map(is_batched, self.entries))
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        return Transactions(*aborted_in(self.storage, self.topic, self.entries, self.kept))
+
+    def _batches_of(self, entry: SegmentEntry, start: int, on_fault: OnFault | None) -> Iterator[Run]:
+        return reader_of(entry).batches(self.storage, self.topic, entry, start, on_fault)
+
+    def _records_of(self, entry: SegmentEntry, start: int, on_fault: OnFault | None) -> Iterator[Sequence[LogRecord]]:
+        return reader_of(entry).records(self.storage, self.topic, entry, start, on_fault, self._left_out)
+
+    @cached_property
+    def _left_out(self) -> Spans:
+        return Spans.of(self.transactions.aborted if self.aborted is None else self.aborted)
+
+    def _from(self, start: int) -> Iterator[SegmentEntry]:
+        return (entry for entry in self.entries if entry.next_offset > start)
+
+
+class _Strict(_Partition):
+    """Raises at the first damage."""
+
+    def batches(self, start: int = 0) -> Iterator[Run]:
+        for entry in self._from(start):
+            yield from self._batches_of(entry, start, None)
+
+    def records(self, start: int = 0) -> Iterator[Sequence[LogRecord]]:
+        for entry in self._from(start):
+            yield from self._records_of(entry, start, None)
+
+
+class _Tolerant(_Partition):
+    """Goes on behind damage."""
+
+    def batches(self, start: int = 0) -> Iterator[Run | Damage]:
+        for entry in self._from(start):
+            yield from _in_place(self._batches_of, entry, start)
+
+    def records(self, start: int = 0) -> Iterator[Sequence[LogRecord] | Damage]:
+        for entry in self._from(start):
+            yield from _in_place(self._records_of, entry, start)
+
+
+def _in_place(
+    read: Callable[[SegmentEntry, int, OnFault | None], Iterator[T]], entry: SegmentEntry, start: int
+) -> Iterator[T | Damage]:
+    """What `read` gives of a segment, with the damage that it tells in between."""
+    told: list[Damage] = []
+
+    def note(fault: Fault, lost: Range | None) -> None:
+        told.append(Damage(fault, lost))
+
+    for item in read(entry, start, note):
+        yield from told
+        told.clear()
+        yield item
+        del item  # so that a buffer is free as soon as the caller's views are gone
+    yield from told

@@ -1,0 +1,25 @@
+"""The `.txnparts` object of a segment: what the segment's log says of transactions. It saves reading the log."""
+
+from __future__ import annotations
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.errors import ObjectMissing
+from logkeep_engine.storage import Storage
+
+
+def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions | None:
+    """The content of a segment's `.txnparts` object, None if it has none, or an altered one."""
+    data = read_parts(storage, topic, entry)
+    return None if data is None else SegmentTransactions.from_json(data, entry)
+
+
+def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | None:
+    """The `.txnparts` object of a segment, None if it has none."""
+    if not entry.transactional or entry.layout is not Layout.KAFKA:
+        return None
+    try:
+        return storage.read(entry.stem(topic) + names.TXNPARTS)
+    except ObjectMissing:
+        return None

@@ -1,0 +1,196 @@
+"""The one door to a partition: every layout through it, damage in its place, and a format that nobody knows yet."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.reading import layouts
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
+from logkeep_engine.archive.reading.segments import Fault, OnFault, Run
+from logkeep_engine.archive.writing.record_writer import RecordSink
+from logkeep_engine.contract.spec import Compression, FormatOptions
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.log.codec import PlainRecord
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Spans
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, write_segment
+from tests.unit.log.batches import NOON, batch, marker, with_header
+
+TOY = cast(Layout, 99)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(tmp_path.as_uri())
+
+
+def record_segment(storage: Storage, layout: Layout, *offsets: int) -> SegmentEntry:
+    sink = RecordSink(storage, layout, "orders", ORDERS.topic_id, 0, 1, 0, 1 << 20, FormatOptions())
+    assert sink.append([PlainRecord(at, NOON, 0, None, b"%d" % at, ()) for at in offsets]) == len(offsets)
+    return sink.finish()
+
+
+def segments(storage: Storage, layout: Layout, compression: Compression) -> list[SegmentEntry]:
+    """Two segments with offsets 0 to 3 and 4 to 7."""
+    if layout is not Layout.KAFKA:
+        return [record_segment(storage, layout, *range(start, start + 4)) for start in (0, 4)]
+    return [write_segment(storage, [batch(start, 2), batch(start + 2, 2)], compression=compression) for start in (0, 4)]
+
+
+def offsets(reader: PartitionReader[Damage], start: int = 0) -> list[int | tuple[int, int] | None]:
+    """Offsets of records, and what is lost between them."""
+    found: list[int | tuple[int, int] | None] = []
+    for item in reader.records(start):
+        found += [item.lost] if isinstance(item, Damage) else [record.offset for record in item]
+    return found
+
+
+def spoil(storage: Storage, path: str, at: int) -> None:
+    data = bytearray(storage.read(path))
+    data[at] ^= 0xFF
+    storage.put(path, bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("layout", "compression"),
+    [
+        (Layout.KAFKA, Compression.PASSTHROUGH),
+        (Layout.KAFKA, Compression.ZSTD),
+        (Layout.RECORDS, Compression.PASSTHROUGH),
+        (Layout.AVRO, Compression.PASSTHROUGH),
+    ],
+    ids=["Kafka", "zstd", "Records", "Avro"],
+)
+def test_records_of_every_layout_from_any_offset(storage: Storage, layout: Layout, compression: Compression) -> None:
+    entries = segments(storage, layout, compression)
+    strict, tolerant = open_partition(storage, "orders", entries), open_damaged(storage, "orders", entries)
+    for start in range(9):
+        read = [record.offset for some in strict.records(start) for record in some]
+        assert read == list(range(start, 8)) == offsets(tolerant, start)
+    assert strict.batched is (layout is Layout.KAFKA)
+    assert not strict.transactions.aborted
+
+
+def test_batches_from_the_one_that_holds_the_offset(storage: Storage) -> None:
+    entries = segments(storage, Layout.KAFKA, Compression.PASSTHROUGH)
+    strict, tolerant = open_partition(storage, "orders", entries), open_damaged(storage, "orders", entries)
+    for start, bases in ((0, [0, 2, 4, 6]), (3, [2, 4, 6]), (4, [4, 6]), (7, [6]), (8, [])):
+        assert [header.base_offset for _, headers in strict.batches(start) for _, header in headers] == bases
+        found = [item for item in tolerant.batches(start) if not isinstance(item, Damage)]
+        assert [header.base_offset for _, headers in found for _, header in headers] == bases
+        for run, headers in found:  # positions are those in the view
+            for position, header in headers:
+                assert int.from_bytes(run[position : position + 8]) == header.base_offset
+
+
+def test_segments_of_records_have_no_batches(storage: Storage) -> None:
+    reader = open_partition(storage, "orders", [record_segment(storage, Layout.RECORDS, 0)])
+    assert not reader.batched
+    with pytest.raises(TypeError, match="has no batches"):
+        next(reader.batches())
+
+
+def test_aborted_records_and_markers_are_not_seen(storage: Storage) -> None:
+    log = [
+        batch(0, 2, producer_id=7, transactional=True, base_sequence=0),
+        marker(2, 7, commit=False),
+        batch(3, 1, producer_id=7, transactional=True, base_sequence=2),
+        marker(4, 7, commit=True),
+    ]
+    entry = write_segment(storage, log, aborted=[AbortedTxn(7, 0, 2, 0)])
+    reader = open_partition(storage, "orders", [entry], [(0, 5)])
+    assert [record.offset for some in reader.records() for record in some] == [3]
+    assert [(txn.first_offset, txn.last_offset) for txn in reader.transactions.aborted] == [(0, 2)]
+    told = open_partition(storage, "orders", [entry], aborted=())  # by a caller who knows better
+    assert [record.offset for some in told.records() for record in some] == [0, 1, 3]
+
+
+def test_damage_lies_between_what_is_whole(storage: Storage) -> None:
+    first, second = segments(storage, Layout.KAFKA, Compression.PASSTHROUGH)
+    spoil(storage, first.stem("orders") + first.log_suffix, first.bytes - 1)
+    with pytest.raises(ArchiveDamaged, match=r"offset 2\): "):
+        list(open_partition(storage, "orders", [first, second]).batches())
+    reader = open_damaged(storage, "orders", [first, second])
+    found = [
+        item.lost if isinstance(item, Damage) else [header.base_offset for _, header in item[1]]
+        for item in reader.batches()
+    ]
+    assert found == [[0], (2, 4), [4, 6]]
+    assert offsets(reader) == [0, 1, (2, 4), 4, 5, 6, 7]
+    assert offsets(reader, 3) == [(2, 4), 4, 5, 6, 7]
+
+
+def test_damaged_records_are_told_behind_what_could_be_read(storage: Storage) -> None:
+    first, second = segments(storage, Layout.RECORDS, Compression.PASSTHROUGH)
+    storage.delete([second.stem("orders") + second.log_suffix])
+    with pytest.raises(ArchiveDamaged, match="the object is missing"):
+        list(open_partition(storage, "orders", [first, second]).records())
+    assert offsets(open_damaged(storage, "orders", [first, second])) == [0, 1, 2, 3, (4, 8)]
+
+
+def test_a_batch_that_cannot_be_taken_apart(storage: Storage) -> None:
+    """Its CRC holds, and it says that it has more records than it has."""
+    entry = write_segment(storage, [batch(0, 2), with_header(batch(2, 2), record_count=3), batch(4, 1)])
+    with pytest.raises(ArchiveDamaged, match=r"offset 2\): ") as error:
+        list(open_partition(storage, "orders", [entry]).records())
+    assert "archived like this" in (error.value.hint or "")
+    assert offsets(open_damaged(storage, "orders", [entry]))[-2:] == [(2, 4), 4]
+
+
+class ToyLayout:
+    """Segments as JSON: offsets and texts."""
+
+    batched = False
+
+    def batches(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+    ) -> Iterator[Run]:
+        raise TypeError("a toy has no batches")
+
+    def records(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+    ) -> Iterator[Sequence[LogRecord]]:
+        path = f"toys/{topic}-{entry.partition}-{entry.base_offset}.json"
+        try:
+            rows = json.loads(storage.read(path))
+        except ValueError as error:
+            fault = Fault(f"{storage.uri}/{path}", topic, entry.partition, entry.base_offset, "it is no toy")
+            if on_fault is None:
+                raise ArchiveDamaged(f"{fault}.", hint="Write the toy again.") from error
+            on_fault(fault, (entry.base_offset, entry.next_offset))
+            return
+        yield [PlainRecord(at, NOON, 0, None, text.encode(), ()) for at, text in rows if at >= start]
+
+    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
+        return SegmentTransactions.without(entry)
+
+
+@pytest.fixture
+def toys(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[SegmentEntry]:
+    """Two segments of a format that is registered for one test: offsets 0 to 3 and 4 to 7."""
+    monkeypatch.setitem(layouts.READERS, TOY, ToyLayout())
+    entries = [replace(record_segment(storage, Layout.RECORDS, *range(at, at + 4)), layout=TOY) for at in (0, 4)]
+    for entry in entries:
+        rows = [(at, f"toy {at}") for at in range(entry.base_offset, entry.next_offset)]
+        storage.put(f"toys/orders-0-{entry.base_offset}.json", json.dumps(rows).encode())
+    return entries
+
+
+def test_a_format_is_a_module_and_a_line_in_the_registry(storage: Storage, toys: list[SegmentEntry]) -> None:
+    reader = open_partition(storage, "orders", toys)
+    assert [record.value for some in reader.records(3) for record in some] == [b"toy %d" % at for at in range(3, 8)]
+    assert not reader.batched
+    assert not reader.transactions.aborted
+    storage.put("toys/orders-0-0.json", b"broken")
+    with pytest.raises(ArchiveDamaged, match="it is no toy"):
+        list(reader.records())
+    assert offsets(open_damaged(storage, "orders", toys)) == [(0, 4), 4, 5, 6, 7]
