@@ -143,10 +143,10 @@ class LogkeepReader(DataSourceReader):
 def _aborted(
     storage: Storage, state: ArchiveState, topic: TopicEntry, entries: Sequence[SegmentEntry]
 ) -> Sequence[AbortedTxn]:
-    from logkeep_engine.archive.reading.outcomes import aborted_in
+    from logkeep_engine.archive.reading.partition import open_partition
 
     kept = state.kept(topic.topic_id, entries[0].partition)
-    return aborted_in(storage, topic.name, entries, kept)[0]
+    return open_partition(storage, topic.name, entries, kept).transactions.aborted
 
 
 def _holds(storage: Storage, topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:

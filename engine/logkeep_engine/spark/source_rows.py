@@ -11,15 +11,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Never, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.record_reader import read_records
-from logkeep_engine.archive.reading.segments import Run, first_at_or_after, read_from, read_segment
+from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
+from logkeep_engine.archive.reading.segments import Run, first_at_or_after, read_from
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec
@@ -58,7 +58,8 @@ Part = tuple[Sequence[LogRecord], Origin]
 def read_piece(storage: Storage, piece: Piece) -> Iterator[Part]:
     """The records of a piece, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
     raises."""
-    found = _of_batches(storage, piece) if piece.entry.layout is Layout.KAFKA else _of_records(storage, piece)
+    reader = open_partition(storage, piece.topic, (piece.entry,), aborted=piece.aborted)
+    found = _of_batches(storage, piece, reader) if reader.batched else _of_records(piece, reader)
     with _sound(storage, piece.topic, piece.entry):
         for records, origin in found:
             if records:
@@ -134,15 +135,12 @@ def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) ->
     return None
 
 
-def _of_batches(storage: Storage, piece: Piece) -> Iterator[Part]:
-    entry = piece.entry
+def _of_batches(storage: Storage, piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
     start, end = _offsets(storage, piece)
     if start >= end:
         return
     aborted = Spans.of(piece.aborted)
-    whole = start <= entry.base_offset
-    runs = read_segment(storage, piece.topic, entry) if whole else read_from(storage, piece.topic, entry, start)
-    for header, batch in _batches(runs):
+    for header, batch in _batches(reader.batches(start)):
         if header.base_offset >= end:
             return
         if _is_seen(header, aborted) and (piece.since is None or header.max_timestamp >= piece.since):
@@ -218,11 +216,11 @@ def _origin(piece: Piece, header: BatchHeader) -> Origin:
     )
 
 
-def _of_records(storage: Storage, piece: Piece) -> Iterator[Part]:
+def _of_records(piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
     origin = Origin(piece.topic, piece.entry.partition)
     waiting, end_time = piece.first_time, piece.end_time
     timed = waiting is not None or end_time is not None  # no index knows times: they are looked for from the start on
-    found = read_records(storage, piece.topic, piece.entry, start_offset=0 if timed else piece.start)
+    found = reader.records(0 if timed else piece.start)
     with _closing(found):
         for records in found:
             some: Sequence[LogRecord] = records
