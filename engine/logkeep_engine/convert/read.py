@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Never, cast
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.reading.record_reader import read_records as read_record_segment
-from logkeep_engine.archive.reading.segments import Fault, Run, read_segment
+from logkeep_engine.archive.reading.batch_layout import decoded
+from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
+from logkeep_engine.archive.reading.segments import Fault, Run
 from logkeep_engine.convert.loss import LossCount
-from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment, path_of
-from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptSegment, ObjectMissing
+from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
-from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
@@ -45,9 +44,10 @@ def read_records(
         return _between(whole, segment.start, segment.end)
     if isinstance(segment, ForeignSegment):
         return _of_tool(storage, topic, partition, segment)
-    if segment.layout is Layout.KAFKA:
-        return _of_batches(storage, topic, segment, Spans.of(aborted), count)
-    return read_record_segment(storage, topic, segment)
+    reader = open_partition(storage, topic, (segment,), aborted=aborted)
+    if reader.batched:
+        return decoded(storage, topic, segment, _counted(reader, count), Spans.of(aborted), hint=_HINT)
+    return reader.records()
 
 
 def _between(lists: Iterable[Sequence[LogRecord]], start: int, end: int) -> Iterator[Sequence[LogRecord]]:
@@ -62,29 +62,12 @@ def _offset(record: LogRecord) -> int:
     return record.offset
 
 
-def _of_batches(
-    storage: Storage, topic: str, entry: SegmentEntry, aborted: Spans, count: LossCount | None
-) -> Iterator[Sequence[LogRecord]]:
-    for run in read_segment(storage, topic, entry):
+def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterator[Run]:
+    for run in reader.batches():
         if count is not None:
             count_batches(run, count)
-        data, headers = run
-        for position, header in headers:
-            if header.magic >= 2 and (header.is_control or header in aborted):
-                continue
-            try:
-                last: int | None = None
-                for records in decode_slices(data[position : position + header.size], header):
-                    last = check_offsets(records, header, last)
-                    yield records
-            except BatchTooLarge as error:
-                raise error.within(
-                    f"{storage.uri}/{path_of(entry, topic)} (topic {topic} partition {entry.partition})"
-                ) from error
-            except CorruptBatch as error:
-                raise _damaged(
-                    storage, topic, entry.partition, path_of(entry, topic), header.base_offset, error
-                ) from error
+        yield run
+        del run
 
 
 def count_batches(run: Run, count: LossCount) -> None:
@@ -141,7 +124,7 @@ def _damaged(
     partition: int,
     path: str,
     offset: int,
-    error: CorruptBatch | CorruptSegment | ObjectMissing,
+    error: CorruptSegment | ObjectMissing,
 ) -> ArchiveDamaged:
     what = "the object is missing" if isinstance(error, ObjectMissing) else error.message.rstrip(".")
     fault = Fault(f"{storage.uri}/{path}", topic, partition, offset, what)

@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Outcome, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
-from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.record_files import (
     every_partition,
     newest_topics,
@@ -392,7 +392,8 @@ class Aborted:
             return list(self._source.aborted[topic_id, partition])
         entries = [entry for entry in self._source.segments[topic_id, partition] if isinstance(entry, SegmentEntry)]
         kept = self._source.coverage.get((topic_id, partition), ())
-        return aborted_in(self._source.storage, self._names[topic_id], entries, kept)[0]
+        reader = open_partition(self._source.storage, self._names[topic_id], entries, kept)
+        return list(reader.transactions.aborted)
 
 
 class _NoContext:

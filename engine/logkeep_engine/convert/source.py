@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
+from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
@@ -179,7 +180,7 @@ def select(source: Source, names: frozenset[str]) -> Source:
 
 def is_kafka(segment: SourceSegment) -> bool:
     """Whether the segment holds record batches as Kafka has them."""
-    return isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA
+    return isinstance(segment, SegmentEntry) and is_batched(segment)
 
 
 def path_of(segment: WholeSegment, topic: str) -> str:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
-from logkeep_engine.archive.reading.segments import read_segment
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import Compatibility, FormatName
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.plan import Piece
 from logkeep_engine.convert.read import count_batches, read_records
-from logkeep_engine.convert.source import SourceSegment
+from logkeep_engine.convert.source import SourceSegment, is_kafka
 from logkeep_engine.convert.write import TargetSetting, copy_segment, open_target
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.segment import AbortedTxn
@@ -86,8 +86,9 @@ def count_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone
     """What a record-shaped format has lost of the batches of a piece that was converted before. Records stay packed."""
     count = LossCount(work.topic, work.piece.partition)
     for segment in work.segments:
-        if isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA:
-            for run in read_segment(setting.source, work.topic, segment):
+        if is_kafka(segment):
+            assert isinstance(segment, SegmentEntry)
+            for run in open_partition(setting.source, work.topic, (segment,)).batches():
                 count_batches(run, count)
     return PieceDone(work.piece.number, None, count.losses())
 
@@ -148,7 +149,7 @@ def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
 
 
 def _all_batches(segments: Sequence[SourceSegment]) -> bool:
-    return all(isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA for segment in segments)
+    return all(is_kafka(segment) for segment in segments)
 
 
 class _Progress:

@@ -13,8 +13,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.outcomes import aborted_in
-from logkeep_engine.archive.reading.transactions import Outcomes
+from logkeep_engine.archive.reading.partition import Transactions, open_partition
 from logkeep_engine.convert.plan import ConvertPlan
 from logkeep_engine.convert.source import Source
 from logkeep_engine.errors import ArchiveMismatch
@@ -33,9 +32,9 @@ class OutcomesTask:
     kept: tuple[Range, ...]
 
 
-def find_outcomes(task: OutcomesTask, context: TaskContext) -> tuple[list[AbortedTxn], Outcomes]:
+def find_outcomes(task: OutcomesTask, context: TaskContext) -> Transactions:
     """Runs on an executor. Raises ArchiveDamaged if something of the partition cannot be read: nobody knows then."""
-    return aborted_in(task.storage, task.topic, task.segments, task.kept)
+    return open_partition(task.storage, task.topic, task.segments, task.kept).transactions
 
 
 def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> Source:
@@ -53,9 +52,9 @@ def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> So
     aborted: dict[Partition, tuple[AbortedTxn, ...]] = {}
     notes: dict[Partition, str] = {}
 
-    def on_result(index: int, found: tuple[list[AbortedTxn], Outcomes]) -> None:
-        key, disagreements = keys[index], found[1].disagreements
-        aborted[key] = tuple(found[0])
+    def on_result(index: int, found: Transactions) -> None:
+        key, disagreements = keys[index], found.outcomes.disagreements
+        aborted[key] = tuple(found.aborted)
         if disagreements:
             more = f"; and {len(disagreements) - 1} more transactions" if len(disagreements) > 1 else ""
             notes[key] = f"topic {source.topic_names[key[0]]!r} partition {key[1]}: {disagreements[0]}{more}"

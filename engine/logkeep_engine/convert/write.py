@@ -16,8 +16,9 @@ from typing import Protocol
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
@@ -212,7 +213,7 @@ def copy_segment(
     known = known_parts(source, topic, entry)
     segment.transactions = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
     try:
-        for run, headers in read_segment(source, topic, entry):
+        for run, headers in open_partition(source, topic, (entry,)).batches():
             segment.builder.append(run, headers)
             segment.transactions.note(run, headers)
         return segment.finish(transactions)
