@@ -11,14 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.segments import read_from, read_segment
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, LogDiverged
 from logkeep_engine.kafka.survey import Answers, Ended
@@ -189,12 +188,7 @@ def _histories(
 
 
 def _headers(storage: Storage, topic: str, part: _Part) -> Iterator[BatchHeader]:
-    first, *others = part.segments
-    runs = chain(
-        read_from(storage, topic, first, part.start),
-        chain.from_iterable(read_segment(storage, topic, entry) for entry in others),
-    )
-    for _, headers in runs:
+    for _, headers in open_partition(storage, topic, part.segments).batches(part.start):
         for _, header in headers:
             yield header
 

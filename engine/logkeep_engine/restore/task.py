@@ -20,9 +20,11 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.reading.record_reader import read_records
-from logkeep_engine.archive.reading.salvage import Lost, Survey, Whole, salvage
-from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import open_damaged, open_partition
+from logkeep_engine.archive.reading.salvage import Survey
+from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -423,11 +425,9 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
         rule=task.rule,
     )
     damaged = frozenset(task.survey.damaged if task.survey is not None else ())
-    for segment in task.segments:
-        if segment.base_offset in damaged:
-            continue
-        for records in read_records(task.storage, task.source, segment):
-            yield from stream.add(records)
+    whole = [segment for segment in task.segments if segment.base_offset not in damaged]
+    for records in open_partition(task.storage, task.source, whole, aborted=()).records():
+        yield from stream.add(records)
     yield from stream.finish()
 
 
@@ -441,29 +441,31 @@ def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryv
     if task.survey is not None and segment.base_offset in task.survey.damaged:
         yield from _salvaged(task, segment, task.survey)
         return
-    for run, headers in read_segment(task.storage, task.source, segment):
+    for run, headers in open_partition(task.storage, task.source, (segment,)).batches():
         for at, header in headers:
             yield run[at : at + header.size], header
 
 
 def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Iterator[tuple[memoryview, BatchHeader]]:
     known = _known(survey)
-    for item in salvage(task.storage, task.source, segment):
-        if isinstance(item, Whole):
-            yield memoryview(bytes(item.batch)), item.header
-        elif (item.start, item.end) not in known:
-            raise _damaged_further(task, segment, item)
+    for item in open_damaged(task.storage, task.source, (segment,)).batches():
+        if not isinstance(item, Damage):
+            run, headers = item
+            for at, header in headers:
+                yield memoryview(bytes(run[at : at + header.size])), header
+        elif item.lost is not None and item.lost not in known:
+            raise _damaged_further(task, segment, item.lost, item.fault.what)
 
 
-def _known(survey: Survey) -> set[tuple[int, int]]:
+def _known(survey: Survey) -> set[Range]:
     return {(item.start, item.end) for item in survey.lost}
 
 
-def _damaged_further(task: RestoreTask, segment: SegmentEntry, item: Lost) -> ArchiveDamaged:
+def _damaged_further(task: RestoreTask, segment: SegmentEntry, lost: Range, reason: str) -> ArchiveDamaged:
     return ArchiveDamaged(
-        f"{_log_path(task, segment)}: offsets {item.start} to {item.end - 1} could be read when the restore "
+        f"{_log_path(task, segment)}: offsets {lost[0]} to {lost[1] - 1} could be read when the restore "
         "was planned: "
-        f"{item.reason}",
+        f"{reason}",
         hint="The archive was damaged further meanwhile: begin a new restore.",
     )
 

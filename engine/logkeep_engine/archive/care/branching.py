@@ -16,7 +16,8 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Branching
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.reading.segments import Run, read_segment, read_transactions
+from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.archive.reading.segments import Run, read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
@@ -79,7 +80,7 @@ def _ended(transaction: AbortedTxn, offset: int, last: Mapping[int, int]) -> Abo
 
 
 def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Run]:
-    for run, headers in read_segment(storage, topic, entry):
+    for run, headers in open_partition(storage, topic, (entry,)).batches():
         kept = [item for item in headers if item[1].next_offset <= offset]
         if kept:
             start, (at, last) = kept[0][0], kept[-1]

@@ -1,31 +1,23 @@
-"""What is whole in a damaged partition: a reader that steps over damage, and the survey that says what will be left
-out.
+"""The survey of a damaged partition: which offsets a restore leaves out.
 
 A survey is made before the plan is stored and is part of it. Later the tasks read damaged segments with the same reader
-and refuse to go on if they see anything else than the survey did, so that the stream of records stays the same in every
-attempt.
+(`partition.open_damaged`) and refuse to go on if they see anything else than the survey did, so that the stream of
+records stays the same in every attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.reading.segments import Fault, read_segment
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import open_damaged
+from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.reading.transactions import Outcomes
-from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A batch whose CRC holds. `batch` is valid until the next one is asked for."""
-
-    batch: memoryview
-    header: BatchHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +31,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is left out of one archived partition. `damaged` are base offsets of segments to be read with `salvage`, or,
-    if they hold records, not to be read at all.
+    """The survey says what is left out of one archived partition. `damaged` are base offsets of segments to be read
+    with `open_damaged`, or, if they hold records, not to be read at all.
 
     `aborted` replaces the transaction indexes; None: they can be read.
     """
@@ -64,22 +56,6 @@ def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
     return survey(task.storage, task.topic, task.segments)
 
 
-def salvage(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[Whole | Lost]:
-    """Every whole batch of a segment in order, and the offsets between them that are damaged. Damage never raises."""
-    lost: list[Lost] = []
-
-    def note(fault: Fault, offsets: tuple[int, int] | None) -> None:
-        if offsets is not None:
-            lost.append(Lost(*offsets, fault.what))
-
-    for run, headers in read_segment(storage, topic, entry, on_fault=note):
-        yield from lost
-        lost.clear()
-        for at, header in headers:
-            yield Whole(run[at : at + header.size], header)
-    yield from lost
-
-
 def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequence[Fault]) -> Survey:
     """As `survey`, of a partition whose segments hold records, from the `faults` of its objects alone. Pure.
 
@@ -98,7 +74,11 @@ def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequenc
 
 def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> Survey:
     """Look at every batch of the damaged segments of one partition. Raises only what the storage does."""
-    lost = [item for segment in segments for item in salvage(storage, topic, segment) if isinstance(item, Lost)]
+    lost = [
+        Lost(*item.lost, item.fault.what)
+        for item in open_damaged(storage, topic, segments).batches()
+        if isinstance(item, Damage) and item.lost is not None
+    ]
     return Survey(tuple(segment.base_offset for segment in segments), tuple(lost))
 
 

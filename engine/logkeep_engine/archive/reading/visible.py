@@ -6,14 +6,14 @@ outcomes tell, and the headers of batches up to the first that was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows
-from logkeep_engine.archive.reading.outcomes import aborted_in
-from logkeep_engine.archive.reading.segments import read_segment
+from logkeep_engine.archive.reading.layouts import is_batched
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.transactions import Spans
@@ -43,21 +43,16 @@ def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
     for number, entries in partitions:
         if not any(entry.records for entry in entries):
             continue
-        aborted = Spans.of(aborted_in(storage, topic.name, entries, state.kept(topic.topic_id, number))[0])
-        if any(_is_seen(header, aborted) for entry in entries for header in _headers(storage, topic, entry)):
+        reader = open_partition(storage, topic.name, entries, state.kept(topic.topic_id, number))
+        aborted = Spans.of(reader.transactions.aborted)
+        if any(_is_seen(header, aborted) for _, headers in reader.batches() for _, header in headers):
             return True
     return False
 
 
 def _may_be_aborted(entry: SegmentEntry) -> bool:
     """Formats of records keep none of aborted transactions."""
-    return entry.layout is Layout.KAFKA and entry.transactional
-
-
-def _headers(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> Iterator[BatchHeader]:
-    for _, headers in read_segment(storage, topic.name, entry):
-        for _, header in headers:
-            yield header
+    return is_batched(entry) and entry.transactional
 
 
 def _is_seen(header: BatchHeader, aborted: Spans) -> bool:

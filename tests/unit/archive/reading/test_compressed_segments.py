@@ -17,7 +17,9 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import log_reader
-from logkeep_engine.archive.reading.salvage import Lost, salvage, survey
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import open_damaged
+from logkeep_engine.archive.reading.salvage import survey
 from logkeep_engine.archive.reading.segments import Fault, first_at_or_after, read_from, read_segment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
@@ -138,7 +140,9 @@ def test_a_damaged_frame_costs_its_own_offsets_only(storage: Storage, number: in
     assert f"the zstd frame at byte {frame.at} of the object, {frame.stored} bytes, is damaged" in fault.what
     with pytest.raises(ArchiveDamaged, match=f"offset {span[0]}.*the zstd frame at byte {frame.at}"):
         log(storage, entry, block)
-    assert [(item.start, item.end) for item in salvage(storage, "orders", entry) if isinstance(item, Lost)] == [span]
+    assert [item.lost for item in open_damaged(storage, "orders", [entry]).batches() if isinstance(item, Damage)] == [
+        span
+    ]
     found = survey(storage, "orders", [entry])
     assert (found.damaged, [(item.start, item.end) for item in found.lost]) == ((0,), [span])
 
