@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
+from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.salvage import (
     Lost,
     Survey,
@@ -203,7 +204,7 @@ class ArchiveCheck:
             key = (topic.topic_id, partition)
             segments: Sequence[SegmentEntry] = state.segments.get(key, ())
             found = faulty.get((topic.name, partition), [])
-            if found and segments[0].layout is not Layout.KAFKA:
+            if found and not is_batched(segments[0]):
                 surveys[key] = survey_records(topic.name, segments, found)
                 continue
             objects = {fault.object for fault in found}

@@ -28,6 +28,7 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import taken_topics
+from logkeep_engine.archive.reading.layouts import READERS
 from logkeep_engine.archive.reading.log_reader import Block, Flaw, Hole, read_log
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.visible import shows
@@ -133,7 +134,7 @@ class Segment:
 
     @property
     def has_batches(self) -> bool:
-        return self.layout is Layout.KAFKA
+        return READERS[self.layout].batched
 
     @property
     def is_checkpoint(self) -> bool:
@@ -495,7 +496,7 @@ def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> Segmen
     """A segment that the catalog names."""
     return Segment(
         storage,
-        Layout.KAFKA if entry.layout is Layout.KAFKA else entry.layout,
+        entry.layout,
         topic.name,
         entry.partition,
         entry.base_offset,

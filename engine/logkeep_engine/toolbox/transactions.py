@@ -14,10 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.transactions import fold
+from logkeep_engine.archive.reading.outcomes import partition_outcomes
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
@@ -54,30 +52,10 @@ def outcomes(segments: Sequence[Segment], state: ArchiveState | None = None) -> 
 def _of_archive(segments: Sequence[Segment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
     if not any(entry.transactional for entry in entries):
         return Outcomes(Spans(), Spans(), _MAX_OFFSET)
-    said = (_said(segment, entry) for segment, entry in zip(segments, entries, strict=True))
-    found = fold(said, state.kept(entries[0].topic_id, entries[0].partition))
+    kept = state.kept(entries[0].topic_id, entries[0].partition)
+    found = partition_outcomes(segments[0].storage, segments[0].topic, entries, kept, lambda *_: None)
     index = [txn for segment in segments if segment.has_batches for txn in segment.aborted()]
     return Outcomes(Spans.of(found.aborted(index)), Spans(), _MAX_OFFSET)
-
-
-def _said(segment: Segment, entry: SegmentEntry) -> SegmentTransactions:
-    if not segment.has_batches or not entry.transactional:
-        return SegmentTransactions.without(entry)
-    found = known_parts(segment.storage, segment.topic, entry)
-    if found is not None:
-        return found
-    follower = SegmentFollower(entry.base_offset, entry.epoch)
-    at = entry.base_offset
-    for item in segment.scan():
-        if not isinstance(item, Batch) or item.problem:
-            follower.cut(at)
-            continue
-        at = item.header.next_offset
-        try:
-            follower.note(item.data, [(0, item.header)])
-        except CorruptBatch:
-            follower.cut(at)
-    return follower.finish(entry.next_offset, segment.aborted())
 
 
 def _indexed(segments: Sequence[Segment]) -> Iterator[AbortedTxn]:

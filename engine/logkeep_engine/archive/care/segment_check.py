@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields, replace
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.record_check import verify_record_segment
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
-from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.layouts import is_batched
+from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.archive.reading.parts import known_parts, read_parts
-from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions
-from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, ObjectMissing
+from logkeep_engine.archive.reading.segments import Fault, read_index
+from logkeep_engine.errors import CorruptBatch, ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
 
@@ -40,7 +42,7 @@ def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
     """Like `verify_segment`, with what the same pass tells of transactions."""
-    if entry.layout is not Layout.KAFKA:
+    if not is_batched(entry):
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     faults: list[Fault] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
@@ -48,12 +50,13 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
     known = known_parts(storage, topic, entry)
     follower = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
 
-    def on_fault(fault: Fault, lost: Range | None) -> None:
-        faults.append(fault)
-        if lost is not None:
-            follower.cut(lost[1])
-
-    for run, headers in read_segment(storage, topic, entry, on_fault=on_fault):
+    for item in open_damaged(storage, topic, (entry,)).batches():
+        if isinstance(item, Damage):
+            faults.append(item.fault)
+            if item.lost is not None:
+                follower.cut(item.lost[1])
+            continue
+        run, headers = item
         try:
             builder.append(run, headers)
             follower.note(run, headers)
@@ -126,12 +129,8 @@ def _transaction_index(
     storage: Storage, topic: str, entry: SegmentEntry
 ) -> tuple[Sequence[AbortedTxn] | None, list[Fault]]:
     """The entries, None if they cannot be read, and what is wrong then."""
-    try:
-        return read_transactions(storage, topic, entry), []
-    except ArchiveDamaged as error:
-        path = f"{storage.uri}/{entry.stem(topic)}{names.TXNINDEX}"
-        what = error.message.partition("): ")[2].rstrip(".") or error.message
-        return None, [Fault(path, topic, entry.partition, None, what)]
+    faults: list[Fault] = []
+    return read_index(storage, topic, entry, lambda fault, _: faults.append(fault)), faults
 
 
 def _verify_transactions(

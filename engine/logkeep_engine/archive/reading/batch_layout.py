@@ -8,8 +8,17 @@ from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.segments import Fault, OnFault, Run, read_from, read_segment, read_transactions
+from logkeep_engine.archive.reading.segments import (
+    Fault,
+    OnFault,
+    Run,
+    read_from,
+    read_index,
+    read_segment,
+    read_transactions,
+)
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
@@ -43,18 +52,43 @@ class BatchLayout:
         found = decoded(storage, topic, entry, runs, aborted, on_fault)
         return found if start <= entry.base_offset else _since(found, start)
 
-    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
-        """Out of the `.txnparts` object, or out of the log and its index. Raises ArchiveDamaged if these have to be
-        read and are damaged."""
+    def transactions(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+    ) -> SegmentTransactions:
+        """Out of the `.txnparts` object, or out of the log and its index."""
         if not entry.transactional:
             return SegmentTransactions.without(entry)
         found = known_parts(storage, topic, entry)
         if found is not None:
             return found
+        if on_fault is not None:
+            return _what_is_left_of_transactions(storage, topic, entry, on_fault)
         follower = SegmentFollower(entry.base_offset, entry.epoch)
         for run, headers in read_segment(storage, topic, entry):
             follower.note(run, headers)
         return follower.finish(entry.next_offset, read_transactions(storage, topic, entry))
+
+
+def _what_is_left_of_transactions(
+    storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault
+) -> SegmentTransactions:
+    """What a damaged log, or a log with a damaged index, says of transactions."""
+    follower = SegmentFollower(entry.base_offset, entry.epoch)
+
+    def note(fault: Fault, lost: Range | None) -> None:
+        on_fault(fault, lost)
+        if lost is not None:
+            follower.cut(lost[1])
+
+    for run, headers in read_segment(storage, topic, entry, on_fault=note):
+        for item in headers:
+            try:
+                follower.note(run, [item])
+            except CorruptBatch as error:
+                path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
+                fault = Fault(path, topic, entry.partition, item[1].base_offset, error.message.rstrip("."))
+                note(fault, (item[1].base_offset, item[1].next_offset))
+    return follower.finish(entry.next_offset, read_index(storage, topic, entry, on_fault))
 
 
 def decoded(

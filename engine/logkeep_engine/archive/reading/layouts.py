@@ -44,8 +44,10 @@ class LayoutReader(Protocol):
         """Records in lists of bounded size, from offset `start` on: those that a consumer of committed records sees."""
         ...
 
-    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
-        """What the segment says of transactions. Raises ArchiveDamaged if nobody knows it."""
+    def transactions(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+    ) -> SegmentTransactions:
+        """What the segment says of transactions, its index included."""
         ...
 
 

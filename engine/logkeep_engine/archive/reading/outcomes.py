@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.layouts import reader_of
-from logkeep_engine.archive.reading.segments import read_transactions
+from logkeep_engine.archive.reading.segments import OnFault, read_index
 from logkeep_engine.archive.reading.transactions import Outcomes, fold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
@@ -25,34 +25,47 @@ _READERS = 16
 
 
 def aborted_in(
-    storage: Storage, topic: str, entries: Sequence[SegmentEntry], kept: Sequence[Range]
+    storage: Storage,
+    topic: str,
+    entries: Sequence[SegmentEntry],
+    kept: Sequence[Range],
+    on_fault: OnFault | None = None,
 ) -> tuple[list[AbortedTxn], Outcomes]:
     """The aborted transactions of one partition, and how they are known. `entries` are all its segments from some
-    offset on, `kept` the ranges that they stand for. Raises ArchiveDamaged if something cannot be read.
+    offset on, `kept` the ranges that they stand for. If something cannot be read, raises ArchiveDamaged, or tells
+    `on_fault` (from several threads, and of an index twice) and goes by what can.
     """
     if not any(entry.transactional for entry in entries):
         return [], Outcomes()
-    outcomes = partition_outcomes(storage, topic, entries, kept)
-    return outcomes.aborted(partition_index(storage, topic, entries)), outcomes
+    outcomes = partition_outcomes(storage, topic, entries, kept, on_fault)
+    return outcomes.aborted(partition_index(storage, topic, entries, on_fault)), outcomes
 
 
 def partition_outcomes(
-    storage: Storage, topic: str, entries: Sequence[SegmentEntry], kept: Sequence[Range]
+    storage: Storage,
+    topic: str,
+    entries: Sequence[SegmentEntry],
+    kept: Sequence[Range],
+    on_fault: OnFault | None = None,
 ) -> Outcomes:
-    """Facts that the indexes of a partition do not say. Raises ArchiveDamaged if something cannot be read."""
+    """Facts that the indexes of a partition do not say. Damage as with `aborted_in`."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry), entries), kept)
+        return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry, on_fault), entries), kept)
 
 
-def partition_index(storage: Storage, topic: str, entries: Iterable[SegmentEntry]) -> list[AbortedTxn]:
-    """The entries of all transaction indexes. Raises ArchiveDamaged if one is missing or altered."""
+def partition_index(
+    storage: Storage, topic: str, entries: Iterable[SegmentEntry], on_fault: OnFault | None = None
+) -> list[AbortedTxn]:
+    """The entries of all transaction indexes. One that is missing or altered is damage as with `aborted_in`."""
     indexed = [entry for entry in entries if entry.txnindex_bytes]
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        found = pool.map(lambda entry: read_transactions(storage, topic, entry), indexed)
-        return [txn for some in found for txn in some]
+        found = pool.map(lambda entry: read_index(storage, topic, entry, on_fault), indexed)
+        return [txn for some in found for txn in some or ()]
 
 
-def segment_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
-    """One segment's word on transactions. Raises ArchiveDamaged if its log has to be read and is damaged, or its index
-    is."""
-    return reader_of(entry).transactions(storage, topic, entry)
+def segment_transactions(
+    storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None = None
+) -> SegmentTransactions:
+    """One segment's word on transactions. Without `on_fault` raises ArchiveDamaged if its log has to be read and is
+    damaged, or its index is."""
+    return reader_of(entry).transactions(storage, topic, entry, on_fault)

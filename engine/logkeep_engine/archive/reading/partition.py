@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Never, Protocol, TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -35,10 +35,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """The `aborted` transactions of a partition, undecided ones among them, and how they are known."""
+    """The `aborted` transactions of a partition, undecided ones among them, and how they are known. `damage`: what
+    could not be read for it, behind damage only."""
 
     aborted: Sequence[AbortedTxn]
     outcomes: Outcomes
+    damage: tuple[Damage, ...] = ()
 
 
 class PartitionReader(Protocol[D_co]):
@@ -60,7 +62,8 @@ class PartitionReader(Protocol[D_co]):
 
     @property
     def transactions(self) -> Transactions:
-        """How the transactions ended. Raises ArchiveDamaged if nobody knows it."""
+        """How the transactions ended. Behind damage, those are undecided of which neither a marker nor an index is
+        left."""
         ...
 
 
@@ -104,19 +107,13 @@ class _Partition:
     def batched(self) -> bool:
         return all(map(is_batched, self.entries))
 
-    @cached_property
-    def transactions(self) -> Transactions:
-        return Transactions(*aborted_in(self.storage, self.topic, self.entries, self.kept))
-
     def _batches_of(self, entry: SegmentEntry, start: int, on_fault: OnFault | None) -> Iterator[Run]:
         return reader_of(entry).batches(self.storage, self.topic, entry, start, on_fault)
 
-    def _records_of(self, entry: SegmentEntry, start: int, on_fault: OnFault | None) -> Iterator[Sequence[LogRecord]]:
-        return reader_of(entry).records(self.storage, self.topic, entry, start, on_fault, self._left_out)
-
-    @cached_property
-    def _left_out(self) -> Spans:
-        return Spans.of(self.transactions.aborted if self.aborted is None else self.aborted)
+    def _records_of(
+        self, aborted: Spans, entry: SegmentEntry, start: int, on_fault: OnFault | None
+    ) -> Iterator[Sequence[LogRecord]]:
+        return reader_of(entry).records(self.storage, self.topic, entry, start, on_fault, aborted)
 
     def _from(self, start: int) -> Iterator[SegmentEntry]:
         return (entry for entry in self.entries if entry.next_offset > start)
@@ -125,25 +122,39 @@ class _Partition:
 class _Strict(_Partition):
     """Raises at the first damage."""
 
+    @cached_property
+    def transactions(self) -> Transactions:
+        return Transactions(*aborted_in(self.storage, self.topic, self.entries, self.kept))
+
     def batches(self, start: int = 0) -> Iterator[Run]:
         for entry in self._from(start):
             yield from self._batches_of(entry, start, None)
 
     def records(self, start: int = 0) -> Iterator[Sequence[LogRecord]]:
+        aborted = Spans.of(self.transactions.aborted if self.aborted is None else self.aborted)
         for entry in self._from(start):
-            yield from self._records_of(entry, start, None)
+            yield from self._records_of(aborted, entry, start, None)
 
 
 class _Tolerant(_Partition):
     """Goes on behind damage."""
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        told: set[Damage] = set()
+        found = aborted_in(
+            self.storage, self.topic, self.entries, self.kept, lambda fault, lost: told.add(Damage(fault, lost))
+        )
+        return Transactions(*found, tuple(sorted(told, key=str)))
 
     def batches(self, start: int = 0) -> Iterator[Run | Damage]:
         for entry in self._from(start):
             yield from _in_place(self._batches_of, entry, start)
 
     def records(self, start: int = 0) -> Iterator[Sequence[LogRecord] | Damage]:
+        aborted = Spans.of(self.transactions.aborted if self.aborted is None else self.aborted)
         for entry in self._from(start):
-            yield from _in_place(self._records_of, entry, start)
+            yield from _in_place(partial(self._records_of, aborted), entry, start)
 
 
 def _in_place(

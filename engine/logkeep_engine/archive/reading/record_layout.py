@@ -31,6 +31,8 @@ class RecordLayout:
         """The records from `start` on; there are no `aborted` ones among them."""
         return read_records(storage, topic, entry, start_offset=start, on_fault=on_fault)
 
-    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
+    def transactions(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+    ) -> SegmentTransactions:
         """Nothing: markers are not archived."""
         return SegmentTransactions.without(entry)

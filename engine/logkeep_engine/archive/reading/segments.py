@@ -145,24 +145,32 @@ def _index(storage: Storage, path: str, size: int) -> bytes:
 
 def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list[AbortedTxn]:
     """The entries of a segment's `.txnindex`, [] if it has none. Raises ArchiveDamaged if it is missing or altered."""
+    found = read_index(storage, topic, entry, None)
+    assert found is not None
+    return found
+
+
+def read_index(storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None) -> list[AbortedTxn] | None:
+    """As `read_transactions`; None if the index is missing or altered and `on_fault` was told."""
     if not entry.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX
     try:
         data = storage.read(path)
-    except ObjectMissing as error:
-        raise _damaged(_fault(storage, path, topic, entry, None, "the object is missing")) from error
-    what = ""
-    if len(data) != entry.txnindex_bytes:
-        what = f"{len(data)} bytes, the catalog says {entry.txnindex_bytes}"
-    elif entry.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.txnindex_sha256:
-        what = "its SHA-256 is not the catalog's"
-    if what:
-        raise _damaged(_fault(storage, path, topic, entry, None, what))
-    try:
-        return read_txn_index(data)
+        if len(data) != entry.txnindex_bytes:
+            what = f"{len(data)} bytes, the catalog says {entry.txnindex_bytes}"
+        elif entry.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.txnindex_sha256:
+            what = "its SHA-256 is not the catalog's"
+        else:
+            return read_txn_index(data)
+    except ObjectMissing:
+        what = "the object is missing"
     except CorruptIndex as error:
-        raise _damaged(_fault(storage, path, topic, entry, None, error.message)) from error
+        what = error.message
+    if on_fault is None:
+        raise _damaged(_fault(storage, path, topic, entry, None, what))
+    on_fault(_fault(storage, path, topic, entry, None, what.rstrip(".")), None)
+    return None
 
 
 class _Reading:

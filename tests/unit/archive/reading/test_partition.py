@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading import layouts
@@ -114,6 +115,39 @@ def test_aborted_records_and_markers_are_not_seen(storage: Storage) -> None:
     assert [record.offset for some in told.records() for record in some] == [0, 1, 3]
 
 
+def test_nobody_knows_how_a_transaction_ended_whose_index_is_lost(storage: Storage) -> None:
+    """Its marker is not archived, and only the index says that it was aborted."""
+    log = [batch(0, 2, producer_id=7, transactional=True, base_sequence=0), batch(2, 1)]
+    entry = write_segment(storage, log, aborted=[AbortedTxn(7, 0, 1, 0)])
+    stem = entry.stem("orders")
+    storage.delete([stem + names.TXNINDEX, stem + names.TXNPARTS])
+    with pytest.raises(ArchiveDamaged, match="the object is missing"):
+        list(open_partition(storage, "orders", [entry], [(0, 3)]).transactions.aborted)
+    reader = open_damaged(storage, "orders", [entry], [(0, 3)])
+    found = reader.transactions
+    assert [(txn.first_offset, txn.last_offset) for txn in found.outcomes.undecided] == [(0, 1)]
+    assert [(item.fault.object, item.lost) for item in found.damage] == [
+        (f"{storage.uri}/{stem}{names.TXNINDEX}", None)
+    ]
+    assert offsets(reader) == [2]
+
+
+def test_the_transactions_of_a_damaged_log(storage: Storage) -> None:
+    """The marker of the second transaction is damaged: what the index says holds."""
+    log = [
+        batch(0, 1, producer_id=7, transactional=True, base_sequence=0),
+        marker(1, 7, commit=True),
+        batch(2, 1, producer_id=7, transactional=True, base_sequence=1),
+        marker(3, 7, commit=False),
+    ]
+    entry = write_segment(storage, log, aborted=[AbortedTxn(7, 2, 3, 2)])
+    storage.delete([entry.stem("orders") + names.TXNPARTS])
+    spoil(storage, entry.stem("orders") + entry.log_suffix, entry.bytes - 1)
+    found = open_damaged(storage, "orders", [entry], [(0, 4)]).transactions
+    assert [(txn.first_offset, txn.last_offset) for txn in found.aborted] == [(2, 3)]
+    assert [item.lost for item in found.damage] == [(3, 4)]
+
+
 def test_damage_lies_between_what_is_whole(storage: Storage) -> None:
     first, second = segments(storage, Layout.KAFKA, Compression.PASSTHROUGH)
     spoil(storage, first.stem("orders") + first.log_suffix, first.bytes - 1)
@@ -170,7 +204,9 @@ class ToyLayout:
             return
         yield [PlainRecord(at, NOON, 0, None, text.encode(), ()) for at, text in rows if at >= start]
 
-    def transactions(self, storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTransactions:
+    def transactions(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+    ) -> SegmentTransactions:
         return SegmentTransactions.without(entry)
 
 
