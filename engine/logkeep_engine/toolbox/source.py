@@ -29,7 +29,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.layouts import READERS
-from logkeep_engine.archive.reading.log_reader import Block, Flaw, Hole, read_log
+from logkeep_engine.archive.reading.log_reader import Block, Hole, read_log
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.errors import (
@@ -637,8 +637,6 @@ def _archived_blocks(storage: Storage, path: str, entry: SegmentEntry, start: in
         for item in read_log(storage, path, entry, start=start, block=_BLOCK):
             if isinstance(item, Block):
                 yield memoryview(item.buffer)[item.start : item.end]
-            elif isinstance(item, Flaw):
-                yield Hole(item.what, 0)
             else:
                 yield item
             del item

@@ -1,6 +1,6 @@
 """The bytes of an archived log, block by block, whether it lies there as it is or in seekable zstd.
 
-    for item in read_log(storage, path, entry): ...      # Block | Flaw | Hole
+    for item in read_log(storage, path, entry): ...      # Block | Hole
 
 Blocks are read, and decompressed, ahead of the caller in threads. They lie in buffers that are used again as soon as
 no view of them is left (fresh pages cost more than the work on them), so a caller may keep a view as long as it likes.
@@ -60,15 +60,9 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
-    """The object is not as it was written, but nothing of the log is lost for it."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class Hole:
-    """`size` bytes of the log (-1: nobody knows how many) cannot be had."""
+    """`size` bytes of the log (-1: nobody knows how many) cannot be had. 0: the object is not as it was written, but
+    nothing of the log is lost for it."""
 
     what: str
     size: int
@@ -76,7 +70,7 @@ class Hole:
 
 def read_log(
     storage: Storage, path: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
-) -> Iterator[Block | Flaw | Hole]:
+) -> Iterator[Block | Hole]:
     """The log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is compressed.
 
     The bytes are those of the object, be they more or fewer than the catalog says.
@@ -87,7 +81,7 @@ def read_log(
     return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
 
 
-def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | Flaw | Hole]:
+def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | Hole]:
     at = start
     try:
         while True:
@@ -119,11 +113,11 @@ class _Compressed:
         self._ring = _Ring(min(block, entry.bytes), _headroom(entry))
         self._stored = _Ring(frame_bound(block), 0)
 
-    def items(self, start: int) -> Iterator[Block | Flaw | Hole]:
+    def items(self, start: int) -> Iterator[Block | Hole]:
         try:
             table, whole = self._open()
         except CorruptFrame as wrong:
-            yield Flaw(wrong.message)
+            yield Hole(wrong.message, 0)
             yield from _skip(_ahead(self._without_table(), True), start)
             return
         first = table.index_at(start)
@@ -179,7 +173,7 @@ class _Compressed:
         view = memoryview(self._stored.take(size).buffer)[:size]
         return view[: self._storage.read_into(self._path, group[0].at, view)]
 
-    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | Flaw | Hole]:
+    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | Hole]:
         for group, stored in groups:
             item = self._ring.take(sum(frame.size for frame in group))
             item.end = item.start
@@ -200,7 +194,7 @@ class _Compressed:
                 yield item
             del item, target, stored
 
-    def _without_table(self) -> Iterator[Block | Flaw | Hole]:
+    def _without_table(self) -> Iterator[Block | Hole]:
         """Frame by frame, as plain `zstd -d` would go, and on to the next frame where it would give up."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
@@ -256,7 +250,7 @@ class _Compressed:
         return item, end
 
 
-def _skip(items: Iterator[Block | Flaw | Hole], count: int) -> Iterator[Block | Flaw | Hole]:
+def _skip(items: Iterator[Block | Hole], count: int) -> Iterator[Block | Hole]:
     """`items` without the first `count` bytes of the log."""
     for item in items:
         if isinstance(item, Hole):

@@ -19,7 +19,7 @@ from typing import Self
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.log_reader import Flaw, Hole, read_log
+from logkeep_engine.archive.reading.log_reader import Hole, read_log
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk_checked
 from logkeep_engine.log.seekable import FRAME_BYTES
@@ -199,7 +199,7 @@ class _Reading:
         with _Digest(threaded=self._entry.bytes > block) as digest:
             try:
                 for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
-                    if isinstance(item, Flaw):
+                    if isinstance(item, Hole) and item.size == 0:
                         self._report(item.what, self._expected, None)
                     elif isinstance(item, Hole):
                         yield from self._batches(rest, item.what)
