@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, taken_topics
+from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, Wanted
@@ -169,14 +170,14 @@ def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) ->
     record."""
     if entry.max_timestamp < time:
         return False
-    return entry.layout is not Layout.KAFKA or not entry.gaps or holds(topic, entry, time)
+    return not is_batched(entry) or not entry.gaps or holds(topic, entry, time)
 
 
 def _may_match(entry: SegmentEntry, wanted: Wanted) -> bool:
     """Whether a record can have a wanted time. Of batches the catalog knows the highest time, and not the lowest."""
     if wanted.since is not None and entry.max_timestamp < wanted.since:
         return False
-    return wanted.until is None or entry.layout is Layout.KAFKA or entry.min_base_timestamp <= wanted.until
+    return wanted.until is None or is_batched(entry) or entry.min_base_timestamp <= wanted.until
 
 
 def _without(pieces: Sequence[Piece], transactions: Iterable[AbortedTxn]) -> Iterator[Piece]:

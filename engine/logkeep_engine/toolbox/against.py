@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import EpochStart
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BatchTooLarge,
@@ -252,14 +253,14 @@ class Search:
 
     def _found(self, entry: SegmentEntry, header: BatchHeader, records: int) -> None:
         self._open = None
-        if entry.layout is not Layout.KAFKA and header.is_transactional:
+        if not is_batched(entry) and header.is_transactional:
             self._undecided = True
             return
         self._item.live += records
         self._live[self._at] += records
 
     def _lacking(self, start: int, end: int, records: int, header: BatchHeader) -> None:
-        if header.is_transactional and self._segments and self._segments[0].layout is not Layout.KAFKA:
+        if header.is_transactional and self._segments and not is_batched(self._segments[0]):
             self._undecided = True
             return
         if not records:

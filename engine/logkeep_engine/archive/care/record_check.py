@@ -1,4 +1,4 @@
-"""The check of segments of the Records and the Avro format: is what the catalog says there?"""
+"""The check of segments that hold records: is what the catalog says there? Of the Records format, is the index too?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.digests import digest_of
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.archive.reading.record_reader import RecordReading, fault_of
 from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.errors import (
@@ -18,31 +20,46 @@ from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
+_INDEXED = frozenset({Layout.RECORDS, Layout.RECORDS_AT_ROOT})
+"""Layouts with an index object beside the records."""
+
 
 def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
-    """The faults of the objects of a Records or Avro segment; [] if it is whole. Bounded memory."""
-    faults: list[Fault] = []
+    """The faults of the objects of a segment of records; [] if it is whole. Bounded memory."""
     facts = CountedRecords()
+    if entry.layout in _INDEXED:
+        return _verify_indexed(storage, topic, entry, facts)
+    faults: list[Fault] = []
+    for item in open_damaged(storage, topic, (entry,)).records():
+        if isinstance(item, Damage):
+            faults.append(item.fault)
+        else:
+            facts.note(item)
+    return faults or _wrong_facts(storage, topic, entry, facts)
+
+
+def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: CountedRecords) -> list[Fault]:
+    """The same pass makes the index anew: the door does not say where in the object a record lies."""
+    faults: list[Fault] = []
     index = hashlib.sha256(records_names.MAGIC)
     reading = RecordReading(storage, topic, entry, lambda fault, _: faults.append(fault))
     for records, positions in reading.parts(0, DEFAULT_BLOCK):
         facts.note(records)
-        if positions:
-            index.update(pack_entries([record.offset for record in records], positions))
-    if not faults:
-        path = entry.stem(topic) + entry.log_suffix
-        faults.extend(fault_of(storage, topic, entry, path, what) for what in _differences(facts, entry))
-    if entry.layout is not Layout.AVRO:
-        path = entry.stem(topic) + names.RECORDS_INDEX
-        what = _wrong_index(storage, path, entry, None if faults else index.hexdigest())
-        if what:
-            faults.append(fault_of(storage, topic, entry, path, what))
-    return faults
+        index.update(pack_entries([record.offset for record in records], positions))
+    faults = faults or _wrong_facts(storage, topic, entry, facts)
+    path = entry.stem(topic) + names.RECORDS_INDEX
+    what = _wrong_index(storage, path, entry, None if faults else index.hexdigest())
+    return [*faults, fault_of(storage, topic, entry, path, what)] if what else faults
+
+
+def _wrong_facts(storage: Storage, topic: str, entry: SegmentEntry, found: CountedRecords) -> list[Fault]:
+    path = entry.stem(topic) + entry.log_suffix
+    return [fault_of(storage, topic, entry, path, what) for what in _differences(found, entry)]
 
 
 def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
     # A segment of the Records format may be named by an offset before its first record.
-    named = entry.base_offset if entry.layout is not Layout.AVRO else found.first
+    named = entry.base_offset if entry.layout in _INDEXED else found.first
     first = min(found.first, named)
     facts = {
         "base_offset": first,

@@ -9,19 +9,28 @@ from typing import cast
 import pytest
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading import layouts
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
+from logkeep_engine.archive.reading.salvage import Lost, Survey
 from logkeep_engine.archive.reading.segments import Fault, OnFault, Run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compression, FormatOptions
+from logkeep_engine.convert.read import read_records
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.merge import Rule
+from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.task import RestoreTask, stream_of
+from logkeep_engine.spark.source_plan import Piece
+from logkeep_engine.spark.source_rows import read_piece
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -230,3 +239,42 @@ def test_a_format_is_a_module_and_a_line_in_the_registry(storage: Storage, toys:
     with pytest.raises(ArchiveDamaged, match="it is no toy"):
         list(reader.records())
     assert offsets(open_damaged(storage, "orders", toys)) == [(0, 4), 4, 5, 6, 7]
+
+
+def test_every_reader_reads_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
+    first, second = toys
+    piece = Piece("orders", second, 5, 7)
+    assert [record.offset for records, _ in read_piece(storage, piece) for record in records] == [5, 6]
+    assert [record.offset for records in read_records(storage, "orders", 0, first) for record in records] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert verify_segment(storage, "orders", first) == []
+    storage.put("toys/orders-0-0.json", b'[[0, "alone"]]')
+    assert "records is 1, the catalog says 4" in [fault.what for fault in verify_segment(storage, "orders", first)]
+
+
+def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
+    task = RestoreTask(
+        number=0,
+        storage=storage,
+        state=storage,
+        connection=Connection(("localhost:1",)),
+        source="orders",
+        topic_id=ORDERS.topic_id,
+        partition=0,
+        target="orders",
+        created=True,
+        fresh=True,
+        max_batch_bytes=1 << 20,
+        rule=Rule.BY_UNPACKED_SIZE,
+        producer_id=7,
+        start=0,
+        segments=tuple(toys),
+        survey=Survey((0,), (Lost(0, 4, "damaged"),)),
+        map_path="map.json",
+        batching=Batching(),
+    )
+    assert [item.source for item in stream_of(task, 0)] == [((4, 4),)]
