@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.segment_check import check_segment
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -159,7 +159,7 @@ class ArchiveCheck:
     def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
         """One listing a topic tells what is not there or has another size."""
         sizes: dict[str, int] = {}
-        for folder in sorted({_folder(topic, entry) for topic, entry in used}):
+        for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
             sizes.update((info.path, info.size) for info in self._storage.list(folder))
         faults = []
         for topic, entry in used:
@@ -273,17 +273,6 @@ def _groups(used: Iterable[tuple[str, SegmentEntry]], most: int) -> Iterable[lis
 
 def _key(entry: SegmentEntry) -> _Key:
     return entry.topic_id, entry.partition, entry.base_offset
-
-
-def _folder(topic: str, entry: SegmentEntry) -> str:
-    """Where the objects of the topic lie."""
-    match entry.layout:
-        case Layout.KAFKA:
-            return f"{names.TOPICS}{topic}/{entry.topic_id}/"
-        case Layout.RECORDS_AT_ROOT:
-            return f"{topic}/"
-        case Layout.RECORDS | Layout.AVRO:
-            return f"{names.TOPICS}{topic}/"
 
 
 def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:

@@ -9,7 +9,7 @@ from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.branches import Branch
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -176,6 +176,6 @@ def _start(covered: Range) -> int:
 def _folder(state: ArchiveState, topic_id: str, partition: int) -> str:
     entry = next(iter(state.segments.get((topic_id, partition), ())), None)
     topic = state.topics[topic_id].name
-    if entry is None or entry.layout is Layout.KAFKA:
+    if entry is None:
         return f"{names.TOPICS}{topic}/{topic_id}/partition={partition}"
     return entry.stem(topic).rpartition("/")[0]

@@ -141,6 +141,13 @@ class SegmentEntry:
             return names.records_stem(topic, self.partition, self.base_offset, root=root)
         return names.segment_stem(topic, self.topic_id, self.partition, self.base_offset, self.epoch, self.attempt)
 
+    def topic_folder(self, topic: str) -> str:
+        """Where the objects of its topic lie, with all partitions."""
+        if self.layout is Layout.RECORDS_AT_ROOT:
+            return f"{topic}/"
+        own = f"{self.topic_id}/" if self.layout is Layout.KAFKA else ""
+        return f"{names.TOPICS}{topic}/{own}"
+
     def objects(self, topic: str) -> dict[str, int]:
         """Path and size in bytes of each of its objects."""
         stem = self.stem(topic)
