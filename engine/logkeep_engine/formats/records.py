@@ -10,7 +10,7 @@ A segment is the byte 0x01 and then records, one behind the other, big-endian:
     for records in read_segment(iter(lambda: file.read(1 << 20), b""), size=...): ...
 
 Names and the index of a partition are in `records_names`, the index of a segment in `records_index`, the positions of
-consumer groups in `records_groups`, folders that grow and their recovery in `records_folder`. Nothing in the format
+consumer groups in `records_groups`, folders that grow and their recovery in `records_recovery`. Nothing in the format
 protects the bytes of a record: what is flipped inside a key or a value is not seen here, the catalog's SHA-256 sees it.
 """
 

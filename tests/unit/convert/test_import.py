@@ -20,9 +20,9 @@ from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert
 from logkeep_engine.formats.avro_schema import PUBLISHED
-from logkeep_engine.formats.records_folder import RecordsFolder
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, read_partition_index
+from logkeep_engine.formats.records_recovery import RecordsFolder
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from logkeep_engine.formats.records_folder import RecordsFolder
+from logkeep_engine.formats.records_recovery import RecordsFolder
 from logkeep_engine.log.consumed import PlainRecord
 
 COUNT = 3000

@@ -15,7 +15,9 @@ import pytest
 
 from logkeep_engine.errors import ArchiveBusy, CorruptSegment
 from logkeep_engine.formats.records import pack_record
-from logkeep_engine.formats.records_folder import (
+from logkeep_engine.formats.records_index import IndexCheck, IndexState
+from logkeep_engine.formats.records_names import SegmentName, read_partition_index, segments_of
+from logkeep_engine.formats.records_recovery import (
     Cut,
     RecordsFolder,
     SegmentAppender,
@@ -23,8 +25,6 @@ from logkeep_engine.formats.records_folder import (
     recover_segment,
     remake_partition_index,
 )
-from logkeep_engine.formats.records_index import IndexCheck, IndexState
-from logkeep_engine.formats.records_names import SegmentName, read_partition_index, segments_of
 from tests.unit.formats import records_writer
 from tests.unit.formats.records_golden import FIRST, POSITIONS, RECORDS, golden
 
