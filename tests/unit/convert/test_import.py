@@ -22,7 +22,6 @@ from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_conver
 from logkeep_engine.formats.avro_schema import PUBLISHED
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, read_partition_index
-from logkeep_engine.formats.records_recovery import RecordsFolder
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
@@ -41,6 +40,7 @@ from tests.unit.convert.converting import (
 from tests.unit.convert.test_convert import Killed, kill_before
 from tests.unit.distant import Distant
 from tests.unit.formats.osodevops_archive import LZ4, NONE, ZSTD, OsoArchive, Written
+from tests.unit.formats.records_folder import RecordsFolder
 from tests.unit.toolbox.test_offsets import COMMIT_KEY, commit
 
 FIRST = "orders/segment_partition_000_from_offset_0000000000"
