@@ -2,7 +2,7 @@
 
 `SegmentBuilder` takes runs of whole batches and makes the offset, time and transaction index that a broker (4.1)
 makes of the same batches, and the facts the catalog keeps of a segment. Indexes can always be made again from the
-log: `build_indexes`, and `transactions.TransactionTracker` for the third.
+log: `IndexBuilder`, and `transactions.TransactionTracker` for the third.
 
 Source of facts: apache/kafka `LogSegment.java` (append, recover, onBecomeInactiveSegment), `OffsetIndex.java`,
 `TimeIndex.java`, `TransactionIndex.java`, `AbortedTxn.java`.
@@ -281,15 +281,6 @@ class SegmentBuilder:
             timeindex=indexes.timeindex,
             txnindex=bytes(self._aborted),
         )
-
-
-def build_indexes(
-    log: Iterable[tuple[int, BatchHeader]], base_offset: int, *, index_interval_bytes: int = INDEX_INTERVAL_BYTES
-) -> Indexes:
-    """Offset and time index of a whole segment that starts at `base_offset`, from what `walk` says of it."""
-    writer = IndexBuilder(base_offset, index_interval_bytes)
-    writer.extend(log)
-    return writer.finish()
 
 
 def read_offset_index(data: bytes, base_offset: int = 0) -> list[OffsetEntry]:
