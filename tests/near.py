@@ -109,8 +109,8 @@ PACKAGES: Mapping[str, Near] = {
     "tests": Near(
         ("tests",),
         (
-            *_unit("lanes/*", "test_import_rules.py", "test_loop.py", "test_near.py", "test_profiles.py"),
-            *_unit("test_repository_layout.py"),
+            *_unit("lanes/*", "test_architecture.py", "test_import_rules.py", "test_loop.py", "test_near.py"),
+            *_unit("test_profiles.py", "test_repository_layout.py"),
         ),
         (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),
