@@ -63,7 +63,10 @@ PACKAGES: Mapping[str, Near] = {
     "bench": Near(("bench",), _unit("bench/*"), _broker("bench")),
     "cli": Near(
         _engine("cli*", "collector*", "interrupt*", "report*"),
-        _unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "toolbox/test_output.py"),
+        (
+            *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py"),
+            *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
+        ),
         _broker("cli", "spark_start"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
