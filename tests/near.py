@@ -101,7 +101,7 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "spark": Near(
         (*_engine("spark", "tasks*"), "engine/pyspark_logkeep"),
-        _unit("spark/*", "test_leases.py"),
+        _unit("spark/*", "test_leases.py", "test_progress.py"),
         _broker("spark_*", "limits", "task_memory"),
     ),
     "storage": Near(
