@@ -22,10 +22,10 @@ from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_conver
 from logkeep_engine.formats.avro_schema import PUBLISHED
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, read_partition_index
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
-from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS
 from tests.kafka.record_archives import write_archive
 from tests.unit.archive.build import archive_of, chunk
 from tests.unit.convert.converting import (
