@@ -12,6 +12,10 @@ A segment is the byte 0x01 and then records, one behind the other, big-endian:
 Names and the index of a partition are in `records_names`, the index of a segment in `records_index`, the positions of
 consumer groups in `records_groups`, the recovery of a segment in `records_recovery`. Nothing in the format
 protects the bytes of a record: what is flipped inside a key or a value is not seen here, the catalog's SHA-256 sees it.
+
+The format cannot hold what belongs to batches (`base.OF_BATCHES`). Every record fits as it is: null keys and values,
+headers in their order with duplicates and nulls, all types of timestamps. Header keys that are not UTF-8 keep their
+bytes.
 """
 
 from __future__ import annotations
@@ -25,16 +29,11 @@ from typing import NamedTuple
 
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
-from logkeep_engine.formats.base import OF_BATCHES, LossKind, SegmentFacts, TimestampKind
+from logkeep_engine.formats.base import SegmentFacts, TimestampKind
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import MAGIC, magic_problem
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.memory import stored_record_most
-
-LOSSES: frozenset[LossKind] = OF_BATCHES
-"""What the format cannot hold: what belongs to batches. Every record fits as it is: null keys and values, headers in
-their order with duplicates and nulls, all types of timestamps. Header keys that are not UTF-8 keep their bytes.
-"""
 
 BLOCK_BYTES = 1024 * 1024
 
@@ -222,8 +221,8 @@ def read_segment(
     """The records of a segment from `start_offset` on, in runs of about a MiB; strict.
 
     `blocks` are the bytes of the file, one piece behind the other, from file position `position` on: 0, or where a
-    record begins (`records_index.find_position`). With `size`, the file's, a length that lies is found before anything
-    is read for it. Memory: a few MiB, or twice the largest record.
+    record begins (`records_index.position_before`). With `size`, the file's, a length that lies is found before
+    anything is read for it. Memory: a few MiB, or twice the largest record.
 
     Raises `CorruptSegment`, after the records before the damage: another version, a record that is cut short, a length
     or a count that cannot be, an unknown timestamp type, offsets that do not rise, more or fewer bytes than `size`.

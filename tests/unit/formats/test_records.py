@@ -9,18 +9,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
-from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.formats.base import OF_BATCHES, LogRecord, SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records import (
     BLOCK_BYTES,
-    LOSSES,
     RecordBlock,
     RecordsEncoder,
     pack_record,
     read_blocks,
     read_segment,
 )
-from logkeep_engine.formats.records_index import build_index, find_position, read_index
+from logkeep_engine.formats.records_index import build_index, position_before, read_index
 from logkeep_engine.formats.records_names import MAGIC
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.memory import stored_record_most
@@ -109,11 +108,11 @@ def test_every_record_lies_where_the_index_says() -> None:
 def test_reader_starts_where_the_index_points_for_an_offset() -> None:
     index = read_index(INDEX)
     for offset, first in [(0, 0), (1, 1), (3, 3), (5, 3), (7, 5), (2**32, 5)]:
-        position = find_position(index, offset)
-        assert position == POSITIONS[first]
-        assert read(SEGMENT[position:], position=position) == RECORDS[first:]
+        position = position_before(index, offset)
+        assert position == POSITIONS[max(0, first - 1)]
+        assert read(SEGMENT[position:], position=position, start_offset=offset) == RECORDS[first:]
         assert read(SEGMENT, start_offset=offset) == RECORDS[first:]
-    assert find_position(index, 2**32 + 1) is None
+    assert position_before(index, 2**32 + 1) is None
     assert read(SEGMENT, start_offset=2**32 + 1) == []
 
 
@@ -409,7 +408,7 @@ def test_record_larger_than_many_blocks_is_read() -> None:
 
 
 def test_what_is_lost_belongs_to_batches() -> None:
-    assert sorted(LOSSES) == ["batch bounds", "compression", "producer ids and sequences", "transactions"]
+    assert sorted(OF_BATCHES) == ["batch bounds", "compression", "producer ids and sequences", "transactions"]
 
 
 def test_record_that_is_too_large_is_refused_before_it_is_gathered() -> None:
