@@ -202,11 +202,6 @@ def plan(folder: Path) -> None:
     _backup("run-topics", Shape(TOPICS, PARTITIONS // TOPICS), folder)
 
 
-def plan_again(folder: Path) -> None:
-    """The next run of the same archive, with nothing new."""
-    _backup("run-topics", Shape(TOPICS, PARTITIONS // TOPICS), folder)
-
-
 def plan_one_topic(folder: Path) -> None:
     """100,000 partitions in one topic, read by one group."""
     _backup("run-one-topic", Shape(1, PARTITIONS, groups=1), folder)

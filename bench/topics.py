@@ -49,7 +49,6 @@ class Topic:
     random_bytes: int = 0
     first_share: float | None = None
     transactions: int = 0
-    peers: bool = True
 
     def shrunk(self, factor: int) -> Topic:
         """The same topic with a part of the records."""

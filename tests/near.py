@@ -63,7 +63,10 @@ PACKAGES: Mapping[str, Near] = {
     "bench": Near(("bench",), _unit("bench/*"), _broker("bench")),
     "cli": Near(
         _engine("cli*", "collector*", "interrupt*", "report*"),
-        _unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "toolbox/test_output.py"),
+        (
+            *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py"),
+            *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
+        ),
         _broker("cli", "spark_start"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
@@ -98,7 +101,7 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "spark": Near(
         (*_engine("spark", "tasks*"), "engine/pyspark_logkeep"),
-        _unit("spark/*", "test_leases.py"),
+        _unit("spark/*", "test_leases.py", "test_progress.py"),
         _broker("spark_*", "limits", "task_memory"),
     ),
     "storage": Near(
@@ -108,7 +111,10 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "tests": Near(
         ("tests",),
-        _unit("lanes/*", "test_loop.py", "test_near.py", "test_profiles.py", "test_repository_layout.py"),
+        (
+            *_unit("lanes/*", "test_architecture.py", "test_import_rules.py", "test_loop.py", "test_near.py"),
+            *_unit("test_docstrings.py", "test_profiles.py", "test_repository_layout.py"),
+        ),
         (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),
     "toolbox": Near(

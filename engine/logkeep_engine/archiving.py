@@ -1,6 +1,6 @@
 """What all runs that write an archive share: how they end, when receipts are committed, what is tidied up afterwards.
 
-    result = SomeRun(...).perform()
+    result = run.perform()      # `run` is an `ArchivingRun`
 
     with Committer(writer) as committer:
         ...

@@ -7,6 +7,7 @@ tested alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -15,6 +16,9 @@ from logkeep_engine.limits import NO_LIMITS, RunLimits, Throttle
 
 W = TypeVar("W")
 R = TypeVar("R")
+
+REPORT_SECONDS = 1.0
+"""How long a task waits at least from one report of its progress to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,26 @@ class TaskContext(Protocol):
         """Tell the driver how far the task has come: best effort, about once a second. Never raises, never waits for
         long.
         """
+
+
+class Progress:
+    """Tells the driver how far the parts of a task are, at most once a second."""
+
+    def __init__(self, context: TaskContext, *, after: float = 0.0) -> None:
+        """The first update goes out no earlier than `after` seconds from now."""
+        self._context = context
+        self._due = time.monotonic() + after
+        self._updates: dict[int, PartitionUpdate] = {}
+
+    def tell(self, update: PartitionUpdate) -> None:
+        """The newest update of a part stands for the earlier ones."""
+        now = time.monotonic()
+        self._updates[update.task] = update
+        if now < self._due:
+            return
+        self._due = now + REPORT_SECONDS
+        self._context.report(list(self._updates.values()))
+        self._updates.clear()
 
 
 class TaskRunner(Protocol):

@@ -2,7 +2,7 @@
 
     with World() as world, SimulatedCluster(world, brokers=3, release="3.9") as cluster:
         cluster.do(lambda: cluster.create("orders", partitions=2))
-        ... cluster.bootstrap ...
+        cluster.bootstrap
 
 One event loop in a thread of its own serves all brokers of all clusters; `do` runs something there, between two
 requests. `lies` decides what is answered instead of the truth.

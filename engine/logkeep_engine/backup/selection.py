@@ -13,13 +13,13 @@ from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackup
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.kafka.control import TopicInfo
-from logkeep_engine.kafka.internal import INTERNAL_TOPICS
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.storage import Storage
 
 MAX_NAMES_IN_MESSAGE = 10
 
-AVRO_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "_schemas"})
+AVRO_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "_schemas"})
 """Topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for it: where groups stood, and
 the schemas that records refer to. They are of all tenants of the cluster, so nobody gets them unasked."""
 

@@ -37,7 +37,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
-from logkeep_engine.tasks import PartitionUpdate, TaskContext
+from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, TaskContext
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,6 @@ FETCH_BYTES = 8 << 20  # asked for at once by all streams of a task together: en
 CONCURRENT = 4
 CONCURRENT_SMALL = 16
 SMALL_BYTES = 1 << 20
-REPORT_SECONDS = 1.0
 _PASSES = 5
 
 PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged

@@ -1,7 +1,7 @@
 """What another tool wrote, as a source: a folder in the Records or the Avro format, or a backup of
 `osodevops/kafka-backup`.
 
-    source = folder_source(storage, scanned, checked)     # after `check.check_segments` has read everything
+    source = folder_source(storage, folder, checked, repair=False, contents=contents)   # `check_segments` has read all
     source = tool_source(storage)                         # from its manifest; segments are read when they are converted
 
 Topics get ids of their own, made from where they lie and their name, so that doing it again gives the same. Of a topic

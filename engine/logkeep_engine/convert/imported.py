@@ -32,10 +32,11 @@ from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import ConvertResult, Prepare
 from logkeep_engine.convert.source import NO_CLUSTER, Source
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.report import Part, Reporter
 from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
-from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS, decode_offset_record
+from logkeep_engine.toolbox.offsets import decode_offset_record
 
 log = logging.getLogger(__name__)
 

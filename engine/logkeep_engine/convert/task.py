@@ -8,7 +8,6 @@ reader's and the writer's blocks, whatever the size of segments.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,9 +23,7 @@ from logkeep_engine.convert.write import TargetSetting, copy_segment, open_targe
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import PartitionUpdate, TaskContext
-
-REPORT_SECONDS = 1.0
+from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, Progress, TaskContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class PieceDone:
 def convert_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
     """Write the segments of a piece in the target's format. Raises ArchiveDamaged if one of the source is."""
     count = LossCount(work.topic, work.piece.partition)
-    progress = _Progress(work, context)
+    progress = _PieceProgress(work, context)
     if setting.target.format is FormatName.KAFKA and _all_batches(work.segments):
         entries = _copy(setting, work, context, progress)
     else:
@@ -72,7 +69,7 @@ def convert_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDo
 def examine_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
     """Write nothing; say what the target's format would lose of a piece. Everything is read."""
     count = LossCount(work.topic, work.piece.partition)
-    progress = _Progress(work, context)
+    progress = _PieceProgress(work, context)
     if not (setting.target.format is FormatName.KAFKA and _all_batches(work.segments)):
         look = _looker(setting.target, count)
         for segment in work.segments:
@@ -98,7 +95,7 @@ def loses_of_records(target: TargetSetting) -> bool:
     return target.format is FormatName.AVRO and target.options.compatibility is Compatibility.STRICT
 
 
-def _copy(setting: Setting, work: Work, context: TaskContext, progress: _Progress) -> tuple[SegmentEntry, ...]:
+def _copy(setting: Setting, work: Work, context: TaskContext, progress: _PieceProgress) -> tuple[SegmentEntry, ...]:
     entries = []
     for segment in work.segments:
         assert isinstance(segment, SegmentEntry)
@@ -109,7 +106,7 @@ def _copy(setting: Setting, work: Work, context: TaskContext, progress: _Progres
 
 
 def _through_records(
-    setting: Setting, work: Work, context: TaskContext, count: LossCount, progress: _Progress
+    setting: Setting, work: Work, context: TaskContext, count: LossCount, progress: _PieceProgress
 ) -> tuple[SegmentEntry, ...]:
     target = open_target(setting.target, work.topic, work.piece, context.attempt)
     look = _looker(setting.target, count)
@@ -152,21 +149,16 @@ def _all_batches(segments: Sequence[SourceSegment]) -> bool:
     return all(is_kafka(segment) for segment in segments)
 
 
-class _Progress:
-    """Tells the driver about once a second how far the piece has come."""
+class _PieceProgress:
+    """How far one piece has come. Nothing is told of a piece that takes less than a second."""
 
     def __init__(self, work: Work, context: TaskContext) -> None:
         self._work = work
-        self._context = context
+        self._progress = Progress(context, after=REPORT_SECONDS)
         self._records = 0
-        self._due = time.monotonic() + REPORT_SECONDS
 
     def note(self, at: int, records: int, size: int) -> None:
         """`at` is reached with `records` more; `size` bytes so far."""
         self._records += records
-        if time.monotonic() < self._due:
-            return
-        self._due = time.monotonic() + REPORT_SECONDS
         piece = self._work.piece
-        update = PartitionUpdate(self._work.topic, piece.partition, piece.number, at, self._records, size)
-        self._context.report([update])
+        self._progress.tell(PartitionUpdate(self._work.topic, piece.partition, piece.number, at, self._records, size))

@@ -25,11 +25,6 @@ class AvroName(NamedTuple):
     width: int
 
 
-def object_path(topic: str, partition: int, sequence: int, *, width: int = SEQUENCE_WIDTH) -> str:
-    """The path of an object below `topics/`."""
-    return f"{topic}/partition={partition}/{topic}+{partition}-{sequence:0{width}d}.data"
-
-
 def parse_path(path: str) -> AvroName | None:
     """The parts of an object's name, whatever folder is before it; None for any other object."""
     match = _OBJECT.fullmatch(path)

@@ -10,15 +10,18 @@ A segment is the byte 0x01 and then records, one behind the other, big-endian:
     for records in read_segment(iter(lambda: file.read(1 << 20), b""), size=...): ...
 
 Names and the index of a partition are in `records_names`, the index of a segment in `records_index`, the positions of
-consumer groups in `records_groups`, folders that grow and their recovery in `records_folder`. Nothing in the format
+consumer groups in `records_groups`, the recovery of a segment in `records_recovery`. Nothing in the format
 protects the bytes of a record: what is flipped inside a key or a value is not seen here, the catalog's SHA-256 sees it.
+
+The format cannot hold what belongs to batches (`base.OF_BATCHES`). Every record fits as it is: null keys and values,
+headers in their order with duplicates and nulls, all types of timestamps. Header keys that are not UTF-8 keep their
+bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import repeat
@@ -26,16 +29,11 @@ from typing import NamedTuple
 
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
-from logkeep_engine.formats.base import OF_BATCHES, LossKind, SegmentFacts, TimestampKind
+from logkeep_engine.formats.base import SegmentFacts, TimestampKind
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import MAGIC, magic_problem
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.memory import stored_record_most
-
-LOSSES: frozenset[LossKind] = OF_BATCHES
-"""What the format cannot hold: what belongs to batches. Every record fits as it is: null keys and values, headers in
-their order with duplicates and nulls, all types of timestamps. Header keys that are not UTF-8 keep their bytes.
-"""
 
 BLOCK_BYTES = 1024 * 1024
 
@@ -82,29 +80,17 @@ class RecordsEncoder:
     `data` and `index` are called with the next bytes of the two files, first with version 1's first byte. The record
     that takes the file over `limit_bytes` is the last one taken, so a segment always gets at least one.
 
-    Writing is idempotent: a record whose offset is in the segment already changes nothing, if it is the same record.
-    For this the encoder keeps 16 bytes a record; without `idempotent` it keeps none, and takes rising offsets only.
-    Raises `CorruptSegment` if another record has that offset, or if the offset lies between two that are there.
+    Raises `CorruptSegment` if offsets do not rise.
     """
 
-    def __init__(
-        self,
-        data: Callable[[bytes], object],
-        index: Callable[[bytes], object],
-        limit_bytes: int,
-        *,
-        idempotent: bool = True,
-    ) -> None:
+    def __init__(self, data: Callable[[bytes], object], index: Callable[[bytes], object], limit_bytes: int) -> None:
         self._data = data
         self._index = index
         self._limit = limit_bytes
         self._hash = hashlib.sha256(MAGIC)
         self._position = len(MAGIC)
-        self._idempotent = idempotent
         self._first = self._last = -1
         self._count = 0
-        self._offsets = array("q")
-        self._fingerprints = array("q")
         self._min_timestamp: int | None = None
         self._max_timestamp = -1  # also where all are before 1970, as everywhere else
         self._append_time = False
@@ -129,8 +115,9 @@ class RecordsEncoder:
         while at < len(records) and not self.full:
             taken = self._append_rising(records, at)
             if not taken:
-                self._expect_same(records[at])
-                taken = 1
+                raise CorruptSegment(
+                    f"The record at offset {records[at].offset} comes after offset {self._last}: offsets must rise."
+                )
             at += taken
         return at - start
 
@@ -211,9 +198,6 @@ class RecordsEncoder:
         self._first = self._first if self._count else offsets[0]
         self._last = last
         self._count += len(offsets)
-        if self._idempotent:
-            self._offsets.extend(offsets)
-            self._fingerprints.extend(map(hash, packed))
         self._largest = largest
         self._append_time = self._append_time or append_time
         if timestamps:
@@ -230,20 +214,6 @@ class RecordsEncoder:
         self._shapes[key_length, value_length] = pack
         return pack
 
-    def _expect_same(self, record: LogRecord) -> None:
-        if not self._idempotent:
-            raise CorruptSegment(
-                f"The record at offset {record.offset} comes after offset {self._last}: offsets must rise."
-            )
-        at = bisect_left(self._offsets, record.offset)
-        if self._offsets[at] != record.offset:
-            raise CorruptSegment(
-                f"The record at offset {record.offset} comes after offset {self._last}, and the segment has none of "
-                "that offset: offsets must rise."
-            )
-        if self._fingerprints[at] != hash(pack_record(record)):
-            raise CorruptSegment(f"The segment has another record at offset {record.offset} already.")
-
 
 def read_segment(
     blocks: Iterable[bytes | memoryview], *, start_offset: int = 0, position: int = 0, size: int | None = None
@@ -251,8 +221,8 @@ def read_segment(
     """The records of a segment from `start_offset` on, in runs of about a MiB; strict.
 
     `blocks` are the bytes of the file, one piece behind the other, from file position `position` on: 0, or where a
-    record begins (`records_index.find_position`). With `size`, the file's, a length that lies is found before anything
-    is read for it. Memory: a few MiB, or twice the largest record.
+    record begins (`records_index.position_before`). With `size`, the file's, a length that lies is found before
+    anything is read for it. Memory: a few MiB, or twice the largest record.
 
     Raises `CorruptSegment`, after the records before the damage: another version, a record that is cut short, a length
     or a count that cannot be, an unknown timestamp type, offsets that do not rise, more or fewer bytes than `size`.

@@ -840,14 +840,6 @@ def _compacts(name: str, value: str) -> bool:
     return name == "cleanup.policy" and "compact" in value
 
 
-def _group_offsets(group: str, positions: Iterable[Position]) -> list[GroupOffset]:
-    found = [
-        GroupOffset(group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
-        for item in positions
-    ]
-    return sorted(found, key=lambda item: (item.topic, item.partition))
-
-
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
     """Its result, in an event loop and thread of its own: the caller may be inside a loop."""
     with ThreadPoolExecutor(1) as executor:

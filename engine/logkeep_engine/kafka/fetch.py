@@ -16,6 +16,7 @@ from logkeep_engine.kafka.buffers import Frame
 from logkeep_engine.kafka.emptiness import EmptyAnswers
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Call, Code, FetchAnswer
 from logkeep_engine.kafka.survey import Survey
+from logkeep_engine.log.batch import LOG_OVERHEAD
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20
@@ -417,13 +418,13 @@ def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]
                 f"Topic {topic!r} partition {partition}: the batch at offset {offset} says it is {length} bytes long.",
                 hint="The leader's log is damaged; move the leadership to a replica that is whole.",
             )
-        if at + 12 + length > size:
+        if at + LOG_OVERHEAD + length > size:
             break
         if data[at + 16] >= 2:
             offset += _LAST_OFFSET_DELTA.unpack_from(data, at + 23)[0]
         # Before magic 2 the offset in front of a compressed set is that of its last message.
         batches.append((at, offset + 1))
-        at += 12 + length
+        at += LOG_OVERHEAD + length
     return batches
 
 
@@ -441,7 +442,7 @@ def _last_whole(data: memoryview) -> int:
         if at + length > end:
             return last
         last = at
-        at += 12 + length
+        at += LOG_OVERHEAD + length
     return last
 
 

@@ -1,9 +1,12 @@
 """The topics that Kafka's own parts write."""
 
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+
 INTERNAL_TOPICS = frozenset(
     {
-        "__consumer_offsets",
-        "__transaction_state",
+        CONSUMER_OFFSETS,
+        TRANSACTION_STATE,
         "__share_group_state",
         "__cluster_metadata",
         "__remote_log_metadata",  # of tiered storage; brokers do not call it internal

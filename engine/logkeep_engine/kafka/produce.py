@@ -23,6 +23,7 @@ from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST, Buffer, Code
+from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]
 """A record batch, whole or in pieces that are sent one behind the other, the first of them at least its header."""
@@ -35,7 +36,6 @@ REQUEST_BYTES = 1 << 20
 _REQUESTS_IN_FLIGHT = 5  # of one connection; what comes while they are under way waits and goes together
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
-_HEADER_SIZE = 61
 
 _HINTS = {
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "Another task wrote with this producer id, or an earlier batch is missing: "
@@ -423,7 +423,7 @@ class Producer:
 
 def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str) -> ProduceRefused:
     producer = ""
-    if len(batch[0]) >= _HEADER_SIZE:
+    if len(batch[0]) >= HEADER_SIZE:
         producer_id, epoch, sequence = _PRODUCER.unpack_from(batch[0], 43)
         producer = f", sequence {sequence} of producer {producer_id} epoch {epoch}" if producer_id >= 0 else ""
     said = Code.name_of(code) + (f" ({reason})" if reason else "")

@@ -20,9 +20,11 @@ from crc32c import crc32c
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.legacy import LOG_OVERHEAD
 
 __all__ = [
     "HEADER_SIZE",
+    "LOG_OVERHEAD",
     "BatchHeader",
     "Buffer",
     "Codec",
@@ -45,8 +47,7 @@ _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _PREFIX = _SIZE_AND_MAGIC.size
 """Bytes that tell a batch's size and magic, in every version of the format."""
 
-_OVERHEAD = 12  # base offset and batch length, which the batch length does not count
-_SMALLEST_LENGTH = HEADER_SIZE - _OVERHEAD
+_SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _MAGIC = 2
 
 _ATTRIBUTES_AT = 21
@@ -91,7 +92,7 @@ class BatchHeader(NamedTuple):
     @property
     def size(self) -> int:
         """All bytes of the batch."""
-        return _OVERHEAD + self.batch_length
+        return LOG_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
@@ -173,13 +174,13 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         length = fields[1]
         # One test for what almost every batch is; everything else is told apart below.
         if fields[3] == _MAGIC and length >= _SMALLEST_LENGTH and fields[6] >= 0 and fields[12] >= 0:
-            following = position + _OVERHEAD + length
+            following = position + LOG_OVERHEAD + length
             if following > end:
                 return
             yield position, make(BatchHeader, fields)
         else:
             _check_size(buf, position, length, fields[3])
-            following = position + _OVERHEAD + length
+            following = position + LOG_OVERHEAD + length
             if following > end:
                 return
             yield position, parse_header(buf, position)
@@ -187,10 +188,10 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     while end - position >= _PREFIX:
         length, magic = _SIZE_AND_MAGIC.unpack_from(buf, position)
         _check_size(buf, position, length, magic)
-        if position + _OVERHEAD + length > end:
+        if position + LOG_OVERHEAD + length > end:
             return
         yield position, parse_header(buf, position)
-        position += _OVERHEAD + length
+        position += LOG_OVERHEAD + length
 
 
 def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -206,7 +207,7 @@ def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int,
     make = tuple.__new__
     while end - position >= HEADER_SIZE:
         fields = unpack(view, position)
-        following = position + _OVERHEAD + fields[1]
+        following = position + LOG_OVERHEAD + fields[1]
         if fields[3] != _MAGIC or fields[1] < _SMALLEST_LENGTH or fields[6] < 0 or fields[12] < 0:
             break
         if following > end or fields[0] >= until:
@@ -231,10 +232,10 @@ def whole_batches(buf: Buffer, limit: int) -> int:
     end = min(limit, len(buf))
     position = 0
     unpack = _SIZE_AND_MAGIC.unpack_from
-    following: int = _OVERHEAD + unpack(buf, 0)[0]
+    following: int = LOG_OVERHEAD + unpack(buf, 0)[0]
     while following < end:
         position = following
-        following = position + _OVERHEAD + unpack(buf, position)[0]
+        following = position + LOG_OVERHEAD + unpack(buf, position)[0]
     return following if following == end or not position else position
 
 
@@ -245,7 +246,7 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
     made it.
     """
     view = buf if type(buf) is memoryview else memoryview(buf)
-    end = pos + _OVERHEAD + header[1]
+    end = pos + LOG_OVERHEAD + header[1]
     if end > len(view):
         raise CorruptBatch(
             f"The batch at offset {header.base_offset} is cut short: {len(view) - pos} of {header.size} bytes."
@@ -383,7 +384,7 @@ def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
         raise CorruptBatch(f"The message at offset {last.offset} is damaged: offsets inside fall from {first.offset}.")
     return BatchHeader(
         base_offset=first.offset,
-        batch_length=found.size - _OVERHEAD,
+        batch_length=found.size - LOG_OVERHEAD,
         leader_epoch=-1,
         magic=found.magic,
         crc=found.crc,

@@ -21,7 +21,10 @@ from logkeep_engine.log.memory import listed_most
 _MESSAGE = struct.Struct(">qiIBB")  # offset, size, crc, magic, attributes
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
-_OVERHEAD = 12  # offset and size
+
+LOG_OVERHEAD = 12
+"""Bytes of a message or a batch that its own length does not count: its offset, and that length (Kafka's name)."""
+
 _CRC_END = 16
 _SMALLEST = {0: 14, 1: 22}
 """The least value of the size field: everything after it, with a null key and a null value."""
@@ -79,7 +82,7 @@ def read(buf: memoryview, pos: int) -> MessageSet:
 def check_crc(buf: memoryview, pos: int) -> tuple[int, int]:
     """(CRC found in the message, CRC computed over it). The message at `pos` must be whole."""
     _, size, crc, _, _ = _MESSAGE.unpack_from(buf, pos)
-    return crc, zlib.crc32(buf[pos + _CRC_END : pos + _OVERHEAD + size])
+    return crc, zlib.crc32(buf[pos + _CRC_END : pos + LOG_OVERHEAD + size])
 
 
 def smallest_size(magic: int) -> int:
@@ -93,7 +96,7 @@ def _read(buf: memoryview, pos: int) -> MessageSet:
     attributes &= CODEC_MASK | _APPEND_TIME if magic else CODEC_MASK
     if code == Codec.NONE:
         plain = Message(offset, timestamp, _bytes(key), _bytes(value))
-        return MessageSet(magic, _OVERHEAD + size, crc, attributes, timestamp, [plain])
+        return MessageSet(magic, LOG_OVERHEAD + size, crc, attributes, timestamp, [plain])
     if code > Codec.LZ4:
         raise CorruptBatch(f"codec {code} does not exist in magic {magic}")
     if value is None:
@@ -107,7 +110,7 @@ def _read(buf: memoryview, pos: int) -> MessageSet:
             raise CorruptBatch(f"its offset is lower than {messages[-1].offset}, the last relative offset inside")
         base = offset - messages[-1].offset
         messages = [message._replace(offset=base + message.offset) for message in messages]
-    return MessageSet(magic, _OVERHEAD + size, crc, attributes, timestamp, messages)
+    return MessageSet(magic, LOG_OVERHEAD + size, crc, attributes, timestamp, messages)
 
 
 def _inner_messages(data: memoryview, append_time: int | None) -> list[Message]:
@@ -123,7 +126,7 @@ def _inner_messages(data: memoryview, append_time: int | None) -> list[Message]:
         messages.append(Message(offset, timestamp, _bytes(key), _bytes(value)))
         if len(messages) > most:
             raise BatchTooLarge(f"it holds more than {most} messages")
-        position += _OVERHEAD + size
+        position += LOG_OVERHEAD + size
     if not messages:
         raise CorruptBatch("a compressed message holds no messages")
     return messages
@@ -137,7 +140,7 @@ def _fields(buf: memoryview, pos: int) -> tuple[int, int, int, int, int, int, me
         raise CorruptBatch(f"magic {magic} in a message set")
     if size < _SMALLEST[magic]:
         raise CorruptBatch(f"its size {size} is less than the smallest message of magic {magic}")
-    end = pos + _OVERHEAD + size
+    end = pos + LOG_OVERHEAD + size
     if end > len(buf):
         raise CorruptBatch(f"its {size} bytes are not all there")
     at = pos + _MESSAGE.size

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, pack_header, parse_header, seal
+from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, pack_header, parse_header, seal
 from logkeep_engine.log.compression import Codec, compress, decompress, too_large
 from logkeep_engine.log.memory import listed_most, unpacked_most
 from logkeep_engine.log.varints import INT64_MAX, pack_varint, varint, wrap
@@ -161,7 +161,7 @@ def encode(
 
 def sealed(packed: bytes, header: BatchHeader) -> bytes:
     """The batch of these records and this header; its length and CRC are set here."""
-    batch = bytearray(pack_header(header._replace(batch_length=HEADER_SIZE - 12 + len(packed))))
+    batch = bytearray(pack_header(header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed))))
     batch += packed
     seal(batch)
     return bytes(batch)

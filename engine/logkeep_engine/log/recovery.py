@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
-from logkeep_engine.log.batch import BatchHeader, check_crc, walk
+from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, check_crc, walk
 from logkeep_engine.log.segment import (
     INDEX_INTERVAL_BYTES,
     MAX_RELATIVE_OFFSET,
@@ -30,7 +30,6 @@ from logkeep_engine.log.segment import (
 from logkeep_engine.log.transactions import TransactionTracker
 
 _BLOCK = 8 * 1024 * 1024
-_OVERHEAD = 12  # base offset and batch length
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,9 @@ def scan(
 
     while position < size:
         rest = size - position
-        needed = _OVERHEAD + int.from_bytes(held[8:_OVERHEAD], "big", signed=True) if len(held) >= _OVERHEAD else 0
+        needed = (
+            LOG_OVERHEAD + int.from_bytes(held[8:LOG_OVERHEAD], "big", signed=True) if len(held) >= LOG_OVERHEAD else 0
+        )
         if needed > rest:
             return ended(f"The batch after offset {next_offset - 1} is cut short: {rest} of {needed} bytes.")
         held += file.read(min(max(_BLOCK, needed), rest) - len(held))

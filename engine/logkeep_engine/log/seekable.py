@@ -2,7 +2,7 @@
 
     writer = SeekableWriter(out.write)      # any number of writes of whole batches, then finish()
     table = SeekTable.parse(tail, size)     # from the end of the object
-    frame = table.frame_at(position)        # position in the log -> the bytes of the object that hold it
+    frame = table.frames[table.index_at(position)]      # position in the log -> the frame that holds it
 
 Plain `zstd -d` gives back the log: to it the table is a frame to skip. Every frame begins with a batch and holds whole
 batches, at most FRAME_BYTES of them, or one batch that is larger. So one offset is read by index, frame, one range.

@@ -2,7 +2,7 @@
 
 `SegmentBuilder` takes runs of whole batches and makes the offset, time and transaction index that a broker (4.1)
 makes of the same batches, and the facts the catalog keeps of a segment. Indexes can always be made again from the
-log: `build_indexes`, and `transactions.TransactionTracker` for the third.
+log: `IndexBuilder`, and `transactions.TransactionTracker` for the third.
 
 Source of facts: apache/kafka `LogSegment.java` (append, recover, onBecomeInactiveSegment), `OffsetIndex.java`,
 `TimeIndex.java`, `TransactionIndex.java`, `AbortedTxn.java`.
@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
-from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader
 from logkeep_engine.log.compression import Codec
 
 INDEX_INTERVAL_BYTES = 4096
@@ -36,7 +36,6 @@ _TXN_ENTRY = struct.Struct(">hqqqq")  # version, producer id, first offset, last
 _TXN_VERSION = 0
 _INT32_MAX = 2**31 - 1
 _NO_TIMESTAMP = -1
-_OVERHEAD = 12
 _Content = bytes  # `SegmentSummary` has a field `bytes`, which hides the type
 _CODEC = 0x07
 _APPEND_TIME = 0x08
@@ -205,7 +204,7 @@ class SegmentBuilder:
             base, length, _, magic, _, attributes, delta, base_time, max_time, _, _, _, count = header
             if pos != following:
                 raise ValueError(f"the batch at offset {base} is at {pos}, its predecessor ends at {following}")
-            following = pos + _OVERHEAD + length
+            following = pos + LOG_OVERHEAD + length
             if base != next_offset:
                 if base < next_offset:
                     raise CorruptBatch(
@@ -276,20 +275,11 @@ class SegmentBuilder:
             gaps=self._offsets_without_record,
             append_time=bool(self._all_attributes & _APPEND_TIME),
             legacy=self._legacy,
-            max_batch_bytes=self._max_batch_bytes + _OVERHEAD if self._batches else 0,
+            max_batch_bytes=self._max_batch_bytes + LOG_OVERHEAD if self._batches else 0,
             index=indexes.index,
             timeindex=indexes.timeindex,
             txnindex=bytes(self._aborted),
         )
-
-
-def build_indexes(
-    log: Iterable[tuple[int, BatchHeader]], base_offset: int, *, index_interval_bytes: int = INDEX_INTERVAL_BYTES
-) -> Indexes:
-    """Offset and time index of a whole segment that starts at `base_offset`, from what `walk` says of it."""
-    writer = IndexBuilder(base_offset, index_interval_bytes)
-    writer.extend(log)
-    return writer.finish()
 
 
 def read_offset_index(data: bytes, base_offset: int = 0) -> list[OffsetEntry]:
@@ -404,7 +394,7 @@ class IndexBuilder:
                 self._index += _OFFSET_ENTRY.pack(header[0] + header[6] - self._base_offset, position)
                 self._note_time()
                 since = 0
-            size = _OVERHEAD + header[1]
+            size = LOG_OVERHEAD + header[1]
             position += size
             since += size
         self._position, self._since_last_entry = position, since

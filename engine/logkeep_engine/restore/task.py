@@ -12,7 +12,6 @@ Several partitions are on their way at once, over the same few connections, one 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,11 +46,10 @@ from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
-from logkeep_engine.tasks import PartitionUpdate, TaskContext
+from logkeep_engine.tasks import PartitionUpdate, Progress, TaskContext
 
 _AHEAD_BYTES = 2 << 20  # batches made ready in one go, in a thread, while the ones before are being sent
 _AHEAD_COUNT = 512
-_REPORT_SECONDS = 1.0
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
 _RESUMES = 20
 _THREADS = 8
@@ -132,7 +130,7 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
 async def _restore_all(
     tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
 ) -> tuple[PartitionSummary, ...]:
-    progress = _Progress(context)
+    progress = Progress(context)
     room = _Room(_MEMORY)
     async with RawClient(tasks[0].connection) as client:
 
@@ -162,7 +160,7 @@ def _finished(task: RestoreTask) -> PartitionSummary | None:
 
 
 async def _restore(
-    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: _Progress, context: TaskContext
+    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: Progress, context: TaskContext
 ) -> PartitionSummary:
     throttle = context.throttle
     landed = await look(client, task.place, throttle, fresh=task.fresh and context.attempt == 0)
@@ -213,29 +211,11 @@ class _Room:
                 self._given_back.notify_all()
 
 
-class _Progress:
-    """Tells the driver how far the partitions are, at most once a second."""
-
-    def __init__(self, context: TaskContext) -> None:
-        self._context = context
-        self._due = 0.0
-        self._updates: dict[int, PartitionUpdate] = {}
-
-    def tell(self, task: RestoreTask, at: int, records: int, size: int) -> None:
-        now = time.monotonic()
-        self._updates[task.number] = PartitionUpdate(task.target, task.partition, task.number, at, records, size)
-        if now < self._due:
-            return
-        self._due = now + _REPORT_SECONDS
-        self._context.report(list(self._updates.values()))
-        self._updates.clear()
-
-
 class _Attempt:
     """One pass over the archived partition, from its first byte: what is in the target already is only counted."""
 
     def __init__(
-        self, task: RestoreTask, landed: Landed, progress: _Progress, pool: ThreadPoolExecutor, throttle: Throttle
+        self, task: RestoreTask, landed: Landed, progress: Progress, pool: ThreadPoolExecutor, throttle: Throttle
     ) -> None:
         self._task = task
         self._landed = landed
@@ -361,7 +341,7 @@ class _Attempt:
         self._bytes += item.size
         self._append_times += item.append_times
         if item.data is None:
-            self._progress.tell(self._task, item.source_end, self._made, self._bytes)
+            self._progress.tell(_update(self._task, item.source_end, self._made, self._bytes))
 
     def _acknowledge(self, item: Outgoing, offset: int) -> None:
         """Raises _LookAgain if the batch is not where it can only be."""
@@ -377,10 +357,14 @@ class _Attempt:
         self._end = offset + item.count
         self._mark = Mark(self._epoch, self._end)
         self.acknowledged = item.index + item.count
-        self._progress.tell(task, item.source_end, self.acknowledged, self._bytes)
+        self._progress.tell(_update(task, item.source_end, self.acknowledged, self._bytes))
 
 
 # ---- the stream of batches: a function of the archive and the plan
+
+
+def _update(task: RestoreTask, at: int, records: int, size: int) -> PartitionUpdate:
+    return PartitionUpdate(task.target, task.partition, task.number, at, records, size)
 
 
 def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:

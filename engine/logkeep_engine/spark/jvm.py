@@ -4,8 +4,8 @@
 configuration on the command line. Here the JVM is started at once, with nothing on its command line but its own options
 (Spark's settings reach it over the gateway), before pyspark is imported:
 
-    with Jvm.start(java_options, environ, folder, output=None) as jvm:
-        gateway = jvm.connect()
+    with Jvm.start(java, jars, options, environ, folder, output=None) as jvm:
+        gateway = jvm.connect(given_up)
 
 It ends when this process does (its standard input closes then), and takes its Python workers with it.
 """

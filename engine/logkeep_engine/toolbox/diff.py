@@ -1,8 +1,9 @@
 """Two archives, or an archive and the topics of a live cluster, record by record.
 
-    comparison = compare(archive_side(source), live_side(connection, topics))
-    for difference in comparison: print(difference)
-    comparison.counts
+    with LiveSide(connection, topics) as live:
+        comparison = Comparison(ArchiveSide(source), live)
+        for difference in comparison: print(difference)
+        comparison.counts
 
 Compared is what a consumer sees with `read_committed`: neither control records nor records of aborted transactions, and
 of a log nothing from the first transaction on that nothing has decided; of an archive only such transactions are left

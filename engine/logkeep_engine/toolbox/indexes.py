@@ -2,7 +2,7 @@
 
     for index in survey(source):
         print(index.name, index.state, index.faults)
-        if index.stale: rewrite(source, index)
+        if index.stale: rewrite(index)
 
 `faults` are what a broker would stumble over: its own sanity checks (OffsetIndex, TimeIndex, TransactionIndex
 `sanityCheck`), and that every entry is true. An index may be sparser than the one that is made here (brokers before

@@ -17,10 +17,8 @@ from enum import StrEnum
 from typing import Any
 
 from logkeep_engine.errors import UndecodableRecord
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from logkeep_engine.toolbox import messages
-
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
 
 _TYPE = struct.Struct(">h")
 _TRANSACTION_STATES = (

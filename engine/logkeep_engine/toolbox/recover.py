@@ -5,7 +5,7 @@
     carry_out(plans)
 
 A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
-(`log.recovery`). Of a segment of the Records format goes what is no record (`formats.records_folder`): its torn end,
+(`log.recovery`). Of a segment of the Records format goes what is no record (`formats.records_recovery`): its torn end,
 and what its index jumps over, since the original tool goes on behind a torn record. A segment of its first byte alone
 is whole: that tool makes one when it begins a partition, which may never get a record. What is behind the damage in a
 log goes too, later segments of the partition included: a broker drops them, since after a crash nothing there was ever
@@ -29,9 +29,9 @@ from pathlib import Path
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.errors import CorruptSegment, Refused
-from logkeep_engine.formats.records_folder import recover_segment
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState
 from logkeep_engine.formats.records_names import MAGIC, pack_partition_index, partition_index_name, segments_of
+from logkeep_engine.formats.records_recovery import recover_segment
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_folder
 from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.reading.log_reader import Hole
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, check_crc, parse_header
+from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, check_crc, parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.recovery import misplaced
 from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
@@ -29,7 +29,6 @@ and where batches are looked for behind damage, it is damage in any case: trying
 """
 
 _PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic
-_OVERHEAD = 12
 _MAGIC_AT = 16
 _MAGIC = 2
 _CODEC = 0x07
@@ -174,8 +173,8 @@ def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: i
     if not window.fill(_PREFIX.size):
         return f"a batch is cut short: only {len(window)} bytes are left"
     base_offset, length, magic = window.prefix()
-    size = length + _OVERHEAD
-    smallest = HEADER_SIZE if magic == _MAGIC else legacy.smallest_size(min(magic, 1)) + _OVERHEAD
+    size = length + LOG_OVERHEAD
+    smallest = HEADER_SIZE if magic == _MAGIC else legacy.smallest_size(min(magic, 1)) + LOG_OVERHEAD
     if magic > _MAGIC or size < smallest:
         return f"no batch begins there (magic {magic}, length {length})"
     if left is not None and size > left:
@@ -214,7 +213,7 @@ def _followed(window: _Window, header: BatchHeader) -> bool:
         return False
     base_offset, length, magic = window.prefix(header.size)
     left = window.left
-    fits = left is None or header.size + _OVERHEAD + length <= left
+    fits = left is None or header.size + LOG_OVERHEAD + length <= left
     return magic <= _MAGIC and length > 0 and fits and 0 < base_offset - header.base_offset <= _INT32_MAX
 
 
@@ -222,7 +221,7 @@ def _pass_damage(window: _Window, expected: int, max_batch_bytes: int, what: str
     """Look for the next whole batch: where the damaged one says that it ends, then at every byte."""
     position = window.position
     if window.fill(_PREFIX.size):
-        size = window.prefix()[1] + _OVERHEAD
+        size = window.prefix()[1] + LOG_OVERHEAD
         if HEADER_SIZE <= size <= max_batch_bytes and _good(window, size, expected, max_batch_bytes):
             window.drop(size)
             return Damage(position, size, expected, what)

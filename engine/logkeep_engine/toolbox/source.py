@@ -307,7 +307,7 @@ class LogKey(NamedTuple):
 @dataclass(frozen=True)
 class Source:
     """What was found: segments by topic, incarnation, partition, folder and offset; `single` if the user named one
-    file, which may also be an index or another file beside a log (`object_path`).
+    file, which may also be an index or another file beside a log.
 
     `archive` and `state` are those of the archive that it is, or lies in; `topics` are those of its topics that were
     named, in the catalog's order, also those without a segment.

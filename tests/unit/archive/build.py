@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from logkeep_engine.archive.care.segment_check import check_all
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
@@ -88,3 +90,8 @@ def archive_of(storage: Storage, *receipts: Receipt) -> Archive:
         writer.commit(topics=[ORDERS], receipts=receipts)
         writer.end(Outcome.SUCCEEDED)
     return Archive.open(storage)
+
+
+def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
+    """The faults of one segment's objects; [] if it is whole."""
+    return check_all(storage, topic, entry).faults

@@ -20,13 +20,12 @@ from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert
 from logkeep_engine.formats.avro_schema import PUBLISHED
-from logkeep_engine.formats.records_folder import RecordsFolder
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, read_partition_index
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
-from logkeep_engine.toolbox.offsets import CONSUMER_OFFSETS
 from tests.kafka.record_archives import write_archive
 from tests.unit.archive.build import archive_of, chunk
 from tests.unit.convert.converting import (
@@ -41,6 +40,7 @@ from tests.unit.convert.converting import (
 from tests.unit.convert.test_convert import Killed, kill_before
 from tests.unit.distant import Distant
 from tests.unit.formats.osodevops_archive import LZ4, NONE, ZSTD, OsoArchive, Written
+from tests.unit.formats.records_folder import RecordsFolder
 from tests.unit.toolbox.test_offsets import COMMIT_KEY, commit
 
 FIRST = "orders/segment_partition_000_from_offset_0000000000"

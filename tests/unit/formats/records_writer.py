@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from logkeep_engine.formats.records_folder import RecordsFolder
 from logkeep_engine.log.consumed import PlainRecord
+from tests.unit.formats.records_folder import RecordsFolder
 
 COUNT = 3000
 SEGMENT_BYTES = 20_000

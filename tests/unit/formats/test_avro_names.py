@@ -3,16 +3,14 @@
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH, AvroName, object_path, parse_path
+from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH, AvroName, parse_path
 
 
 def test_name_is_the_published_one_with_the_first_offset_in_twenty_digits() -> None:
-    assert object_path("orders", 7, 1234) == "orders/partition=7/orders+7-00000000000000001234.data"
-
-
-def test_name_is_the_one_the_archive_uses() -> None:
-    expected = names.avro_stem("a.b_c-d", 12, 2**63 - 1, width=SEQUENCE_WIDTH) + names.DATA
-    assert names.TOPICS + object_path("a.b_c-d", 12, 2**63 - 1) == expected
+    path = names.avro_stem("orders", 7, 1234, width=SEQUENCE_WIDTH) + names.DATA
+    assert path == "topics/orders/partition=7/orders+7-00000000000000001234.data"
+    largest = names.avro_stem("a.b_c-d", 12, 2**63 - 1, width=SEQUENCE_WIDTH) + names.DATA
+    assert largest == "topics/a.b_c-d/partition=12/a.b_c-d+12-09223372036854775807.data"
 
 
 @pytest.mark.parametrize(
@@ -30,7 +28,8 @@ def test_name_is_the_one_the_archive_uses() -> None:
 )
 def test_name_is_taken_apart_with_or_without_padding(path: str, name: AvroName) -> None:
     assert parse_path(path) == name
-    assert path.endswith(object_path(name.topic, name.partition, name.sequence, width=name.width))
+    written = names.avro_stem(name.topic, name.partition, name.sequence, width=name.width) + names.DATA
+    assert path.endswith(written.removeprefix(names.TOPICS))
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
-from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.formats.base import OF_BATCHES, LogRecord, SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records import (
     BLOCK_BYTES,
-    LOSSES,
     RecordBlock,
     RecordsEncoder,
     pack_record,
     read_blocks,
     read_segment,
 )
-from logkeep_engine.formats.records_index import build_index, find_position, read_index
+from logkeep_engine.formats.records_index import build_index, position_before, read_index
 from logkeep_engine.formats.records_names import MAGIC
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.memory import stored_record_most
@@ -109,11 +108,11 @@ def test_every_record_lies_where_the_index_says() -> None:
 def test_reader_starts_where_the_index_points_for_an_offset() -> None:
     index = read_index(INDEX)
     for offset, first in [(0, 0), (1, 1), (3, 3), (5, 3), (7, 5), (2**32, 5)]:
-        position = find_position(index, offset)
-        assert position == POSITIONS[first]
-        assert read(SEGMENT[position:], position=position) == RECORDS[first:]
+        position = position_before(index, offset)
+        assert position == POSITIONS[max(0, first - 1)]
+        assert read(SEGMENT[position:], position=position, start_offset=offset) == RECORDS[first:]
         assert read(SEGMENT, start_offset=offset) == RECORDS[first:]
-    assert find_position(index, 2**32 + 1) is None
+    assert position_before(index, 2**32 + 1) is None
     assert read(SEGMENT, start_offset=2**32 + 1) == []
 
 
@@ -192,30 +191,14 @@ def test_records_given_one_by_one_make_the_same_files() -> None:
     assert files.encoder.finish() == encoded(RECORDS)[2]
 
 
-def test_record_that_is_there_already_changes_nothing() -> None:
-    files = Files()
-    for run in (RECORDS[:4], RECORDS[1:4], RECORDS[2:], RECORDS):
-        assert files.encoder.append(run) == len(run)
-    assert (bytes(files.data), bytes(files.index)) == (SEGMENT, INDEX)
-
-
-def test_other_record_of_an_offset_that_is_there_is_refused() -> None:
-    files = Files()
-    files.encoder.append(RECORDS)
-    with pytest.raises(CorruptSegment, match=r"^The segment has another record at offset 5 already\.$"):
-        files.encoder.append([RECORDS[3]._replace(value=b"x")])
-    assert (bytes(files.data), bytes(files.index)) == (SEGMENT, INDEX)
-
-
-def test_offset_that_comes_too_late_is_refused() -> None:
+@pytest.mark.parametrize("late", [RECORDS[-1], RECORDS[3], RECORDS[3]._replace(offset=4)])
+def test_offset_that_does_not_rise_is_refused(late: PlainRecord) -> None:
     files = Files()
     files.encoder.append(RECORDS)
     with pytest.raises(CorruptSegment) as caught:
-        files.encoder.append([RECORDS[3]._replace(offset=4)])
-    assert str(caught.value) == (
-        "The record at offset 4 comes after offset 4294967296, and the segment has none of that offset: offsets must "
-        "rise."
-    )
+        files.encoder.append([late])
+    assert str(caught.value) == f"The record at offset {late.offset} comes after offset 4294967296: offsets must rise."
+    assert (bytes(files.data), bytes(files.index)) == (SEGMENT, INDEX)
 
 
 def test_record_that_no_format_can_hold_is_refused_before_anything_of_it_is_written() -> None:
@@ -425,17 +408,7 @@ def test_record_larger_than_many_blocks_is_read() -> None:
 
 
 def test_what_is_lost_belongs_to_batches() -> None:
-    assert sorted(LOSSES) == ["batch bounds", "compression", "producer ids and sequences", "transactions"]
-
-
-def test_an_encoder_that_remembers_nothing_writes_the_same_and_takes_rising_offsets_only() -> None:
-    data, index = bytearray(), bytearray()
-    encoder = RecordsEncoder(data.extend, index.extend, 2**40, idempotent=False)
-    records = [PlainRecord(at, NOON, 0, b"k", b"v", ()) for at in (3, 5, 9)]
-    assert encoder.append(records[:2]) + encoder.append(records[2:]) == 3
-    with pytest.raises(CorruptSegment, match="The record at offset 9 comes after offset 9: offsets must rise"):
-        encoder.append(records[2:])
-    assert (bytes(data), bytes(index), encoder.finish()) == encoded(records)
+    assert sorted(OF_BATCHES) == ["batch bounds", "compression", "producer ids and sequences", "transactions"]
 
 
 def test_record_that_is_too_large_is_refused_before_it_is_gathered() -> None:

@@ -15,17 +15,11 @@ import pytest
 
 from logkeep_engine.errors import ArchiveBusy, CorruptSegment
 from logkeep_engine.formats.records import pack_record
-from logkeep_engine.formats.records_folder import (
-    Cut,
-    RecordsFolder,
-    SegmentAppender,
-    SegmentRecovery,
-    recover_segment,
-    remake_partition_index,
-)
 from logkeep_engine.formats.records_index import IndexCheck, IndexState
 from logkeep_engine.formats.records_names import SegmentName, read_partition_index, segments_of
+from logkeep_engine.formats.records_recovery import Cut, SegmentRecovery, recover_segment
 from tests.unit.formats import records_writer
+from tests.unit.formats.records_folder import RecordsFolder, SegmentAppender, remake_partition_index
 from tests.unit.formats.records_golden import FIRST, POSITIONS, RECORDS, golden
 
 SEGMENT, INDEX = golden(f"{FIRST}_records"), golden(f"{FIRST}_index")

@@ -14,8 +14,8 @@ from logkeep_engine.formats.records_index import (
     IndexState,
     build_index,
     check_index,
-    find_position,
     pack_entries,
+    position_before,
     read_index,
 )
 from tests.unit.formats.records_golden import FIRST, POSITIONS, RECORDS, SECOND, golden
@@ -46,7 +46,7 @@ def test_golden_index_is_made_from_its_segment() -> None:
 def test_index_of_no_records_is_read() -> None:
     index = read_index(b"\x01")
     assert (len(index), index.last_offset, index.end) == (0, -1, 1)
-    assert find_position(index, 0) is None
+    assert position_before(index, 0) is None
 
 
 def test_index_cut_inside_an_entry_is_refused() -> None:
@@ -145,7 +145,7 @@ def test_wrong_entry_that_is_cut_short_is_told() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(24, 99)), max_size=50), st.integers(0, 500))
-def test_position_found_is_that_of_the_first_record_not_before_the_offset(
+def test_position_found_is_that_of_the_record_before_the_first_one_not_before_the_offset(
     steps: list[tuple[int, int]], wanted: int
 ) -> None:
     offsets: list[int] = []
@@ -154,5 +154,5 @@ def test_position_found_is_that_of_the_first_record_not_before_the_offset(
         offsets.append((offsets[-1] if offsets else 0) + step)
         positions.append(positions[-1] + length)
     index = read_index(b"\x01" + pack_entries(offsets, positions))
-    expected = next((at for offset, at in zip(offsets, positions, strict=False) if offset >= wanted), None)
-    assert find_position(index, wanted) == expected
+    expected = next((max(0, at - 1) for at, offset in enumerate(offsets) if offset >= wanted), None)
+    assert position_before(index, wanted) == (None if expected is None else positions[expected])

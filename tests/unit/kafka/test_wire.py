@@ -20,7 +20,6 @@ from tests.kafka.raw import run
 
 VERSIONS = {1: (4, 17), 18: (0, 4)}
 ECHO = 1
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -1,11 +1,12 @@
 """Small logs for the tests of this folder."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from logkeep_engine.log.batch import rewrite, walk
+from logkeep_engine.log.batch import BatchHeader, rewrite, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.segment import IndexBuilder, Indexes
 
 NOON = 1_700_000_000_000
 
@@ -72,3 +73,10 @@ def _with_bit(sealed: bytearray, bit: int) -> bytes:
 def positions(log: Sequence[bytes]) -> list[int]:
     """Where each of the batches starts when they are joined."""
     return [sum(map(len, log[:i])) for i in range(len(log))]
+
+
+def build_indexes(log: Iterable[tuple[int, BatchHeader]], base_offset: int, *, index_interval_bytes: int) -> Indexes:
+    """Offset and time index of a whole segment that starts at `base_offset`, from what `walk` says of it."""
+    writer = IndexBuilder(base_offset, index_interval_bytes)
+    writer.extend(log)
+    return writer.finish()

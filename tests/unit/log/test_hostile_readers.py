@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.backup.pieces.batches import trim
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.errors import BatchTooLarge
@@ -16,7 +15,7 @@ from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.spark.source_plan import Piece
 from logkeep_engine.spark.source_rows import read_piece
 from logkeep_engine.storage import open_uri
-from tests.unit.archive.build import ORDERS, write_segment
+from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log import hostile
 from tests.unit.log.batches import batch
 from tests.unit.toolbox.logs import run, write_log

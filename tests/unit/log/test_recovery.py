@@ -8,8 +8,8 @@ import pytest
 from logkeep_engine.log import recovery
 from logkeep_engine.log.batch import Codec, walk
 from logkeep_engine.log.recovery import Recovery, recover, scan
-from logkeep_engine.log.segment import AbortedTxn, build_indexes, pack_txn_entry, read_txn_index
-from tests.unit.log.batches import NOON, batch, marker, positions
+from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry, read_txn_index
+from tests.unit.log.batches import NOON, batch, build_indexes, marker, positions
 
 LOG = [
     batch(20, 2),

@@ -13,7 +13,6 @@ from logkeep_engine.log.segment import (
     SegmentBuilder,
     SegmentSummary,
     TimeEntry,
-    build_indexes,
     find_offset,
     find_time,
     read_offset_index,
@@ -21,7 +20,7 @@ from logkeep_engine.log.segment import (
     read_txn_index,
 )
 from logkeep_engine.log.transactions import TransactionTracker
-from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.log.batches import NOON, batch, build_indexes, marker, with_header
 from tests.unit.log.test_records import GOLDEN
 
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 
 from logkeep_engine.cli import app
 from logkeep_engine.log.batch import HEADER_SIZE, walk
-from logkeep_engine.log.segment import build_indexes, pack_txn_entry
+from logkeep_engine.log.segment import pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
-from tests.unit.log.batches import with_header
+from tests.unit.log.batches import build_indexes, with_header
 
 
 def write_log(folder: Path, batches: Sequence[bytes], tracker: TransactionTracker | None = None) -> Path:

@@ -27,11 +27,6 @@ class SegmentCheck:
     transactions: SegmentTransactions | None
 
 
-def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
-    """The faults of one segment's objects; [] if it is whole. `topic` is the name. Bounded memory."""
-    return check_all(storage, topic, entry).faults
-
-
 def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
     """Check as `check_segment` does, and what no reader depends on."""
     found = check_segment(storage, topic, entry)
@@ -41,7 +36,7 @@ def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck
 
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
-    """Like `verify_segment`, with what the same pass tells of transactions."""
+    """Check one segment's objects, in one pass and bounded memory: no faults if it is whole. `topic` is its name."""
     if not is_batched(entry):
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     faults: list[Fault] = []

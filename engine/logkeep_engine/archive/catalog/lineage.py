@@ -7,7 +7,7 @@ leader, as a follower does (KIP-101, KIP-279), where its log leaves that history
 
     comparison = Comparison(lineage)
     while (epoch := comparison.question) is not None:
-        comparison.answer(*offset_for_leader_epoch(epoch))
+        comparison.answer(*leader.end_of(epoch))
     if comparison.fork is not None: ...
 """
 

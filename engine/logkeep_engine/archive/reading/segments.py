@@ -21,14 +21,13 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.log_reader import Hole, read_log
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, walk_checked
+from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_crc, parse_header, walk_checked
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 _HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
-_OVERHEAD = 12  # bytes that a batch's length does not count
 _MAGIC_AT = 16
 _NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
 _RUN = 4096  # batches handed out at once: the headers of tiny ones take more memory than they do
@@ -263,7 +262,7 @@ class _Reading:
                     return headers, at, wrong
                 headers.append((position, header))
                 expected = self._expected = following
-                at = position + _OVERHEAD + header[1]
+                at = position + LOG_OVERHEAD + header[1]
                 if len(headers) == _RUN:
                     return headers, at, None
         except CorruptBatch as error:
@@ -273,7 +272,7 @@ class _Reading:
             raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
         left = len(data) - at
         if left >= _SIZE_AND_MAGIC.size:
-            claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD
+            claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + LOG_OVERHEAD
             if claimed > self._entry.max_batch_bytes:
                 return headers, at, f"a batch of {claimed} bytes, the largest has {self._entry.max_batch_bytes}"
         if cut is not None and left:
@@ -286,7 +285,7 @@ class _Reading:
         self._damage = (self._position + at, wrong)
         self._jump = None
         if len(data) - at >= _SIZE_AND_MAGIC.size:
-            size = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + _OVERHEAD
+            size = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + LOG_OVERHEAD
             if HEADER_SIZE <= size <= self._entry.max_batch_bytes:
                 self._jump = at + size
 

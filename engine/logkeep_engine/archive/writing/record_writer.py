@@ -138,8 +138,7 @@ class RecordSink:
         stem = names.records_stem(topic, partition, base_offset)
         data = self._object(stem + names.RECORDS)
         index = self._object(stem + names.RECORDS_INDEX)
-        # A piece gives every record once: what the encoder would remember of each is not needed.
-        return records_format.RecordsEncoder(data.write, index.write_hashed, self._limit, idempotent=False)
+        return records_format.RecordsEncoder(data.write, index.write_hashed, self._limit)
 
     def _object(self, path: str) -> _Object:
         item = _Object(self._storage, path)

@@ -15,7 +15,7 @@ from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import BatchHeader, Codec, parse_header, seal, walk_checked
+from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, Codec, parse_header, seal, walk_checked
 from logkeep_engine.log.memory import alone
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.log.segment import AbortedTxn
@@ -23,7 +23,6 @@ from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 
 SEQUENCE_MODULUS = 2**31
 
-_OVERHEAD = 12  # bytes of a batch that its length does not count
 _LAST_CODEC = max(Codec)
 _RUN = 4096  # batches that are handed on at once: their headers take more memory than tiny batches themselves
 _ATTRIBUTES_AT = 22  # the low byte
@@ -64,7 +63,7 @@ class ChunkWriter(PieceWriter):
                     epoch = header[2]
                     self._note_epoch(epoch, base)
                 following = base + header[6] + 1
-                size = _OVERHEAD + header[1]
+                size = LOG_OVERHEAD + header[1]
                 if size > room or following > end_offset:
                     self._flush(data, run)
                     self._close_segment()

@@ -10,7 +10,6 @@ from logkeep_engine.archive.care.branching import branch_off, copy_below
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
-from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, Outcome, Receipt, RemovedSegment, branch_id
@@ -23,7 +22,7 @@ from logkeep_engine.errors import ArchiveDamaged, SpecError
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.selection import select_topics, with_branches
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, write_segment
+from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, verify_segment, write_segment
 from tests.unit.log.batches import batch, marker
 
 ID = ORDERS.topic_id

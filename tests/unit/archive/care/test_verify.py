@@ -11,7 +11,6 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_continuity
-from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.care.verify import VerifyProgress, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -26,7 +25,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, chunk, write_segment
+from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, chunk, verify_segment, write_segment
 
 ID = ORDERS.topic_id
 OTHER = TopicEntry("invoices", "bbbbbbbbbbbbbbbbbbbbbb", 1, 1)

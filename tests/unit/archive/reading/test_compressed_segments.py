@@ -10,7 +10,6 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -27,7 +26,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.seekable import FRAME_BYTES, Frame, SeekTable
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, write_segment
+from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, verify_segment, write_segment
 
 RECORDS = 10
 RNG = random.Random(11)

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import check_segment, verify_segment
+from logkeep_engine.archive.care.segment_check import check_segment
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
@@ -32,7 +32,7 @@ from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import LocalStorage, Storage
-from tests.unit.archive.build import write_segment
+from tests.unit.archive.build import verify_segment, write_segment
 from tests.unit.log.batches import batch, marker
 from tests.unit.log.made_logs import Log, make_log
 

@@ -1,0 +1,117 @@
+"""The import rules in pyproject.toml catch what they are there for: imports are added to the graph, not to the code."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import grimp
+import pytest
+from importlinter import Contract
+from importlinter.api import read_configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.contracts.protected import ProtectedContract
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+KINDS: dict[str, type[Contract]] = {
+    "forbidden": ForbiddenContract,
+    "layers": LayersContract,
+    "protected": ProtectedContract,
+}
+
+# A room of the engine, a module in it, and rooms from which it must not import.
+ROOMS = {
+    "contract.spec": (
+        "archive archiving backup cli collector convert errors formats interrupt kafka limits log report restore spark "
+        "storage tasks toolbox"
+    ),
+    "log.batch": (
+        "archive archiving backup cli convert formats interrupt kafka limits report restore spark storage tasks toolbox"
+    ),
+    "formats.avro": (
+        "archive archiving backup cli convert interrupt kafka limits report restore spark storage tasks toolbox"
+    ),
+    "archive.names": "archiving backup cli convert interrupt kafka report restore spark toolbox",
+    "storage.local": "archive archiving backup cli convert formats interrupt kafka report restore spark tasks toolbox",
+    "kafka.fetch": "archive archiving backup cli convert interrupt report restore spark toolbox",
+    "archiving": "backup cli convert restore spark toolbox",
+    "toolbox.dump": "archiving backup cli convert restore spark",
+    "backup.plan": "cli convert restore spark",
+    "restore.plan": "backup cli convert spark",
+    "convert.plan": "backup cli restore spark",
+    "spark.conf": "cli",
+}
+OTHERS = [
+    ("logkeep_engine.archive.catalog.entry", "logkeep_engine.archive.reading.segments"),
+    ("logkeep_engine.archive.catalog.entry", "logkeep_engine.archive.catalog.state"),
+    ("logkeep_engine.archive.reading.segments", "logkeep_engine.archive.writing.log_writer"),
+    ("logkeep_engine.archive.writing.log_writer", "logkeep_engine.archive.reading.segments"),
+    ("logkeep_engine.archive.writing.log_writer", "logkeep_engine.archive.care.verify"),
+    ("logkeep_engine.archive.names", "logkeep_engine.archive.catalog.entry"),
+    ("logkeep_engine.backup.plan", "logkeep_operator.settings"),
+    ("logkeep_engine.backup.plan", "kopf"),
+    ("logkeep_engine.contract.run", "confluent_kafka"),
+    ("logkeep_engine.contract.run", "kubernetes"),
+    ("logkeep_engine.contract.run", "yaml"),
+    ("logkeep_engine.collector", "pyspark"),
+    ("logkeep_engine.restore.task", "pyspark"),
+    ("logkeep_engine.restore.task", "aiokafka"),
+    ("logkeep_engine.spark.link", "confluent_kafka"),
+    ("logkeep_engine.log.batch", "aiokafka"),
+    ("logkeep_operator.controller", "aiokafka"),
+    ("logkeep_operator.controller", "pyspark"),
+    ("logkeep_operator.api.status", "logkeep_engine.errors"),
+    ("logkeep_operator.api.status", "logkeep_operator.cluster"),
+    ("logkeep_operator.cluster", "logkeep_operator.reconcile.step"),
+    ("logkeep_operator.reconcile.reconcile", "logkeep_operator.cluster"),
+    ("logkeep_operator.reconcile.reconcile", "logkeep_operator.controller"),
+    ("logkeep_operator.resources.run", "logkeep_operator.metrics"),
+]
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """The imports of the code."""
+    return grimp.build_graph("logkeep_operator", "logkeep_engine", include_external_packages=True, cache_dir=None)
+
+
+def test_the_code_keeps_the_rules(graph: grimp.ImportGraph) -> None:
+    assert broken(graph) == []
+
+
+@pytest.mark.parametrize("module", ROOMS)
+def test_no_room_imports_from_the_rooms_above_it(graph: grimp.ImportGraph, module: str) -> None:
+    importer = f"logkeep_engine.{module}"
+    for room in ROOMS[module].split():
+        assert caught(graph, importer, f"logkeep_engine.{room}"), room
+
+
+@pytest.mark.parametrize(("importer", "imported"), OTHERS)
+def test_what_must_not_be_imported_is_caught(graph: grimp.ImportGraph, importer: str, imported: str) -> None:
+    assert caught(graph, importer, imported)
+
+
+@pytest.mark.parametrize("parent", ["logkeep_engine", "logkeep_operator", "logkeep_engine.archive"])
+def test_a_room_without_a_place_is_caught(graph: grimp.ImportGraph, parent: str) -> None:
+    changed = deepcopy(graph)
+    changed.add_module(f"{parent}.newcomer")
+    assert broken(changed)
+
+
+def caught(graph: grimp.ImportGraph, importer: str, imported: str) -> bool:
+    """Whether the rules forbid that module to import the other."""
+    assert importer in graph.modules
+    changed = deepcopy(graph)
+    if imported not in changed.modules:
+        changed.add_module(imported, is_squashed=True)
+    changed.add_import(importer=importer, imported=imported, line_number=1, line_contents=f"import {imported}")
+    return bool(broken(changed))
+
+
+def broken(graph: grimp.ImportGraph) -> list[str]:
+    """Names of the rules that the graph breaks."""
+    configured = read_configuration(str(PYPROJECT))
+    rules = [
+        KINDS[options["type"]](options["name"], configured["session_options"], options)
+        for options in configured["contracts_options"]
+    ]
+    return [rule.name for rule in rules if not rule.check(deepcopy(graph), verbose=False).kept]
