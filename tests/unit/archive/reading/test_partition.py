@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import verify_segment
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading import layouts
@@ -32,7 +31,7 @@ from logkeep_engine.restore.task import RestoreTask, stream_of
 from logkeep_engine.spark.source_plan import Piece
 from logkeep_engine.spark.source_rows import read_piece
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, write_segment
+from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
 TOY = cast(Layout, 99)
