@@ -269,7 +269,7 @@ class Cluster:
             ) from error
         if answer.status >= 300:
             raise api_error(method, path, answer.status, data)
-        return _parsed(method, path, data)
+        return parsed(method, path, data)
 
     def _read_clock(self, date: str | None, asked: float) -> None:
         """An answer that was long on its way tells an old time: a slow namespace must not set back the clock of all."""
@@ -323,14 +323,15 @@ def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     return b"".join(pieces)
 
 
-def _parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
+def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
+    """The object in an answer, or in a line of a watch. Raises ApiUnavailable for anything else."""
     try:
-        parsed = json.loads(data)
+        body = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no JSON: {data[:100]!r}") from error
-    if not isinstance(parsed, dict):
+    if not isinstance(body, dict):
         raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no object: {data[:100]!r}")
-    return parsed
+    return body
 
 
 def collection_path(kind: str, namespace: str | None) -> str:

@@ -8,7 +8,6 @@ longer and longer, and begins again with a list.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from logkeep_operator.api import KINDS
-from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, Cluster, api_error, collection_path, page_size
+from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, Cluster, api_error, collection_path, page_size, parsed
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.reach import Reach, retry_pause
 
@@ -94,7 +93,7 @@ class _Watch:
         page: dict[str, str] = {"limit": page_size(self._kind)}
         while True:
             async with self._get(page, _LIST_TIMEOUT) as answer:
-                body = _object(await answer.read())
+                body = parsed("GET", self._path, await answer.read())
             for item in body.get("items") or ():
                 self._tell(self._kind, item, None)
             self._version = body["metadata"]["resourceVersion"]
@@ -115,7 +114,7 @@ class _Watch:
             begun()
             try:
                 async for line in _lines(answer.content):
-                    self._event(_object(line))
+                    self._event(parsed("GET", self._path, line))
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError):
                 return
 
@@ -174,10 +173,3 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield line
     if rest.strip():
         yield rest
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    parsed = json.loads(data)
-    if not isinstance(parsed, dict):
-        raise ApiUnavailable(f"the Kubernetes API answered with a {type(parsed).__name__} where an object belongs")
-    return parsed

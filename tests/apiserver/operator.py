@@ -231,7 +231,7 @@ def pod_of(job: dict[str, Any], name: str, maker: dict[str, Any] | None, role: s
 
 
 def owner(version: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What makes the object the controller of a child."""
+    """The reference that makes the object the controller of a child."""
     metadata = body["metadata"]
     return {
         "apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True,

@@ -52,7 +52,7 @@ class Watched(Operator):
         super().__init__(through, names, folder / "operator.log", LOGKEEP_METRICS_PORT=str(self.port))
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """What /metrics says; None while it says nothing of the kind."""
+        """The value that /metrics says; None while it says nothing of the kind."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answered:
                 text = answered.read().decode()

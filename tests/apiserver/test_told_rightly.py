@@ -1,4 +1,4 @@
-"""What a user waits for and what a queue does, on a real API server."""
+"""The waits of a user and the doings of a queue, on a real API server."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.cluster.apiserver import ApiServer
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks for. `raw` is all of it, as it is sent on."""
+    """A request of a client. `raw` is all of it, as it is sent on."""
 
     method: str
     path: str

@@ -55,7 +55,9 @@ def test_archives_the_broker_s_bytes_of_every_codec(
         for partition in range(2):
             log = backups.log(f"{unique}-{codec}", partition)
             assert log == topics.log(f"{unique}-{codec}", partition)
-            assert {header.codec.name.lower() for _, header in walk(log)} == {codec}
+            # A producer sends a batch as it is that its codec does not make smaller: a single record, say.
+            large = [header for _, header in walk(log) if header.record_count > 10]
+            assert {header.codec.name.lower() for header in large} == {codec}
             total += len(log)
     assert result.bytes == total
     assert backups.faults() == []

@@ -19,7 +19,6 @@ from logkeep_operator.reconcile import (
     Create,
     DeleteConfigMap,
     DeleteJob,
-    Documents,
     JobState,
     Observed,
     Plan,
@@ -96,10 +95,7 @@ class Troubled(World):
             made = JobState(name, uid, run_id, created=self.now, origin=origin(body), suspended=held, by_operator=held)
             self.jobs[run_id] = made
         if body["kind"] == "ConfigMap":
-            known = self.documents.get(run_id, Documents())
-            names = tuple(dict.fromkeys((*known.config_maps, name)))
-            made_at = known.created or self.now
-            self.documents[run_id] = replace(known, config_maps=names, created=made_at, origin=origin(body))
+            self.create_config_map(run_id, body)
 
     def _is_told(self, run_id: str) -> bool:
         """Whether the history tells of the report and of its loss. A failure without loss says nothing that is lost."""

@@ -1,4 +1,4 @@
-"""What the pods of a restore get: the archive, the place of its state, and what says which part of it is wanted."""
+"""The pods of a restore get the archive, the place of its state, and what says which part of it is wanted."""
 
 from __future__ import annotations
 

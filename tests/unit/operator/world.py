@@ -45,7 +45,7 @@ def restore_spec(**changes: Any) -> dict[str, Any]:
 
 
 def origin(body: dict[str, Any]) -> Origin:
-    """What the child says of its run."""
+    """The facts that the child says of its run."""
     said = body["metadata"]["annotations"]
     return Origin(*(said.get(f"logkeep.dev/{name}") for name in ("run-key", "run-trigger", "previous-run")))
 
@@ -97,7 +97,7 @@ class World:
         self.annotate(value, "logkeep.dev/retry")
 
     def collect(self) -> None:
-        """As the garbage collector: pods without their Job go."""
+        """Pods without their Job go, as the garbage collector does it."""
         self.pods = [pod for pod in self.pods if pod.run_id in self.jobs]
 
     def step(self, *, conflict: bool = False) -> Plan:
@@ -115,10 +115,7 @@ class World:
                         known_job = JobState(name, f"uid-of-{name}", run_id, created=self.now, origin=origin(body))
                         self.jobs[run_id] = known_job
                     if body["kind"] == "ConfigMap":
-                        known = self.documents.get(run_id, Documents())
-                        names = tuple(dict.fromkeys((*known.config_maps, body["metadata"]["name"])))
-                        made = known.created or self.now
-                        self.documents[run_id] = replace(known, config_maps=names, created=made, origin=origin(body))
+                        self.create_config_map(run_id, body)
                 case DeleteJob(name=name):
                     self.jobs = {key: job for key, job in self.jobs.items() if job.name != name}
                 case SuspendJob(name=name, suspend=suspend):
@@ -130,6 +127,13 @@ class World:
         if plan.status is not None and not conflict:
             self.resource = replace(self.resource, status=plan.status)
         return plan
+
+    def create_config_map(self, run_id: str, body: dict[str, Any]) -> None:
+        """Make it, or leave the one that is there."""
+        known = self.documents.get(run_id, Documents())
+        names = tuple(dict.fromkeys((*known.config_maps, body["metadata"]["name"])))
+        made = known.created or self.now
+        self.documents[run_id] = replace(known, config_maps=names, created=made, origin=origin(body))
 
     def delete_config_map(self, name: str) -> None:
         left = {
