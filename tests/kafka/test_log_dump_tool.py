@@ -228,10 +228,13 @@ def test_librdkafka_producer_is_read_in_every_codec(kafka: KafkaBroker, unique: 
 def assert_as_consumed(kafka: KafkaBroker, topic: str, codec: Codec, count: int) -> None:
     log = read_log(kafka, topic)
     found: list[Record] = []
+    codecs: set[Codec] = set()
     for pos, header in walk(log):
         check_crc(log, pos, header)
-        assert header.codec is codec
+        codecs.add(header.codec)
         found += decode(log, pos)
+    # librdkafka sends a batch as it is that its codec does not make smaller: a first record that went out alone, say.
+    assert codecs in ({codec}, {codec, Codec.NONE})
     assert found == consume(kafka, topic, count)
 
 
@@ -239,7 +242,7 @@ def test_log_append_times_are_read_as_consumers_see_them(kafka: KafkaBroker, uni
     create(kafka, unique, **{"message.timestamp.type": "LogAppendTime"})
     writer = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": "zstd", "linger.ms": 20})
     for i in range(50):
-        writer.produce(unique, b"v", timestamp=NOON + i)
+        writer.produce(unique, b"v" * 100, timestamp=NOON + i)
     writer.flush()
     log = read_log(kafka, unique)
     assert all(header.is_log_append_time for _, header in walk(log))
