@@ -31,11 +31,9 @@ class Ban:
     allowed: tuple[str, ...] = ()
 
     def forbids(self, item: Name) -> bool:
-        words = words_of(item.name)
-        if self.word[0].isupper():
-            used = item.is_class and self.word.lower() in words
-        else:
-            used = self.word in words
+        if self.word[0].isupper() and not item.is_class:
+            return False
+        used = self.word.lower() in words_of(item.name)
         return used and not any(_allows(exception, item) for exception in self.allowed)
 
 
