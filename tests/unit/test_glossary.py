@@ -78,7 +78,7 @@ def names_in(path: str, text: str) -> Iterator[Name]:
 
 
 def all_names() -> list[Name]:
-    found = []
+    found: list[Name] = []
     for folder in (ROOT / "engine/logkeep_engine", ROOT / "operator/logkeep_operator"):
         for file in sorted(folder.rglob("*.py")):
             path = str(file.relative_to(folder.parent))
