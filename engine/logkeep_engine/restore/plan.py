@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.reading.salvage import Lost, Survey
+from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, GroupRestore, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
@@ -247,7 +247,7 @@ def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     aborted = body["aborted"]
     survey = Survey(
         damaged=tuple(body["damaged"]),
-        lost=tuple(Lost(*row) for row in body["lost"]),
+        lost=tuple(UnreadableRange(*row) for row in body["lost"]),
         aborted=None if aborted is None else tuple(AbortedTxn(*row) for row in aborted),
     )
     return PartitionSurvey(body["topicId"], body["partition"], survey)
