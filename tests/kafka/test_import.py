@@ -13,10 +13,11 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
 from tests.cluster.s3 import S3Server
+from tests.command import logkeep
 from tests.data.compare import read_committed
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.kafka.restores import bring_back, restore_spec, seen
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 from tests.kafka.test_convert import filled
 from tests.unit.convert.converting import contents, folder
 from tests.unit.convert.test_import import grow, longer_archive
