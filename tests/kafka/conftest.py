@@ -66,6 +66,26 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
 
 
 @pytest.fixture(scope="session")
+def second_broker() -> Iterator[KafkaBroker]:
+    """A cluster of its own, with the settings of `kafka`; ask for `second_kafka`."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def second_kafka(second_broker: KafkaBroker) -> KafkaBroker:
+    """A cluster to restore into, and a broker that tests may stop, kill and start: it runs when a test begins."""
+    return running(second_broker)
+
+
+def running(broker: KafkaBroker) -> KafkaBroker:
+    """The broker, started if it does not run: the test before may have failed between its end and its start."""
+    if not broker.process.running:
+        broker.start()
+    return broker
+
+
+@pytest.fixture(scope="session")
 def strict_broker() -> Iterator[KafkaBroker]:
     """A broker with an authorizer; ask for `strict`."""
     checks = {
