@@ -93,7 +93,7 @@ def end_transaction(
 
 
 def wait_until_decided(bootstrap: str, topic: str) -> None:
-    """As `end_transaction`, after transactions that wrote to a topic and were all ended."""
+    """Wait for the markers of transactions that wrote to a topic and were all ended."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
 
     def decided() -> bool:
@@ -196,8 +196,10 @@ def commit_positions(
 
 
 def commit(bootstrap: str, group: str, positions: Sequence[TopicPartition]) -> None:
-    """As `commit_positions`. The first commit of a new broker makes `__consumer_offsets`; until the coordinators have
-    their partitions of it they refuse, and librdkafka gives up on some of that. This waits for them, at most 60 s.
+    """Commit these offsets as `commit_positions` does.
+
+    The first commit of a new broker makes `__consumer_offsets`. Until the coordinators have their partitions of it they
+    refuse, and librdkafka gives up on some of that. This waits for them, at most 60 s.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false"})
     until = time.monotonic() + 60

@@ -42,7 +42,7 @@ def storage_environment(s3: S3Server) -> Iterator[None]:
 
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[S3Proxy]:
-    """In front of the S3 server: it fails on command."""
+    """A proxy in front of the S3 server, which fails on command."""
     with S3Proxy(s3) as server:
         yield server
 
@@ -137,12 +137,12 @@ def topics(kafka: KafkaBroker) -> Topics:
 
 @pytest.fixture
 def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    """Into a folder of this test's own."""
+    """Backups into a folder of this test's own."""
     return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
 
 
 @pytest.fixture
 def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
-    """Into a bucket of this test's own."""
+    """Backups into a bucket of this test's own."""
     spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
     return Backups(kafka, spark_context, spec)

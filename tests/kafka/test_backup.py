@@ -389,7 +389,7 @@ class Meanwhile(Runner):
 
 
 def read_by_name(done: tuple[PieceDone, ...]) -> tuple[PieceDone, ...]:
-    """As if a broker with a replica selector had made the tasks ask by name."""
+    """The results of tasks that a broker with a replica selector has made ask by name."""
     return tuple(replace(piece, by_name=True) for piece in done)
 
 
@@ -543,7 +543,7 @@ class Alone:
     throttle: Throttle = UNLIMITED
 
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
-        """Nobody listens."""
+        """Nobody hears of it."""
 
 
 def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics: Topics, unique: str) -> None:

@@ -140,7 +140,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: 
     """Killed at once with all its workers, as a pod is, when a part of it was committed."""
     source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
     large_archive(source)
-    # Of records it takes long enough to be killed in the middle; batches are copied quicker than a commit comes.
+    # A conversion of records takes long enough to be killed in the middle; batches are copied before a commit comes.
     first = source
     if format_name == "Kafka":
         first = folder(tmp_path / "records")

@@ -219,7 +219,7 @@ def test_old_end_is_kept_beside_and_both_logs_are_restored(cut: Mapping[str, His
     oldest = values("a", COMMON) + values("b", 2000)
     assert history.restored() == newest
     assert history.restored(branch(history)) == oldest
-    # What the next runs add is the newest log's, whatever they are told to do.
+    # The next runs add to the newest log, whatever they are told to do.
     history.write("c", 500, first=4000)
     assert history.back_up().records == 500
     assert history.restored() == newest + [f"c{number}" for number in range(4000, 4500)]

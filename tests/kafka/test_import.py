@@ -64,7 +64,7 @@ def test_a_folder_is_adopted_and_restored(
 def test_positions_of_groups_are_found(
     topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str
 ) -> None:
-    """In the files of the Records format, and in the copy of `__consumer_offsets` of the Avro format."""
+    """The Records format keeps them in files of its own, the Avro format in its copy of `__consumer_offsets`."""
     name = filled(topics, unique)
     root = foreign(topics, spark_context, name, tmp_path / "foreign", format_name, False)
     done = logkeep("import", root.as_uri())

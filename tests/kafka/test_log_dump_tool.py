@@ -268,7 +268,7 @@ def last(log: bytes) -> int:
 
 
 def test_broker_takes_rewritten_and_encoded_batches(kafka: KafkaBroker, unique: str) -> None:
-    """Also one whose base timestamp was a delete horizon: its first record's delta is not zero."""
+    """One of them had a delete horizon as its base timestamp: the delta of its first record is not zero."""
     create(
         kafka,
         unique,

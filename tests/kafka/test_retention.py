@@ -122,13 +122,13 @@ MakeDays = Callable[..., Days]
 
 @pytest.fixture
 def days(kafka: KafkaBroker, unique: str, tmp_path: Path) -> MakeDays:
-    """In an archive of files."""
+    """Makes `Days` in an archive of files."""
     return lambda **spec: Days(kafka, unique, {"uri": (tmp_path / "archive").as_uri()}, **spec)
 
 
 @pytest.fixture
 def s3_days(kafka: KafkaBroker, unique: str, s3: S3Server, bucket: str, storage_environment: None) -> MakeDays:
-    """In an archive in a bucket."""
+    """Makes `Days` in an archive in a bucket."""
     storage = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
     return lambda **spec: Days(kafka, unique, storage, **spec)
 

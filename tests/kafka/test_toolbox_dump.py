@@ -231,7 +231,7 @@ def test_the_data_folder_of_a_stopped_broker_is_whole(folders: Path) -> None:
 
 
 def test_the_data_folder_of_a_killed_broker_is_whole() -> None:
-    """With the log of its controller beside the snapshots of that."""
+    """The log of its controller lies beside the snapshots of that log."""
     with KafkaBroker(overrides={"metadata.log.max.snapshot.interval.ms": "1000"}) as broker:
         create_topic(broker.bootstrap, "some", config=NO_RETENTION)
         produce(broker.bootstrap, "some", [Record(None, b"%d" % number, NOON) for number in range(100)])
@@ -305,7 +305,7 @@ def test_transactions_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Pat
 
 
 def test_old_messages_are_those_of_kafkas_tool(broker: KafkaBroker, tmp_path: Path) -> None:
-    """But for the CRC of each message inside, of which the tool of 4.1 also prints a brace too many."""
+    """The CRC of each message inside is left out: the tool of 4.1 also prints a brace too many there."""
     for name, batch in json.loads(GOLDEN.read_text("utf-8")).items():
         if name.startswith("magic2"):
             continue
