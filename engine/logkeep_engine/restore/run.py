@@ -231,7 +231,7 @@ class _Restore:
         else:
             self._refuse_other(known, cluster_id)
             check_same(self._control, known)
-            archived = snapshot.load_at(self._archive, known.commit)
+            archived = self._archive.load_at(known.commit)
             plan, state, fresh = known, with_branches(archived, self._spec.source.topic_ids), False
         topics = CreatedTopics(self._control, state, self._spec.topics.replication_factor)
         counted = self._is_counted()

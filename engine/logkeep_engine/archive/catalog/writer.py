@@ -409,8 +409,7 @@ class Writer:
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END
         self._heartbeat.committed(commit.number)
-        self._since.commits += 1
-        self._since.bytes += len(data)
+        self._since.count(len(data))
         return commit.number
 
     def _grown(self, topic: TopicEntry) -> TopicEntry:

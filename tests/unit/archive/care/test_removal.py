@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.reading.segments import Fault
-from logkeep_engine.archive.reading.snapshot import _last_end, choose, load_at
+from logkeep_engine.archive.reading.snapshot import _last_end, choose
 from logkeep_engine.errors import ArchiveFenced, LogkeepError
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
@@ -306,7 +306,7 @@ def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: S
         writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
         state = choose(archive).state
         assert state.same_facts(seen)
-        assert load_at(archive, state.commit).same_facts(seen)
+        assert archive.load_at(state.commit).same_facts(seen)
 
 
 def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
