@@ -168,16 +168,16 @@ def _narrowed(
 def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) -> bool:
     """A batch that compaction has emptied keeps its time, and leaves a gap: then the catalog's time may be of no
     record."""
-    if entry.max_timestamp < time:
+    if entry.times.max_timestamp < time:
         return False
     return not is_batched(entry) or not entry.gaps or holds(topic, entry, time)
 
 
 def _may_match(entry: SegmentEntry, wanted: Wanted) -> bool:
     """Whether a record can have a wanted time. Of batches the catalog knows the highest time, and not the lowest."""
-    if wanted.since is not None and entry.max_timestamp < wanted.since:
+    if wanted.since is not None and entry.times.max_timestamp < wanted.since:
         return False
-    return wanted.until is None or is_batched(entry) or entry.min_base_timestamp <= wanted.until
+    return wanted.until is None or is_batched(entry) or entry.times.min_base_timestamp <= wanted.until
 
 
 def _without(pieces: Sequence[Piece], transactions: Iterable[AbortedTxn]) -> Iterator[Piece]:
@@ -193,7 +193,7 @@ def _without(pieces: Sequence[Piece], transactions: Iterable[AbortedTxn]) -> Ite
 
 def _cost(piece: Piece, limit: int) -> int:
     """In bytes, where a Spark partition has `limit`."""
-    return (piece.entry.stored_bytes or piece.entry.bytes) + min(OPEN_COST, limit // 32)
+    return (piece.entry.files.stored_bytes or piece.entry.bytes) + min(OPEN_COST, limit // 32)
 
 
 def _limit(options: SourceOptions, total: int) -> int:

@@ -365,7 +365,7 @@ def _judge(
     elif found != made and without_preallocated(found, _ENTRY_BYTES[suffix]) != made:
         state = State.SPARSER
     if entry is not None and known is not None:
-        size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
+        size = entry.files.index_bytes if suffix == names.INDEX else entry.files.timeindex_bytes
         if len(known) != size:
             faults.append(f"made from the log it has {len(known)} bytes, the catalog says {size}: the log was altered")
             known, state = None, State.UNKNOWN
@@ -464,11 +464,11 @@ def _archived_transactions(source: Source, segment: Segment, log: _Log, outcomes
     path = segment.stem + names.TXNINDEX
     found = segment.beside(names.TXNINDEX)
     digest = hashlib.sha256(found).hexdigest() if found else ""
-    if (found is None) == (not entry.txnindex_bytes) and digest == entry.txnindex_sha256:
+    if (found is None) == (not entry.files.txnindex_bytes) and digest == entry.files.txnindex_sha256:
         return _index(source, segment, path, State.GOOD, (), found, found or b"")
     fault = "it is not there" if found is None else "its SHA-256 is not the catalog's"
     state = State.MISSING if found is None else State.WRONG
-    if not entry.txnindex_bytes:
+    if not entry.files.txnindex_bytes:
         return _index(source, segment, path, State.WRONG, ("the catalog says that there is none",), found, b"")
     if log.damage:
         return _index(source, segment, path, State.UNKNOWN, (fault, f"the log is damaged: {log.damage}"), found, None)
@@ -479,7 +479,7 @@ def _archived_transactions(source: Source, segment: Segment, log: _Log, outcomes
         packed = b"".join(
             pack_txn_entry(AbortedTxn(producer, first, last, first)) for last, (producer, first) in sorted(some.items())
         )
-        if hashlib.sha256(packed).hexdigest() == entry.txnindex_sha256:
+        if hashlib.sha256(packed).hexdigest() == entry.files.txnindex_sha256:
             return _index(source, segment, path, state, (fault,), found, packed)
     return _index(
         source, segment, path, State.UNKNOWN, (fault, "it cannot be made from the logs that are there"), found, None
@@ -522,8 +522,8 @@ def _records_index(source: Source, segment: Segment) -> Index:
         return _index(source, segment, path, State.UNKNOWN, (what,), found, None)
     except ObjectMissing:
         return _index(source, segment, path, State.UNKNOWN, ("the segment is not there",), found, None)
-    if segment.entry is not None and len(made) != segment.entry.index_bytes:
-        what = f"made from the segment it has {len(made)} bytes, the catalog says {segment.entry.index_bytes}"
+    if segment.entry is not None and len(made) != segment.entry.files.index_bytes:
+        what = f"made from the segment it has {len(made)} bytes, the catalog says {segment.entry.files.index_bytes}"
         return _index(source, segment, path, State.UNKNOWN, (f"{what}: the segment was altered",), found, None)
     check = check_index(found, made)
     if not check.what:

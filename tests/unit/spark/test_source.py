@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, Pieces
 from logkeep_engine.storage import Storage, open_uri
 from tests.examples import scaled
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, chunk, write_segment
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, changed, chunk, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
 from tests.unit.spark.test_source_rows import emptied, record_segment, timed
 
@@ -154,7 +153,7 @@ def test_an_imported_folder_is_read_where_it_lies(storage: Storage, tmp_path: Pa
     root = tmp_path / "archive"
     (root / "topics" / "orders").rename(root / "orders")
     (root / "topics").rmdir()
-    record_archive(storage, [replace(written, layout=Layout.RECORDS_AT_ROOT)], imported=True)
+    record_archive(storage, [changed(written, layout=Layout.RECORDS_AT_ROOT)], imported=True)
     assert offsets(reader(storage)) == list(range(10))
     assert offsets(reader(storage, startingTimestamp=str(NOON + 4), endingOffset="7")) == [4, 5, 6]
 

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, Outcome, RemovedSegment, RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from tests.unit.archive.build import ORDERS
+from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
@@ -22,8 +22,8 @@ NOW = 1_000_000
 
 def at(base: int, time: int, *, size: int = 100, topic_id: str = ID, epoch: int = 1) -> SegmentEntry:
     """A segment of ten offsets whose newest record is of `time`, `size` bytes large with its index."""
-    found = replace(entry(base, base + 10, epoch=epoch), topic_id=topic_id, max_timestamp=time, min_base_timestamp=0)
-    return replace(found, bytes=size - 20, index_bytes=8, timeindex_bytes=12)
+    found = changed(entry(base, base + 10, epoch=epoch), topic_id=topic_id, max_timestamp=time, min_base_timestamp=0)
+    return changed(found, bytes=size - 20, index_bytes=8, timeindex_bytes=12)
 
 
 def holding(*entries: SegmentEntry) -> ArchiveState:
@@ -121,8 +121,8 @@ def test_both_limits_hold() -> None:
 
 
 def test_the_size_of_a_segment_is_that_of_all_its_objects() -> None:
-    assert object_bytes(replace(at(0, 1), txnindex_bytes=34)) == 134
-    assert object_bytes(replace(at(0, 1), stored_bytes=30)) == 50
+    assert object_bytes(changed(at(0, 1), txnindex_bytes=34)) == 134
+    assert object_bytes(changed(at(0, 1), stored_bytes=30)) == 50
     found = expired(holding(at(0, 1, size=150)), RetentionLimits(max_age=5), NOW)
     assert found == [Expired(RemovedSegment(ID, 0, 0), 150)]
 

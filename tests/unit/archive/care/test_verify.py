@@ -25,7 +25,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, chunk, verify_segment, write_segment
+from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, changed, chunk, verify_segment, write_segment
 
 ID = ORDERS.topic_id
 OTHER = TopicEntry("invoices", "bbbbbbbbbbbbbbbbbbbbbb", 1, 1)
@@ -210,7 +210,7 @@ FACTS: dict[str, tuple[Callable[[SegmentEntry], SegmentEntry], str]] = {
     "records": (lambda entry: replace(entry, records=19), "records is 20, the catalog says 19"),
     "batches": (lambda entry: replace(entry, batches=3), "batches is 2, the catalog says 3"),
     "max_timestamp": (
-        lambda entry: replace(entry, max_timestamp=5),
+        lambda entry: changed(entry, max_timestamp=5),
         "max_timestamp is 1700000000019, the catalog says 5",
     ),
     "codecs": (lambda entry: replace(entry, codecs={"zstd": 2}), "codecs is {'none': 2}, the catalog says {'zstd': 2}"),

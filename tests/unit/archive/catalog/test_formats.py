@@ -44,7 +44,7 @@ def _check(state: ArchiveState) -> None:
     assert [run.outcome for run in state.runs.values()] == [Outcome.SUCCEEDED, Outcome.FAILED]
     first, second = state.segments[ID, 0]
     assert (first.base_offset, first.next_offset, first.records, first.codecs) == (0, 20, 20, {"none": 2})
-    assert (second.records, second.transactional, second.control, second.txnindex_bytes) == (5, True, True, 34)
+    assert (second.records, second.transactional, second.control, second.files.txnindex_bytes) == (5, True, True, 34)
 
 
 def test_version_1_is_read_with_and_without_its_checkpoint(golden: Storage, copy: Storage) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
 from logkeep_engine.archive.ranges import add_range
@@ -26,19 +26,11 @@ def entry(base: int, following: int, *, epoch: int = 1, partition: int = 0) -> S
         records=following - base,
         batches=1,
         bytes=100,
-        min_base_timestamp=1,
-        max_timestamp=2,
         sha256="0" * 64,
         codecs={"none": 1},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=100,
-        index_bytes=0,
-        timeindex_bytes=12,
-        txnindex_bytes=0,
+        times=Times(1, 2),
+        files=KafkaFiles(timeindex_bytes=12),
     )
 
 
