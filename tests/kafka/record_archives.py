@@ -6,7 +6,7 @@ from pathlib import Path
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, RecordsAtRootFiles, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
@@ -49,7 +49,7 @@ def write_archive(
             end = records[-1].offset + 1
             receipts.append(Receipt((Coverage(topic.topic_id, partition, 0, end),), tuple(entries)))
         writer.commit(topics=[topic], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED, groups=groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=groups)
     return storage
 
 

@@ -270,6 +270,6 @@ def test_without_limits_nobody_is_asked() -> None:
         await throttle.pace(10**12)
         async with throttle.reading(1):
             pass
-        assert throttle.portion(8 << 20, 4) == 8 << 20
+        assert throttle.request_bytes(8 << 20, 4) == 8 << 20
 
     asyncio.run(asyncio.wait_for(scenario(), 20))

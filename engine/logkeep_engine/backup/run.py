@@ -20,7 +20,7 @@ from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
@@ -63,7 +63,7 @@ from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.limits import RunLimits
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 
@@ -127,7 +127,7 @@ class _Run(ArchivingRun):
             control.only(cluster_id)
             writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
-            if writer.before is not None and writer.before.outcome is Outcome.SUCCEEDED:
+            if writer.before is not None and writer.before.outcome is RunOutcome.SUCCEEDED:
                 self._notes.append(_done_already(self._run_id))
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts
@@ -234,7 +234,9 @@ class _Run(ArchivingRun):
             open_from[piece.number] = min(piece.start, open_from.get(piece.number, piece.start))
         self._reporter.planned(
             (
-                Part(number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end))
+                ProgressRange(
+                    number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end)
+                )
                 for number, chunk in enumerate(plan.chunks)
             ),
             topics=len(plan.topics),
@@ -373,7 +375,7 @@ class _Run(ArchivingRun):
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
         messages = (_loss_message(loss), _disagreement_message(self._disagreements), missed.message if missed else "")
-        writer.end(Outcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
+        writer.end(RunOutcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)
@@ -416,7 +418,7 @@ class _Run(ArchivingRun):
         found = list(self._losses_found.open(writer.state) if self._losses_found else ())
         parts: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
         for part in parts:
-            found += writer.state.lost(part.topic_id, part.partition, part.start, part.end)
+            found += writer.state.gaps_in(part.topic_id, part.partition, part.start, part.end)
         gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}
         facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
         return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))

@@ -61,7 +61,7 @@ def left_behind(source: Source) -> Iterator[str]:
 def check_same_logs(source: Source, target: ArchiveState) -> None:
     """Raises ArchiveMismatch if the target holds the old end of a log that the source has as a branch by now."""
     for key, item in sorted(source.leaders.items()):
-        settled = target.settled(*key)
+        settled = target.accounted_for(*key)
         known = target.leaders.get(key, UNKNOWN)
         for epoch, offset in item.old_ends:
             if settled and settled[-1][1] > offset and known <= epoch:

@@ -54,7 +54,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.limits import RunLimits
-from logkeep_engine.report import Part, Reporter, failed
+from logkeep_engine.report import ProgressRange, Reporter, failed
 from logkeep_engine.restore import count, groups
 from logkeep_engine.restore.check import ArchiveCheck, check_segments
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
@@ -440,7 +440,7 @@ class _Restore:
         done = {} if fresh else self._done_partitions()
         surveys = plan.surveys_by_partition()
         tasks: list[RestoreTask] = []
-        parts: list[Part] = []
+        parts: list[ProgressRange] = []
         idle = 0
         for topic in plan.topics:
             for part in topic.partitions:
@@ -453,10 +453,12 @@ class _Restore:
                 summary = done.get((topic.target, part.partition))
                 if summary is not None:
                     parts.append(
-                        Part(number, topic.target, part.partition, first, end, end, summary.records, summary.bytes)
+                        ProgressRange(
+                            number, topic.target, part.partition, first, end, end, summary.records, summary.bytes
+                        )
                     )
                     continue
-                parts.append(Part(number, topic.target, part.partition, first, end))
+                parts.append(ProgressRange(number, topic.target, part.partition, first, end))
                 tasks.append(replace(self._task(plan, state, topic, part, surveys, fresh=fresh), number=number))
         self._reporter.planned(parts, topics=len(plan.topics), idle=idle)
         self._reporter.phase("Running")
@@ -565,7 +567,7 @@ class _Restore:
             return read_offset_map(self._state.storage.read(path), f"{self._state.storage.uri}/{path}")
 
         def archived_end(topic_id: str, partition: int) -> int:
-            settled = state.settled(topic_id, partition)
+            settled = state.accounted_for(topic_id, partition)
             return settled[-1][1] if settled else 0
 
         chosen = groups.select(state.groups, self._spec.consumer_groups)

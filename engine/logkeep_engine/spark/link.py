@@ -122,8 +122,8 @@ class LeasedThrottle(Throttle):
         finally:
             lease.leave(number)
 
-    def portion(self, most: int, streams: int) -> int:
-        return self._share.portion(most, streams)
+    def request_bytes(self, most: int, streams: int) -> int:
+        return self._share.request_bytes(most, streams)
 
     async def _connected(self) -> _Lease | None:
         """The connection, made again if it was lost; None while the driver cannot be asked."""

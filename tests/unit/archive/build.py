@@ -7,7 +7,7 @@ from typing import Any
 from logkeep_engine.archive.care.segment_check import check_all
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import FILES, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.writing.log_writer import LogSegment
@@ -99,7 +99,7 @@ def archive_of(storage: Storage, *receipts: Receipt) -> Archive:
     """An archive with one finished run of these receipts."""
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return Archive.open(storage)
 
 

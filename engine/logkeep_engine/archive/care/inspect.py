@@ -282,7 +282,7 @@ def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
 ) -> PartitionInfo:
     entries = list(state.segments.get((topic_id, partition), ()))
-    settled = state.settled(topic_id, partition)
+    settled = state.accounted_for(topic_id, partition)
     return PartitionInfo(
         partition=partition,
         start=settled[0][0] if settled else -1,

@@ -29,7 +29,7 @@ from typing import Any
 import cramjam
 
 from logkeep_engine.archive.catalog import documents, fields, packed, tables
-from logkeep_engine.archive.catalog.branches import Branch, Held
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
@@ -192,7 +192,7 @@ def _branch_in(
     epochs: Iterable[tuple[int, int]],
     leader: int,
 ) -> Branch:
-    held = Held(
+    held = PartitionFacts(
         rows,
         [(start, end) for start, end in coverage],
         [Gap(*key, start, end, reason) for start, end, reason in gaps],

@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.documents import (
     know,
     parse,
 )
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Outcome
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunOutcome
 from logkeep_engine.errors import ArchiveMismatch
 
 _HEAD = {  # the keys that every commit has, and their attributes
@@ -128,7 +128,7 @@ def load_commit(data: bytes, name: str) -> Commit:
             segments=tables.segments_in(document, name),
             gaps=tuple(tables.GAPS.read(document, "gaps", name)),
             groups=tuple(tables.GROUPS.read(document, "groups", name)),
-            outcome=Outcome(document.get("outcome", Outcome.RUNNING)),
+            outcome=RunOutcome(document.get("outcome", RunOutcome.RUNNING)),
             message=document.get("message", ""),
             removed=(
                 *tables.REMOVED.read(document, "removed", name),

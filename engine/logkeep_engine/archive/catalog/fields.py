@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.entry import Layout
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """The type of a field in a packed row, as Python's `struct` writes it: integers, a SHA-256, the counts of batches
     by codec, bits. A commit has JSON of the same meaning."""
 
@@ -49,34 +49,34 @@ class Field:
 
     path: str
     column: str
-    kind: Kind
+    kind: FieldKind
     at: int
     layouts: frozenset[Layout] = _ANY
     since: Since = Since.FIRST
 
 
 FIELDS = (  # in the order of a commit's columns
-    Field("epoch", "epoch", Kind.LONG, 2),
-    Field("attempt", "attempt", Kind.INT, 9),
-    Field("base_offset", "baseOffset", Kind.LONG, 0),
-    Field("next_offset", "nextOffset", Kind.LONG, 1),
-    Field("records", "records", Kind.LONG, 3),
-    Field("batches", "batches", Kind.LONG, 4),
-    Field("bytes", "bytes", Kind.LONG, 5),
-    Field("times.min_base_timestamp", "minBaseTimestamp", Kind.LONG, 6),
-    Field("times.max_timestamp", "maxTimestamp", Kind.LONG, 7),
-    Field("sha256", "sha256", Kind.HASH, 19),
-    Field("codecs", "codecs", Kind.COUNTS, 14),
-    Field("flags", "flags", Kind.BITS, 21),
-    Field("max_batch_bytes", "maxBatchBytes", Kind.INT, 10),
-    Field("files.index_bytes", "indexBytes", Kind.INT, 11, _INDEXED),
-    Field("files.timeindex_bytes", "timeindexBytes", Kind.INT, 12, _KAFKA),
-    Field("files.txnindex_bytes", "txnindexBytes", Kind.INT, 13, _KAFKA),
-    Field("files.txnindex_sha256", "txnindexSha256", Kind.HASH, 20, _KAFKA),
-    Field("files.stored_bytes", "storedBytes", Kind.LONG, 8, _KAFKA, Since.COMPRESSED),
-    Field("layout", "layout", Kind.BITS, 21, since=Since.LAYOUTS),
-    Field("files.sequence", "sequence", Kind.LONG, 8, _AVRO, Since.LAYOUTS),
-    Field("files.sequence_width", "sequenceWidth", Kind.INT, 12, _AVRO, Since.LAYOUTS),
+    Field("epoch", "epoch", FieldKind.LONG, 2),
+    Field("attempt", "attempt", FieldKind.INT, 9),
+    Field("base_offset", "baseOffset", FieldKind.LONG, 0),
+    Field("next_offset", "nextOffset", FieldKind.LONG, 1),
+    Field("records", "records", FieldKind.LONG, 3),
+    Field("batches", "batches", FieldKind.LONG, 4),
+    Field("bytes", "bytes", FieldKind.LONG, 5),
+    Field("times.min_base_timestamp", "minBaseTimestamp", FieldKind.LONG, 6),
+    Field("times.max_timestamp", "maxTimestamp", FieldKind.LONG, 7),
+    Field("sha256", "sha256", FieldKind.HASH, 19),
+    Field("codecs", "codecs", FieldKind.COUNTS, 14),
+    Field("flags", "flags", FieldKind.BITS, 21),
+    Field("max_batch_bytes", "maxBatchBytes", FieldKind.INT, 10),
+    Field("files.index_bytes", "indexBytes", FieldKind.INT, 11, _INDEXED),
+    Field("files.timeindex_bytes", "timeindexBytes", FieldKind.INT, 12, _KAFKA),
+    Field("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
+    Field("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
+    Field("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA, Since.COMPRESSED),
+    Field("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
+    Field("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
+    Field("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
 )
 FLAGS = {
     "transactional": "transactional",
@@ -121,7 +121,7 @@ def numbers(layout: Layout) -> list[Field]:
         field.at: field
         for wanted in (Layout.KAFKA, layout)
         for field in FIELDS
-        if wanted in field.layouts and field.kind in (Kind.LONG, Kind.INT)
+        if wanted in field.layouts and field.kind in (FieldKind.LONG, FieldKind.INT)
     }
     return [found[place] for place in sorted(found)]
 
@@ -134,7 +134,7 @@ def _row_fields() -> list[Field]:
 
 def _row_columns() -> tuple[str, ...]:
     def names(field: Field) -> list[str]:
-        return [f"codecs.{codec}" for codec in CODECS] if field.kind is Kind.COUNTS else [field.column]
+        return [f"codecs.{codec}" for codec in CODECS] if field.kind is FieldKind.COUNTS else [field.column]
 
     return tuple(name for field in _row_fields() for name in names(field))
 
@@ -145,12 +145,12 @@ def _row_layout() -> str:
     kinds = [kind for field in _row_fields() for kind in _single(field.kind)]
     for kind, some in groupby(kinds):
         count = len(list(some))
-        layout += kind * count if kind is Kind.HASH or count == 1 else f"{count}{kind}"
+        layout += kind * count if kind is FieldKind.HASH or count == 1 else f"{count}{kind}"
     return layout
 
 
-def _single(kind: Kind) -> list[Kind]:
-    return [Kind.INT] * len(CODECS) if kind is Kind.COUNTS else [kind]
+def _single(kind: FieldKind) -> list[FieldKind]:
+    return [FieldKind.INT] * len(CODECS) if kind is FieldKind.COUNTS else [kind]
 
 
 ROW_COLUMNS = _row_columns()

@@ -19,10 +19,10 @@ from logkeep_engine.archive.catalog.facts import (
     Coverage,
     Gap,
     GroupEntry,
-    Outcome,
     Partition,
     RemovedSegment,
     RunEntry,
+    RunOutcome,
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.fields import FIELDS, FLAGS, LAYOUT_NAMES, Since
@@ -54,7 +54,7 @@ class Table(Generic[T]):
 
 def _run(*values: Any) -> RunEntry:
     run = RunEntry(*values)
-    return replace(run, outcome=Outcome(run.outcome))
+    return replace(run, outcome=RunOutcome(run.outcome))
 
 
 def _removed_from_branch(topic_id: str, partition: int, branch_id: str, base_offset: int) -> RemovedSegment:

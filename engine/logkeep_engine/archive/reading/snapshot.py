@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Commit, Outcome, RunEntry
+from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
 
@@ -41,7 +41,7 @@ def choose(archive: Archive) -> Snapshot:
 def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
     end = _last_end(archive, newest.commit)
     if end is None:
-        if any(run.outcome is Outcome.SUCCEEDED for run in newest.runs.values()):
+        if any(run.outcome is RunOutcome.SUCCEEDED for run in newest.runs.values()):
             raise ArchiveDamaged(
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
@@ -67,7 +67,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
 
 
 def _word(run: RunEntry) -> str:
-    return {Outcome.RUNNING: "still running, or dead", Outcome.FAILED: "failed"}.get(run.outcome, "taken over")
+    return {RunOutcome.RUNNING: "still running, or dead", RunOutcome.FAILED: "failed"}.get(run.outcome, "taken over")
 
 
 def _last_end(archive: Archive, commit: int) -> Commit | None:

@@ -125,9 +125,9 @@ class RecordSink:
             attempt=self._attempt,
         )
         data, *indexes = self._objects
-        data.settle(entry, entry.sha256)
+        data.commit(entry, entry.sha256)
         for index in indexes:
-            index.settle(entry, index.sha256())
+            index.commit(entry, index.sha256())
         return entry
 
     def abort(self) -> None:
@@ -257,7 +257,7 @@ class _Object:
         """Of what was written with `write_hashed`."""
         return self._digest.hexdigest()
 
-    def settle(self, entry: SegmentEntry, sha256: str) -> None:
+    def commit(self, entry: SegmentEntry, sha256: str) -> None:
         """Have these bytes, of this hash, under the name; see the module's docstring."""
         if self._found is not None:
             if self._is_there(sha256):

@@ -14,7 +14,7 @@ from logkeep_engine.archive.care.catalog_check import check_continuity
 from logkeep_engine.archive.care.verify import VerifyProgress, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.ranges import Range
@@ -343,7 +343,7 @@ def test_topics_can_be_chosen(storage: Storage) -> None:
     with begin(storage) as writer:
         receipts = [chunk(storage, 0, 10), chunk(storage, 0, 10, topic=OTHER)]
         writer.commit(topics=[ORDERS, OTHER], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     storage.delete([receipts[1].segments[0].stem("invoices") + names.LOG])
     assert verify(Archive.open(storage), topics=lambda name: name == "orders").whole
     (fault,) = verify(Archive.open(storage)).faults
@@ -391,7 +391,7 @@ def test_damage_to_the_catalog_is_named(storage: Storage) -> None:
         writer.commit(topics=[ORDERS])
         for start in range(0, 40, 10):
             writer.commit(receipts=[chunk(storage, start, start + 10)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     archive = Archive.open(storage)
     assert verify(archive).whole
     first, *_ = (info.path for _, _, info in reversed(archive.listing().checkpoints))

@@ -141,7 +141,7 @@ def test_what_is_left_of_a_range_is_what_a_set_of_offsets_leaves() -> None:
         assert [offset for low, high in left for offset in range(low, high)] == sorted({*range(start, end)} - settled)
         assert all(one[1] < other[0] for one, other in pairwise(left))
         lost_there = [gap for gap in known.gaps.get((ID, 0), ()) if gap.start < end and start < gap.end]
-        assert known.lost(ID, 0, start, end) == lost_there
+        assert known.gaps_in(ID, 0, start, end) == lost_there
 
 
 def test_the_segment_before_an_offset_is_found() -> None:

@@ -12,7 +12,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import log_reader
 from logkeep_engine.archive.reading.damage import Damage
@@ -308,7 +308,7 @@ def test_the_column_is_written_only_where_a_segment_is_compressed(storage: Stora
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 300),), (plain,))])
         writer.commit(receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 300, 600),), (compressed,))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert b"storedBytes" not in storage.read(names.commit_path(1))
     assert b"storedBytes" in storage.read(names.commit_path(2))
     assert list(Archive.open(storage).load().segments[ORDERS.topic_id, 0]) == [plain, compressed]

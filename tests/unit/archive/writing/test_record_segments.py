@@ -11,7 +11,7 @@ from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry, Times
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.record_reader import read_records
@@ -411,7 +411,7 @@ def test_verify_names_damage_and_what_no_commit_names(storage: Storage, layout: 
         writer.commit(topics=[ORDERS], receipts=[Receipt(coverage, tuple(entries))])
         write_partition_indexes(storage, writer.state, writer.state.segments)
         write_consumer_offsets(storage, writer.state, writer.state.segments, ())
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 20)
     left = write(storage, layout, records(30))
@@ -431,7 +431,7 @@ def test_adopted_folder_is_verified_where_it_lies(tmp_path: Path) -> None:
     with begin_run(archive, "one", wait=FAST) as writer:
         entry = changed(written, layout=Layout.RECORDS_AT_ROOT)
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 10),), (entry,))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 10)
     (tmp_path / "orders" / "segment_partition_000_from_offset_0000000099_records").write_bytes(b"\x01")
