@@ -28,8 +28,8 @@ GRANTS_PER_SECOND = 1000
 MIN_GRANT = 16 << 10
 ASKING_SECONDS = 2.0  # who has asked within this time shares in the rate
 # Of the bytes asked for in one go, by each of a task's streams: a part of the task's share for this long.
-PORTION_SECONDS = 0.5
-MIN_PORTION = 32 << 10
+FETCH_SECONDS = 0.5
+MIN_FETCH = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Throttle:
         """Hold one of the places at a broker. Nobody who holds one may wait for another."""
         yield
 
-    def portion(self, most: int, streams: int) -> int:
+    def fetch_bytes(self, most: int, streams: int) -> int:
         """How many bytes, up to `most`, each of a task's `streams` should ask for at once, so that a slow rate stays
         smooth.
         """
@@ -164,7 +164,7 @@ class StaticShare(Throttle):
         finally:
             self._places.leave(broker)
 
-    def portion(self, most: int, streams: int) -> int:
+    def fetch_bytes(self, most: int, streams: int) -> int:
         if self.rate is None:
             return most
-        return min(most, max(MIN_PORTION, int(self.rate * PORTION_SECONDS / streams)))
+        return min(most, max(MIN_FETCH, int(self.rate * FETCH_SECONDS / streams)))

@@ -58,7 +58,7 @@ def connect() -> client.ApiClient:
     return client.ApiClient(configuration)
 
 
-class Cluster:
+class KubernetesCluster:
     """Reads resources and their children, makes and changes children, writes statuses and events."""
 
     def __init__(self, api: client.ApiClient, call_seconds: float = CALL_SECONDS) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import (
@@ -28,7 +28,7 @@ from logkeep_operator.reconcile import (
     PodState,
     SuspendJob,
     documents,
-    is_settled,
+    is_at_rest,
     job_state,
     own_children,
     own_pods,
@@ -39,7 +39,7 @@ from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import ROLE_DRIVER, access_objects
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import EngineSettings
-from logkeep_operator.snapshot import Snapshot, Source
+from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class Controller:
     """Reconciles single resources against a cluster."""
 
-    def __init__(self, cluster: Cluster, engine: EngineSettings, metrics: Metrics) -> None:
+    def __init__(self, cluster: KubernetesCluster, engine: EngineSettings, metrics: Metrics) -> None:
         self._cluster = cluster
         self._engine = engine
         self._metrics = metrics
@@ -65,7 +65,7 @@ class Controller:
             self._metrics.seen(key, resource.status, resource.created)
             self.seen.note(resource)
             now = self._cluster.now()
-            if is_settled(resource, now):
+            if is_at_rest(resource, now):
                 return None
             plan = reconcile(self.observe(resource, now), now, self._engine)
             try:
@@ -77,7 +77,7 @@ class Controller:
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
         cluster."""
-        snapshot = Snapshot(self._cluster, namespace, self._may_need_something)
+        snapshot = ResourceSnapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
@@ -99,11 +99,11 @@ class Controller:
 
     def _may_need_something(self, resource: Resource) -> bool:
         try:
-            return not is_settled(resource, self._cluster.now())
+            return not is_at_rest(resource, self._cluster.now())
         except Exception:  # a look of its own says why it cannot be judged
             return True
 
-    def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
+    def observe(self, resource: Resource, now: datetime, source: ResourceReader | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         source = source if source is not None else self._cluster
@@ -174,7 +174,7 @@ class Controller:
 
 
 def _warnings(
-    source: Source, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime
+    source: ResourceReader, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime
 ) -> dict[str, str]:
     """Events are read only about what does not get on."""
     found: dict[str, str | None] = {}

@@ -19,7 +19,7 @@ from typing import Any
 import kopf
 
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.metrics import Metrics
@@ -44,7 +44,7 @@ class Operator:
     """What the handlers share; kopf hands it around as `memo`."""
 
     settings: Settings
-    cluster: Cluster
+    cluster: KubernetesCluster
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -157,7 +157,7 @@ async def startup(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> 
     memo.start()
 
 
-def _served(cluster: Cluster) -> bool:
+def _served(cluster: KubernetesCluster) -> bool:
     try:
         return cluster.serves_kinds()
     except ApiError as error:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from logkeep_operator.api import GROUP, KINDS
-from logkeep_operator.cluster import Cluster, connect
+from logkeep_operator.cluster import KubernetesCluster, connect
 from logkeep_operator.errors import ApiError
 from logkeep_operator.resources.access import DRIVER_RULES
 
@@ -26,7 +26,7 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 )
 
 
-def missing(cluster: Cluster, namespaces: Sequence[str]) -> Iterator[str]:
+def missing(cluster: KubernetesCluster, namespaces: Sequence[str]) -> Iterator[str]:
     """What the operator lacks, in words."""
     if not cluster.serves_kinds():
         yield f"the CRDs of {GROUP} are not installed"
@@ -42,7 +42,7 @@ def main() -> int:
     """Print what is missing; exit code 1 if anything is."""
     namespaces = [name for name in os.environ.get("LOGKEEP_NAMESPACES", "").split(",") if name]
     try:
-        problems = list(missing(Cluster(connect()), namespaces))
+        problems = list(missing(KubernetesCluster(connect()), namespaces))
     except ApiError as error:
         problems = [str(error)]
     for problem in problems:

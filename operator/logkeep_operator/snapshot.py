@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.cluster import CHILDREN, Cluster
+from logkeep_operator.cluster import CHILDREN, KubernetesCluster
 from logkeep_operator.resources import LABEL_KIND, LABEL_NAME, resource_labels
 
 _Place = tuple[str, str, str, str]
 
 
-class Source(Protocol):
+class ResourceReader(Protocol):
     """Where a resource and what belongs to it are read."""
 
     def resource(self, key: Key) -> Resource | None: ...
@@ -27,11 +27,11 @@ class Source(Protocol):
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None: ...
 
 
-class Snapshot:
-    """A `Source` without Events: what only they know is found when the resource is looked at. It knows the children of
-    `wanted` resources only: the documents of all that were ever archived may be too much for memory."""
+class ResourceSnapshot:
+    """A `ResourceReader` from lists, without Events: the controller finds what only Events know when it looks at the
+    resource. It knows the children of `wanted` resources only: the documents of all may be too much for memory."""
 
-    def __init__(self, cluster: Cluster, namespace: str | None, wanted: Callable[[Resource], bool]) -> None:
+    def __init__(self, cluster: KubernetesCluster, namespace: str | None, wanted: Callable[[Resource], bool]) -> None:
         scope = [namespace] if namespace is not None else []
         self.resources = {resource.key: resource for resource in cluster.resources(scope)}
         self.wanted = frozenset(key for key, resource in self.resources.items() if wanted(resource))

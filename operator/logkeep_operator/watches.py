@@ -15,7 +15,15 @@ from typing import Any
 import aiohttp
 
 from logkeep_operator.api import KINDS
-from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, Cluster, api_error, collection_path, page_size, parsed
+from logkeep_operator.cluster import (
+    CHILDREN,
+    CHILDREN_QUERY,
+    KubernetesCluster,
+    api_error,
+    collection_path,
+    page_size,
+    parsed,
+)
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.reach import Reach, retry_pause
 
@@ -36,7 +44,7 @@ class TooOld(Exception):
     """The API does not remember the version from which the watch should go on."""
 
 
-async def watch(cluster: Cluster, reach: Reach, namespaces: Sequence[str], tell: Tell) -> None:
+async def watch(cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[str], tell: Tell) -> None:
     """Tell of every object that is there, is changed or goes, until cancelled. No namespace means all of them."""
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
@@ -50,7 +58,7 @@ class _Watch:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubernetesCluster,
         reach: Reach,
         session: aiohttp.ClientSession,
         kind: str,
@@ -137,7 +145,7 @@ class _Answer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubernetesCluster,
         session: aiohttp.ClientSession,
         path: str,
         query: Mapping[str, str],

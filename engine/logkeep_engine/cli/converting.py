@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.options import Output, Server, pattern, refuse
-from logkeep_engine.cli.output import facts, print_json, say, say_faults, stdout, table
+from logkeep_engine.cli.output import facts, print_json, say, say_damage, stdout, table
 from logkeep_engine.cli.running import end, leave, on_spark, rows_of_counts, say_warnings, seconds
 from logkeep_engine.contract.spec import (
     AvroCodec,
@@ -25,7 +25,7 @@ from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.convert.run import ConvertOptions, ConvertResult
-    from logkeep_engine.convert.source import Source
+    from logkeep_engine.convert.source import ConvertSource
     from logkeep_engine.report import Reporter
     from logkeep_engine.storage import Storage
     from logkeep_engine.tasks import TaskRunner
@@ -136,12 +136,14 @@ def _segment_bytes(text: str) -> int:
     return size
 
 
-def topic_chooser(include: Sequence[str] | None, exclude: Sequence[str] | None) -> Callable[[Source], Source]:
+def topic_chooser(
+    include: Sequence[str] | None, exclude: Sequence[str] | None
+) -> Callable[[ConvertSource], ConvertSource]:
     """Takes what is wanted of a source. Raises SpecError for what is no regular expression, and later if nothing is."""
     wanted = [pattern("--topic", text) for text in include or ()]
     unwanted = [pattern("--exclude", text) for text in exclude or ()]
 
-    def choose(source: Source) -> Source:
+    def choose(source: ConvertSource) -> ConvertSource:
         from logkeep_engine.convert.source import select
 
         if not wanted and not unwanted:
@@ -180,7 +182,7 @@ def _print(done: ConvertResult, output: Output) -> None:
     else:
         _print_text(done)
     say_warnings(done.result)
-    say_faults(done.faults)
+    say_damage(done.faults)
     if done.result.outcome != "Succeeded":
         say(f"error: {done.result.message}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, Security, spread
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import SpecInvalid, parse_backup
@@ -50,7 +50,7 @@ def coverage(
     file: Files,
     internal: Internal = False,
     *,
-    security: Security,
+    security: SecurityOptions,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 import typer
 
 from logkeep_engine import interrupt
-from logkeep_engine.cli.output import say, say_faults
+from logkeep_engine.cli.output import say, say_damage
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import SpecInvalid
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError
@@ -115,7 +115,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             raise typer.Exit(ExitCode.REFUSED) from None
         if isinstance(error, LogkeepError):
             if isinstance(error, ArchiveDamaged):
-                say_faults(error.faults)
+                say_damage(error.faults)
             fail(error.exit_code, error.message, error.hint)
         if isinstance(error, OutputFailed) and error.errno == errno.EPIPE:
             raise typer.Exit(CLOSED_PIPE) from None

@@ -66,7 +66,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Security:
+class SecurityOptions:
     """How to talk to a cluster that another option names."""
 
     security_protocol: SecurityProtocol = None

@@ -23,7 +23,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def say_faults(faults: Sequence[str]) -> None:
+def say_damage(faults: Sequence[str]) -> None:
     """The first of several faults; the error names one alone."""
     for fault in faults[:MAX_FAULTS] if len(faults) > 1 else ():
         say(f"fault: {fault}")

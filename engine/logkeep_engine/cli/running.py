@@ -34,7 +34,7 @@ Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or 
 
 
 @dataclass(frozen=True)
-class Spark:
+class SparkOptions:
     """Which run it is, and where its tasks run."""
 
     run_id: RunId = None

@@ -31,7 +31,7 @@ class CheckSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSegment:
     """What a segment holds: `facts` of its whole records, None if it has none. Their `bytes` and `sha256` are those of
     the object up to the last of them.
 
@@ -53,7 +53,9 @@ class Checked:
         return max(0, self.index_entries - (self.facts.records if self.facts is not None else 0))
 
 
-def check_segments(setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext) -> tuple[Checked, ...]:
+def check_segments(
+    setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext
+) -> tuple[CheckedSegment, ...]:
     """What is in each of these segments, in their order."""
     check = _check_avro if setting.layout is Layout.AVRO else _check_records
     return tuple(check(setting.storage, found) for found in work)
@@ -76,7 +78,7 @@ def _first(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
         size -= len(block)
 
 
-def _check_records(storage: Storage, found: FoundSegment) -> Checked:
+def _check_records(storage: Storage, found: FoundSegment) -> CheckedSegment:
     count = CountedRecords(header_bytes=HEADER_BYTES)
     held = _Held()
     held_index = _index(storage, found)  # first: a tool that still writes enters a record after it has written it
@@ -89,17 +91,17 @@ def _check_records(storage: Storage, found: FoundSegment) -> Checked:
                 count.note(cast(Sequence[LogRecord], block.records))
                 index += pack_entries([record.offset for record in block.records], block.positions)
                 end = block.positions[-1]
-                held.settle(end)
+                held.advance(end)
     except (CorruptSegment, ObjectMissing) as error:
         damage = _what(error)
     state = check_index(held_index, bytes(index))
     facts = count.facts(size=end, sha256=held.sha256(), blocks=1, index_bytes=len(index))
     foreign = held.first not in (b"", MAGIC)
     entries = max(0, len(held_index or b"") - len(MAGIC)) // ENTRY_BYTES
-    return Checked(facts, damage, foreign, state.state, state.what, entries)
+    return CheckedSegment(facts, damage, foreign, state.state, state.what, entries)
 
 
-def _check_avro(storage: Storage, found: FoundSegment) -> Checked:
+def _check_avro(storage: Storage, found: FoundSegment) -> CheckedSegment:
     from logkeep_engine.formats.avro import read_object
 
     count = CountedRecords(header_bytes=HEADER_BYTES)
@@ -120,8 +122,8 @@ def _check_avro(storage: Storage, found: FoundSegment) -> Checked:
                 count.note(records)
                 blocks += 1
     except (CorruptSegment, ObjectMissing) as error:
-        return Checked(None, _what(error))
-    return Checked(count.facts(size=size, sha256=digest.hexdigest(), blocks=max(1, blocks), index_bytes=0))
+        return CheckedSegment(None, _what(error))
+    return CheckedSegment(count.facts(size=size, sha256=digest.hexdigest(), blocks=max(1, blocks), index_bytes=0))
 
 
 def _index(storage: Storage, found: FoundSegment) -> bytes | None:
@@ -152,7 +154,7 @@ class _Held:
             self._waiting += block
             yield block
 
-    def settle(self, end: int) -> None:
+    def advance(self, end: int) -> None:
         """All bytes before position `end` count."""
         count = end - self._hashed
         self._digest.update(bytes(self._waiting[:count]))

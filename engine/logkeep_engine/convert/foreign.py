@@ -21,11 +21,11 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.writing.record_writer import entry_of
-from logkeep_engine.convert.check import Checked
+from logkeep_engine.convert.check import CheckedSegment
 from logkeep_engine.convert.clipped import ClippedStorage
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests
 from logkeep_engine.convert.listed import missing_segments
-from logkeep_engine.convert.source import NO_CLUSTER, ForeignSegment, Source
+from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource, ForeignSegment
 from logkeep_engine.errors import ArchiveDamaged, CorruptSegment, FolderRefused, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import SegmentFacts
@@ -59,7 +59,7 @@ class Repair:
 class Adopted:
     """A folder as a source, and what must be done to it before it is one where it lies."""
 
-    source: Source
+    source: ConvertSource
     repairs: tuple[Repair, ...]
 
 
@@ -72,7 +72,7 @@ def topic_id(uri: str, topic: str) -> str:
 def folder_source(
     storage: Storage,
     folder: Folder,
-    checked: Mapping[str, Checked],
+    checked: Mapping[str, CheckedSegment],
     *,
     repair: bool,
     contents: Mapping[str, bytes],
@@ -93,7 +93,7 @@ def folder_source(
     if faults:
         raise _damaged(faults, repair=repair)
     cuts = {item.segment.path: item.cut_to for item in segments.repairs if item.cut_to is not None}
-    source = Source(
+    source = ConvertSource(
         storage=ClippedStorage(storage, cuts) if cuts else storage,
         identity=uri,
         format=folder.format,
@@ -122,7 +122,7 @@ class _Judged:
     notes: list[str] = field(default_factory=list)
 
 
-def _judged(uri: str, folder: Folder, checked: Mapping[str, Checked], *, repair: bool) -> _Judged:
+def _judged(uri: str, folder: Folder, checked: Mapping[str, CheckedSegment], *, repair: bool) -> _Judged:
     last = {(found.topic, found.partition): found.path for found in folder.segments}
     done = _Judged()
     for found in folder.segments:
@@ -185,7 +185,7 @@ _LOST = "restore the segment from a copy, or remove its index to go on without t
 
 
 def _judge(
-    uri: str, found: FoundSegment, checked: Checked, *, is_last: bool, repair: bool
+    uri: str, found: FoundSegment, checked: CheckedSegment, *, is_last: bool, repair: bool
 ) -> tuple[str, Repair | None]:
     """(what cannot be repaired, or may not be; what is to be repaired)."""
     where = f"{uri}/{found.path}"
@@ -212,7 +212,7 @@ def _judge(
 
 
 def _judge_tail(
-    where: str, found: FoundSegment, checked: Checked, *, is_last: bool, repair: bool
+    where: str, found: FoundSegment, checked: CheckedSegment, *, is_last: bool, repair: bool
 ) -> tuple[str, Repair | None]:
     """Damage is a torn tail only where no index entry says that a record was there."""
     missing = checked.index is IndexState.MISSING
@@ -258,7 +258,7 @@ def _groups(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[li
 # ---- osodevops/kafka-backup
 
 
-def tool_source(storage: Storage, paths: Sequence[str] | None = None) -> Source:
+def tool_source(storage: Storage, paths: Sequence[str] | None = None) -> ConvertSource:
     """A backup of `osodevops/kafka-backup` at `storage`: its own folder, or the one above with one backup in it.
 
     Raises FolderRefused for several, and for a manifest that is not one or names segments that overlap;
@@ -292,7 +292,7 @@ def _source_of(
     manifest: osodevops.Manifest,
     positions: Iterable[osodevops.GroupPosition],
     strip: str,
-) -> Source:
+) -> ConvertSource:
     uri = storage.uri
     topics: list[TopicEntry] = []
     segments: dict[Partition, list[ForeignSegment]] = {}
@@ -313,7 +313,7 @@ def _source_of(
             coverage[key], lost = _ranges(name, topic.name, part, found)
             gaps += (Gap(*key, gap.start, gap.end, gap.reason.replace("_", " ")) for gap in lost)
     ids = {topic.name: topic.topic_id for topic in topics}
-    return Source(
+    return ConvertSource(
         storage=storage,
         identity=uri,
         format=None,

@@ -25,12 +25,12 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.convert.check import Checked, CheckSetting, check_segments, rebuilt_index
+from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan
 from logkeep_engine.convert.foreign import Adopted, Repair, folder_source, tool_source
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import ConvertResult, Prepare
-from logkeep_engine.convert.source import NO_CLUSTER, Source
+from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.report import Part, Reporter
@@ -68,7 +68,7 @@ def foreign_source(storage: Storage, *, repair: bool = False) -> Prepare:
     """What another tool wrote, as the source of a conversion. Nothing of it is changed: `repair` leaves torn tails
     out."""
 
-    def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+    def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertSource:
         storage.check()
         objects = storage.list()
         if any(info.path == names.ARCHIVE for info in objects):
@@ -100,7 +100,7 @@ class _Adoption(ArchivingRun):
         self._runner_factory = runner_factory
         self._repair = repair
         self._dry_run = dry_run
-        self._source: Source | None = None
+        self._source: ConvertSource | None = None
 
     def execute(self) -> None:
         storage = self._storage
@@ -178,7 +178,7 @@ def check_not_imported(storage: Storage) -> ArchiveState:
     return state
 
 
-def check_unchanged(source: Source, begun: ArchiveState) -> None:
+def check_unchanged(source: ConvertSource, begun: ArchiveState) -> None:
     """Raises ArchiveMismatch if the folder is not any more what an import has begun to adopt."""
     for key in sorted(begun.segments):
         committed = [replace(entry, epoch=0) for entry in begun.segments[key]]
@@ -202,7 +202,7 @@ def refuse_tool_archive(objects: Sequence[ObjectInfo], uri: str) -> None:
         )
 
 
-def _receipts(source: Source, epoch: int) -> list[Receipt]:
+def _receipts(source: ConvertSource, epoch: int) -> list[Receipt]:
     receipts = []
     for key in sorted(source.coverage):
         entries = tuple(
@@ -244,9 +244,9 @@ def _check(
     groups = _group_work(folder.segments)
     reporter.planned(_parts(groups), topics=len(folder.partitions))
     reporter.phase("Checking")
-    checked: dict[str, Checked] = {}
+    checked: dict[str, CheckedSegment] = {}
 
-    def on_result(index: int, results: tuple[Checked, ...]) -> None:
+    def on_result(index: int, results: tuple[CheckedSegment, ...]) -> None:
         for found, result in zip(groups[index], results, strict=True):
             checked[found.path] = result
         reporter.done(
@@ -293,7 +293,7 @@ def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[Part]:
     return parts
 
 
-def _positions(source: Source, runner_factory: Callable[[], TaskRunner]) -> tuple[GroupEntry, ...]:
+def _positions(source: ConvertSource, runner_factory: Callable[[], TaskRunner]) -> tuple[GroupEntry, ...]:
     """Positions of consumer groups in the topics of the folder, from its copy of `__consumer_offsets`."""
     of_offsets = {topic.topic_id for topic in source.topics if topic.name == CONSUMER_OFFSETS}
     work = [

@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch
 
 if TYPE_CHECKING:
-    from logkeep_engine.convert.source import Source
+    from logkeep_engine.convert.source import ConvertSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def leader_epochs(leaders: Mapping[Partition, Leaders]) -> Iterator[LeaderEpoch]
     return (LeaderEpoch(*key, *start) for key, item in sorted(leaders.items()) for start in item.epochs)
 
 
-def left_behind(source: Source) -> Iterator[str]:
+def left_behind(source: ConvertSource) -> Iterator[str]:
     """The warnings for old ends of logs, which no conversion takes along."""
     for key, item in sorted(source.leaders.items()):
         if item.old_ends:
@@ -58,7 +58,7 @@ def left_behind(source: Source) -> Iterator[str]:
             )
 
 
-def check_same_logs(source: Source, target: ArchiveState) -> None:
+def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
     """Raises ArchiveMismatch if the target holds the old end of a log that the source has as a branch by now."""
     for key, item in sorted(source.leaders.items()):
         settled = target.settled(*key)

@@ -30,7 +30,7 @@ _OF_BATCHES_WORDS = {
 
 @dataclass
 class LossCount:
-    """The losses of one piece, in the making."""
+    """The losses of one chunk, in the making."""
 
     topic: str
     partition: int

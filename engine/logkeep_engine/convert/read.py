@@ -14,7 +14,7 @@ from logkeep_engine.archive.reading.batch_layout import decoded
 from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
 from logkeep_engine.archive.reading.segments import Fault, Run
 from logkeep_engine.convert.loss import LossCount
-from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment
+from logkeep_engine.convert.source import ForeignSegment, SegmentSlice, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
@@ -39,7 +39,7 @@ def read_records(
     """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
     fault: what was handed out before is of no worth then.
     """
-    if isinstance(segment, SegmentPart):
+    if isinstance(segment, SegmentSlice):
         whole = read_records(storage, topic, partition, segment.segment, aborted, count)
         return _between(whole, segment.start, segment.end)
     if isinstance(segment, ForeignSegment):

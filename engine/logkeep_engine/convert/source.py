@@ -47,7 +47,7 @@ WholeSegment = SegmentEntry | ForeignSegment
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentPart:
+class SegmentSlice:
     """What of a segment of records lies in offsets [start, end). `bytes` are those of all of it: it is read whole."""
 
     segment: WholeSegment
@@ -67,11 +67,11 @@ class SegmentPart:
         return self.segment.bytes
 
 
-SourceSegment = WholeSegment | SegmentPart
+SourceSegment = WholeSegment | SegmentSlice
 
 
 @dataclass(frozen=True)
-class Source:
+class ConvertSource:
     """`identity` tells one source from another, in all runs: an archive's id, or where the other tool's files lie.
 
     `format` is the archive's, None for a tool's own. `notes` are to be said of the source in the result. `catalogued`:
@@ -104,7 +104,7 @@ class Source:
         return {topic.topic_id: topic.name for topic in self.topics}
 
 
-def archive_source(storage: Storage) -> Source:
+def archive_source(storage: Storage) -> ConvertSource:
     """The archive at `storage` as a restore sees it: as the last run that succeeded has left it. Raises ArchiveMissing,
     ArchiveDamaged, ArchiveMismatch.
     """
@@ -116,7 +116,7 @@ def archive_source(storage: Storage) -> Source:
             f"The archive at {storage.uri} holds no topic: there is nothing to convert.",
             hint="Look at it with `logkeep inspect`.",
         )
-    return Source(
+    return ConvertSource(
         storage=storage,
         identity=archive.info.archive_id,
         format=archive.info.segments,
@@ -148,7 +148,7 @@ def removed_gaps(state: ArchiveState) -> Iterator[Gap]:
                     yield Gap(*key, start, end, REASON_REMOVED)
 
 
-def check_one_incarnation(source: Source, target: FormatName) -> None:
+def check_one_incarnation(source: ConvertSource, target: FormatName) -> None:
     """Raises ArchiveMismatch if two incarnations of a topic would come to lie in one folder."""
     if target is FormatName.KAFKA:
         return
@@ -163,7 +163,7 @@ def check_one_incarnation(source: Source, target: FormatName) -> None:
             )
 
 
-def select(source: Source, names: frozenset[str]) -> Source:
+def select(source: ConvertSource, names: frozenset[str]) -> ConvertSource:
     """The source with these topics only."""
     ids = {topic.topic_id for topic in source.topics if topic.name in names}
     return replace(

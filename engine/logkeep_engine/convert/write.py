@@ -1,6 +1,6 @@
-"""The segments of a piece in the target's format.
+"""The segments of a chunk in the target's format.
 
-    target = open_target(setting, topic, piece, attempt)
+    target = open_target(setting, topic, chunk, attempt)
     target.append(records)
     entries = target.finish()
 
@@ -22,7 +22,7 @@ from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
-from logkeep_engine.convert.plan import Piece
+from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import parse_header, seal
 from logkeep_engine.log.codec import encode_records
@@ -55,8 +55,8 @@ class TargetSetting:
     options: FormatOptions = field(default_factory=FormatOptions)
 
 
-class Target(Protocol):
-    """The segments of one piece in the making. Offsets of the records it is given must rise."""
+class ConvertTarget(Protocol):
+    """The segments of one chunk in the making. Offsets of the records it is given must rise."""
 
     @property
     def size(self) -> int:
@@ -74,18 +74,18 @@ class Target(Protocol):
         ...
 
 
-def open_target(setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> Target:
+def open_target(setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> ConvertTarget:
     """Writes nothing yet."""
     if setting.format is FormatName.KAFKA:
-        return _BatchTarget(setting, topic, piece, attempt)
+        return _BatchTarget(setting, topic, chunk, attempt)
     return RecordSegments(
         partial(
             RecordSink,
             setting.storage,
             LAYOUTS[setting.format],
             topic,
-            piece.topic_id,
-            piece.partition,
+            chunk.topic_id,
+            chunk.partition,
             setting.epoch,
             attempt,
             setting.segment_bytes,
@@ -101,8 +101,8 @@ class _BatchTarget:
     come back to the batches they were in, as far as anybody can tell.
     """
 
-    def __init__(self, setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> None:
-        self._setting, self._topic, self._piece, self._attempt = setting, topic, piece, attempt
+    def __init__(self, setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> None:
+        self._setting, self._topic, self._chunk, self._attempt = setting, topic, chunk, attempt
         self._batch: list[LogRecord] = []
         self._batch_bytes = 0
         self._batch_time: int | None = None  # the append time of its records
@@ -158,7 +158,7 @@ class _BatchTarget:
             segment = None
         if segment is None:
             segment = self._segment = _open_log(
-                self._setting, self._topic, self._piece, header.base_offset, self._attempt
+                self._setting, self._topic, self._chunk, header.base_offset, self._attempt
             )
         segment.builder.append(memoryview(data), [(0, header)])
         self._batch.clear()
@@ -188,13 +188,13 @@ def _append_time(record: LogRecord) -> int | None:
     return -1 if record.timestamp is None else record.timestamp
 
 
-def _open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int, attempt: int) -> LogSegment:
+def _open_log(setting: TargetSetting, topic: str, chunk: ConvertChunk, base_offset: int, attempt: int) -> LogSegment:
     return LogSegment(
         setting.storage,
         setting.compression,
         topic,
-        piece.topic_id,
-        piece.partition,
+        chunk.topic_id,
+        chunk.partition,
         base_offset,
         setting.epoch,
         attempt,
@@ -202,14 +202,14 @@ def _open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int
 
 
 def copy_segment(
-    setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, piece: Piece, attempt: int
+    setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, chunk: ConvertChunk, attempt: int
 ) -> SegmentEntry:
     """A segment of batches as it is: the same log, transactions included; only its compression as a whole may change.
 
     Raises ArchiveDamaged if the source's is not what its catalog says.
     """
     transactions = read_transactions(source, topic, entry)
-    segment = _open_log(setting, topic, piece, entry.base_offset, attempt)
+    segment = _open_log(setting, topic, chunk, entry.base_offset, attempt)
     known = known_parts(source, topic, entry)
     segment.transactions = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
     try:

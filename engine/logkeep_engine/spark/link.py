@@ -32,7 +32,7 @@ ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class DriverEndpoint:
     """Where the driver listens, and what it needs to hear. `tasks`: how many may run at once, in the whole run.
 
     Travels to the executors. Holds no secrets: `token` only lets a task talk to this run's listener.
@@ -47,10 +47,10 @@ class Door:
 class TaskLink:
     """`tasks.TaskContext` inside an executor."""
 
-    def __init__(self, attempt: int, door: Door) -> None:
+    def __init__(self, attempt: int, endpoint: DriverEndpoint) -> None:
         self.attempt = attempt
-        self.throttle: Throttle = UNLIMITED if door.limits == RunLimits() else LeasedThrottle(door)
-        self._door = door
+        self.throttle: Throttle = UNLIMITED if endpoint.limits == RunLimits() else LeasedThrottle(endpoint)
+        self._endpoint = endpoint
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
         self._lock = threading.Lock()
@@ -62,8 +62,8 @@ class TaskLink:
             lines = [line(PROGRESS, u.key, u.partition, u.task, u.at, u.records, u.bytes) for u in updates]
             try:
                 if self._socket is None:
-                    self._socket = socket.create_connection(self._door.address, timeout=CONNECT_SECONDS)
-                    lines.insert(0, self._door.token.encode() + b"\n")
+                    self._socket = socket.create_connection(self._endpoint.address, timeout=CONNECT_SECONDS)
+                    lines.insert(0, self._endpoint.token.encode() + b"\n")
                 self._socket.sendall(b"".join(lines))
             except OSError:
                 self._drop()
@@ -83,9 +83,9 @@ class TaskLink:
 class LeasedThrottle(Throttle):
     """Leases from the driver over a connection that is made when it is first needed and ends with the event loop."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
-        self._share = StaticShare(door.limits, door.tasks)
+    def __init__(self, endpoint: DriverEndpoint) -> None:
+        self._endpoint = endpoint
+        self._share = StaticShare(endpoint.limits, endpoint.tasks)
         self._lease: _Lease | None = None
         self._retry_at = 0.0
         self._connecting = asyncio.Lock()
@@ -96,7 +96,7 @@ class LeasedThrottle(Throttle):
         return self._share.limited
 
     async def pace(self, size: int) -> None:
-        if self._door.limits.bytes_per_second is None:
+        if self._endpoint.limits.bytes_per_second is None:
             return
         async with self._turn:
             while size > 0:
@@ -108,7 +108,7 @@ class LeasedThrottle(Throttle):
 
     @asynccontextmanager
     async def reading(self, broker: int) -> AsyncIterator[None]:
-        if self._door.limits.readers_per_broker is None:
+        if self._endpoint.limits.readers_per_broker is None:
             yield
             return
         lease = await self._connected()
@@ -122,8 +122,8 @@ class LeasedThrottle(Throttle):
         finally:
             lease.leave(number)
 
-    def portion(self, most: int, streams: int) -> int:
-        return self._share.portion(most, streams)
+    def fetch_bytes(self, most: int, streams: int) -> int:
+        return self._share.fetch_bytes(most, streams)
 
     async def _connected(self) -> _Lease | None:
         """The connection, made again if it was lost; None while the driver cannot be asked."""
@@ -137,12 +137,12 @@ class LeasedThrottle(Throttle):
                 return None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    reader, writer = await asyncio.open_connection(*self._door.address)
+                    reader, writer = await asyncio.open_connection(*self._endpoint.address)
             except OSError as error:  # TimeoutError is one
                 self._pause(error.strerror or type(error).__name__)
                 return None
             keep_alive(writer)
-            writer.write(self._door.token.encode() + b"\n")
+            writer.write(self._endpoint.token.encode() + b"\n")
             self._lease = _Lease(reader, writer)
             return self._lease
 

@@ -162,7 +162,7 @@ class _Place:
         self._broker = broker
         self._entered = entered
         self._waiting = asyncio.get_running_loop().create_task(places.enter(broker))
-        self._waiting.add_done_callback(self._settled)
+        self._waiting.add_done_callback(self._waited)
         self._closed = False
 
     def close(self) -> None:
@@ -171,6 +171,6 @@ class _Place:
         if not self._waiting.cancel():
             self._places.leave(self._broker)
 
-    def _settled(self, waiting: asyncio.Task[None]) -> None:
+    def _waited(self, waiting: asyncio.Task[None]) -> None:
         if not waiting.cancelled() and not self._closed:
             self._entered()

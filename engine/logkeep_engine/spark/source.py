@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from logkeep_engine.errors import ArchiveMismatch, SpecError
-from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, Wanted, check_columns
+from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, WantedRecords, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.facts import TopicEntry
     from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.segment import AbortedTxn
-    from logkeep_engine.spark.source_plan import Piece
+    from logkeep_engine.spark.source_plan import SegmentRead
     from logkeep_engine.storage import Storage
 
 FORMAT = "logkeep"
@@ -60,12 +60,12 @@ class LogkeepSource(DataSource):
         return LogkeepReader(options.with_schema(schema.fieldNames()), schema)
 
 
-class Pieces(InputPartition):
+class SegmentReads(InputPartition):
     """The work of one Spark task: parts of segments, in the order of their rows."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, reads: Sequence[SegmentRead]) -> None:
         super().__init__(None)
-        self.pieces = tuple(pieces)
+        self.reads = tuple(reads)
 
 
 class _WhereSparkAllows:
@@ -90,7 +90,7 @@ class LogkeepReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._wanted = Wanted()
+        self._wanted = WantedRecords()
 
     @_WhereSparkAllows
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (PySpark's name)
@@ -121,17 +121,17 @@ class LogkeepReader(DataSourceReader):
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
         groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
-        return [Pieces(group) for group in groups] or [Pieces(())]
+        return [SegmentReads(group) for group in groups] or [SegmentReads(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises ArchiveDamaged at the first fault, and what the storage raises."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from logkeep_engine.spark.source_rows import arrow_batches, read_piece
+        from logkeep_engine.spark.source_rows import arrow_batches, read_rows
 
-        assert isinstance(partition, Pieces)
+        assert isinstance(partition, SegmentReads)
         storage = self._storage()
-        parts = (part for piece in partition.pieces for part in read_piece(storage, piece))
+        parts = (part for read in partition.reads for part in read_rows(storage, read))
         return arrow_batches(parts, to_arrow_schema(self._schema))
 
     def _storage(self) -> Storage:

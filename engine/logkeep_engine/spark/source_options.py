@@ -147,7 +147,7 @@ def check_columns(what: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRecords:
     """What filters of the query leave. `scalars` must hold for topic and partition; offsets in [start, end); records of
     `since` or later, and before or at `until` (ms), of which the reader only needs to leave out what is cheap to.
     """
@@ -167,7 +167,7 @@ class Wanted:
     def _holds(self, column: str, value: Any) -> bool:
         return all(_matches(item, value) for item in self.scalars if _column(item) == column)
 
-    def narrowed(self, item: Filter) -> tuple[Wanted, bool]:
+    def narrowed(self, item: Filter) -> tuple[WantedRecords, bool]:
         """With one more filter; False: Spark must still apply it itself, since it is not taken, or not wholly."""
         match _column(item):
             case "topic" if _is_plain(item, str):
@@ -182,7 +182,7 @@ class Wanted:
                 return self._with_times(item), False
         return self, False
 
-    def _with_offsets(self, item: Filter) -> tuple[Wanted, bool]:
+    def _with_offsets(self, item: Filter) -> tuple[WantedRecords, bool]:
         match item:
             case EqualTo(_, value) | EqualNullSafe(_, value):
                 low, high = value, value + 1
@@ -201,10 +201,10 @@ class Wanted:
                 return self, False
         return self._between(low, high), True
 
-    def _between(self, low: int, high: int) -> Wanted:
+    def _between(self, low: int, high: int) -> WantedRecords:
         return replace(self, start=max(self.start, low), end=min(self.end, high))
 
-    def _with_times(self, item: Filter) -> Wanted:
+    def _with_times(self, item: Filter) -> WantedRecords:
         low = high = None
         match item:
             case EqualTo(_, value) | EqualNullSafe(_, value):

@@ -1,4 +1,4 @@
-"""Rows out of the pieces of an archive: records as the segments have them, columns as Arrow has them.
+"""Rows out of the reads of an archive: records as the segments have them, columns as Arrow has them.
 
 Arrow arrays are made column by column, of about `MAX_RECORDS` records or `MAX_BYTES` of keys, values and headers,
 whatever is reached first. Records of one large batch are taken apart as they are needed, never all at once.
@@ -26,7 +26,7 @@ from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.spark.source_plan import Piece
+from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.storage import Storage
 
 MAX_RECORDS = 10_000
@@ -41,7 +41,7 @@ _key, _value, _headers = attrgetter("key"), attrgetter("value"), attrgetter("hea
 T = TypeVar("T")
 
 
-class Origin(NamedTuple):
+class BatchOrigin(NamedTuple):
     """What the records of one batch have in common. `compression`, `producer_id` and `transactional` are None where the
     archive does not know them."""
 
@@ -52,21 +52,21 @@ class Origin(NamedTuple):
     transactional: bool | None = None
 
 
-Part = tuple[Sequence[LogRecord], Origin]
+Rows = tuple[Sequence[LogRecord], BatchOrigin]
 
 
-def read_piece(storage: Storage, piece: Piece) -> Iterator[Part]:
-    """The records of a piece, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
+def read_rows(storage: Storage, read: SegmentRead) -> Iterator[Rows]:
+    """The records of a read, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
     raises."""
-    reader = open_partition(storage, piece.topic, (piece.entry,), aborted=piece.aborted)
-    found = _of_batches(storage, piece, reader) if reader.batched else _of_records(piece, reader)
-    with _sound(storage, piece.topic, piece.entry):
+    reader = open_partition(storage, read.topic, (read.entry,), aborted=read.aborted)
+    found = _of_batches(storage, read, reader) if reader.batched else _of_records(read, reader)
+    with _sound(storage, read.topic, read.entry):
         for records, origin in found:
             if records:
                 yield records, origin
 
 
-def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def arrow_batches(parts: Iterable[Rows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The columns that `schema` names, in its order and types."""
     some = _cut(parts)
     while True:
@@ -79,7 +79,7 @@ def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.Recor
         yield made
 
 
-def _cut(parts: Iterable[Part]) -> Iterator[tuple[Part, int]]:
+def _cut(parts: Iterable[Rows]) -> Iterator[tuple[Rows, int]]:
     """The parts and how many bytes they have; what is too much for one Arrow batch is several."""
     for records, origin in parts:
         size = _bytes_of(records)
@@ -100,9 +100,9 @@ def _split(records: Sequence[LogRecord]) -> Iterator[Sequence[LogRecord]]:
     yield records[start:]
 
 
-def _gathered(parts: Iterator[tuple[Part, int]]) -> list[Part]:
+def _gathered(parts: Iterator[tuple[Rows, int]]) -> list[Rows]:
     """As many as make an Arrow batch."""
-    found: list[Part] = []
+    found: list[Rows] = []
     count = size = 0
     for part, more in parts:
         found.append(part)
@@ -120,7 +120,7 @@ def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) ->
     """The offset of the first record of that time (ms) or later in a segment of batches, None if there is none.
 
     As for a broker, markers and records of aborted transactions are records too. What a batch says of its highest time
-    is no proof: one that compaction has emptied keeps it. Raises ArchiveDamaged as `read_piece`.
+    is no proof: one that compaction has emptied keeps it. Raises ArchiveDamaged as `read_rows`.
     """
     hint = first_at_or_after(storage, topic, entry, time)
     if hint is None:
@@ -135,16 +135,16 @@ def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) ->
     return None
 
 
-def _of_batches(storage: Storage, piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
-    start, end = _offsets(storage, piece)
+def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[Rows]:
+    start, end = _offsets(storage, read)
     if start >= end:
         return
-    aborted = Spans.of(piece.aborted)
+    aborted = Spans.of(read.aborted)
     for header, batch in _batches(reader.batches(start)):
         if header.base_offset >= end:
             return
-        if _is_seen(header, aborted) and (piece.since is None or header.max_timestamp >= piece.since):
-            origin = _origin(piece, header)
+        if _is_seen(header, aborted) and (read.since is None or header.max_timestamp >= read.since):
+            origin = _origin(read, header)
             found = decode_slices(batch, header)
             if header.base_offset < start or header.next_offset > end:
                 found = _narrowed(found, header, start, end)
@@ -159,18 +159,18 @@ def _batches(runs: Iterator[Run]) -> Iterator[tuple[BatchHeader, memoryview]]:
                 yield header, run[position : position + header.size]
 
 
-def _offsets(storage: Storage, piece: Piece) -> Range:
+def _offsets(storage: Storage, read: SegmentRead) -> Range:
     """From which offset on and up to which a segment of batches is read."""
 
     def place(time: int) -> int:
-        found = first_since(storage, piece.topic, piece.entry, time)
-        return piece.entry.next_offset if found is None else found
+        found = first_since(storage, read.topic, read.entry, time)
+        return read.entry.next_offset if found is None else found
 
-    start, end = piece.start, piece.end
-    if piece.first_time is not None:
-        start = max(start, place(piece.first_time))
-    if piece.end_time is not None and start < end:
-        end = min(end, place(piece.end_time))
+    start, end = read.start, read.end
+    if read.first_time is not None:
+        start = max(start, place(read.first_time))
+    if read.end_time is not None and start < end:
+        end = min(end, place(read.end_time))
     return start, end
 
 
@@ -206,25 +206,25 @@ def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
         ) from error
 
 
-def _origin(piece: Piece, header: BatchHeader) -> Origin:
-    return Origin(
-        piece.topic,
-        piece.entry.partition,
+def _origin(read: SegmentRead, header: BatchHeader) -> BatchOrigin:
+    return BatchOrigin(
+        read.topic,
+        read.entry.partition,
         _CODECS[header.codec],
         header.producer_id,
         header.magic >= 2 and header.is_transactional,
     )
 
 
-def _of_records(piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
-    origin = Origin(piece.topic, piece.entry.partition)
-    waiting, end_time = piece.first_time, piece.end_time
+def _of_records(read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[Rows]:
+    origin = BatchOrigin(read.topic, read.entry.partition)
+    waiting, end_time = read.first_time, read.end_time
     timed = waiting is not None or end_time is not None  # no index knows times: they are looked for from the start on
-    found = reader.records(0 if timed else piece.start)
+    found = reader.records(0 if timed else read.start)
     with _closing(found):
         for records in found:
             some: Sequence[LogRecord] = records
-            if some[0].offset >= piece.end:
+            if some[0].offset >= read.end:
                 return
             if waiting is not None:
                 some = some[_index_since(some, waiting) :]
@@ -232,7 +232,7 @@ def _of_records(piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
                     continue
                 waiting = None
             last = len(some) if end_time is None else _index_since(some, end_time)
-            yield _between(some[:last], piece.start, piece.end), origin
+            yield _between(some[:last], read.start, read.end), origin
             if last < len(some):
                 return
 
@@ -271,7 +271,7 @@ def _bytes_of(records: Sequence[LogRecord]) -> int:
     return size
 
 
-def _batch(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(parts: Sequence[Rows], schema: pa.Schema) -> pa.RecordBatch:
     records = list(chain.from_iterable(records for records, _ in parts))
     columns = [
         _PER_RECORD[field.name](records, field.type)
@@ -282,7 +282,7 @@ def _batch(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _repeated(parts: Sequence[Part], of: Callable[[Origin], Any], kind: pa.DataType, count: int) -> pa.Array:
+def _repeated(parts: Sequence[Rows], of: Callable[[BatchOrigin], Any], kind: pa.DataType, count: int) -> pa.Array:
     values = [of(origin) for _, origin in parts]
     if all(value == values[0] for value in values):
         return pa.repeat(pa.scalar(values[0], kind), count)
@@ -339,7 +339,7 @@ _PER_RECORD: dict[str, Callable[[Sequence[LogRecord], Any], pa.Array]] = {
     "timestampType": _timestamp_types,
     "headers": _header_lists,
 }
-_PER_BATCH: dict[str, Callable[[Origin], Any]] = {
+_PER_BATCH: dict[str, Callable[[BatchOrigin], Any]] = {
     "topic": attrgetter("topic"),
     "partition": attrgetter("partition"),
     "compression": attrgetter("compression"),

@@ -21,9 +21,9 @@ from logkeep_operator.api.status import (
     LossEntry,
     Phase,
     ProgressStatus,
-    RunOutcome,
     RunStatus,
     Status,
+    StatusOutcome,
 )
 
 __all__ = [
@@ -43,10 +43,10 @@ __all__ = [
     "Phase",
     "ProgressStatus",
     "Resource",
-    "RunOutcome",
     "RunStatus",
     "SpecInvalid",
     "Status",
+    "StatusOutcome",
     "parse_backup",
     "parse_restore",
 ]

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from logkeep_engine.contract.run import LossFact, PartitionProgress, Progress, RunResult, TopicCoverage
-from logkeep_operator.api import RunOutcome
+from logkeep_operator.api import StatusOutcome
 
 D = TypeVar("D", Progress, RunResult)
 
@@ -76,7 +76,7 @@ def _result(document: RunResult) -> None:
     _text("runId", document.run_id, MAX_ID)
     _text("kind", document.kind, MAX_ID)
     _text("outcome", document.outcome, MAX_ID)
-    if document.outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
+    if document.outcome not in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED):
         raise Unreadable(f"outcome is {document.outcome!r}")
     _text("errorCode", document.error_code, MAX_ID)
     if document.error_code:

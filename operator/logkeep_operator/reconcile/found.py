@@ -2,7 +2,7 @@
 
 A Job is made before the status names its run. In between the resource may be changed, so that the status is not taken;
 another operator may write first; somebody may wipe the status. The Job runs on all the same, and what it did must be
-told: its end, its loss. Children say what the status would have said of their run (`Origin`).
+told: its end, its loss. Children say what the status would have said of their run (`RunOrigin`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from logkeep_operator.api import HistoryEntry, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, timestamp
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed, RunOrigin
 from logkeep_operator.resources import job_name
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -23,7 +23,7 @@ class FoundRun:
     """A run known from its Job, or from its result when the Job is gone."""
 
     id: str
-    origin: Origin
+    origin: RunOrigin
     job: JobState | None
     created: datetime | None
 

@@ -29,7 +29,7 @@ _BY_OPERATOR = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
-class Origin:
+class RunOrigin:
     """The facts of a run that its children carry, as the status would say them. All None: an earlier version made it.
 
     `previous` is the id of the run that the status named when this one was started, empty for none.
@@ -40,7 +40,7 @@ class Origin:
     previous: str | None = None
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> Origin:
+    def of(cls, metadata: Mapping[str, Any]) -> RunOrigin:
         """The origin that a child's annotations say."""
         said = metadata.get("annotations") or {}
         return cls(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
@@ -74,7 +74,7 @@ class JobState:
     complete: bool = False
     failure: tuple[str, str] | None = None
     ended: datetime | None = None
-    origin: Origin = Origin()
+    origin: RunOrigin = RunOrigin()
 
     @property
     def finished(self) -> bool:
@@ -114,7 +114,7 @@ class Documents:
     config_maps: tuple[str, ...] = ()
     created: datetime | None = None
     written: datetime | None = None
-    origin: Origin = Origin()
+    origin: RunOrigin = RunOrigin()
     unreadable: str = ""
 
 
@@ -157,7 +157,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
-        origin=Origin.of(metadata),
+        origin=RunOrigin.of(metadata),
     )
 
 
@@ -237,7 +237,7 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
             config_maps=(*before.config_maps, body["metadata"]["name"]),
             created=before.created or parse_timestamp(body["metadata"].get("creationTimestamp")),
             written=_last_change(body["metadata"]) if data.get(KEY_PROGRESS) else before.written,
-            origin=Origin.of(body["metadata"]),
+            origin=RunOrigin.of(body["metadata"]),
             unreadable=wrong_result or wrong_progress or before.unreadable,
         )
     return found

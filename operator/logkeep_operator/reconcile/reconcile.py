@@ -22,11 +22,11 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
-from logkeep_operator.api import Condition, Phase, Resource, RunOutcome, RunStatus
+from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
-from logkeep_operator.reconcile.observed import JobState, Observed, Origin, PodState
-from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, last_result
+from logkeep_operator.reconcile.observed import JobState, Observed, PodState, RunOrigin
+from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import (
     Create,
     DeleteConfigMap,
@@ -42,7 +42,7 @@ from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unre
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
     ROLE_DRIVER,
-    Run,
+    RunToStart,
     check_spec,
     job,
     job_name,
@@ -59,7 +59,7 @@ RESYNC_SECONDS = 30.0
 WAIT_SECONDS = 3.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
-SETTLED_AFTER = timedelta(minutes=10)
+AT_REST_AFTER = timedelta(minutes=10)
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
@@ -75,7 +75,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
     return _Reconciliation(observed, now, spec, engine).plan()
 
 
-def is_settled(resource: Resource, now: datetime) -> bool:
+def is_at_rest(resource: Resource, now: datetime) -> bool:
     """Whether nothing can be to do, so that the children need not even be read."""
     status = resource.status
     if status.observed_generation != resource.generation or resource.deleting:
@@ -86,7 +86,7 @@ def is_settled(resource: Resource, now: datetime) -> bool:
     if run is None or run.outcome is None:
         return False
     turned = last_turn(status)
-    if turned is None or now - turned < SETTLED_AFTER:
+    if turned is None or now - turned < AT_REST_AFTER:
         return False  # a driver that was told to end may still say something
     if status.phase is Phase.INVALID:
         return True
@@ -105,7 +105,7 @@ def refused(resource: Resource, message: str, now: datetime) -> Plan:
 
 def _has_restored(resource: Resource) -> bool:
     run = resource.status.run
-    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is RunOutcome.SUCCEEDED
+    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is StatusOutcome.SUCCEEDED
 
 
 def _parse(resource: Resource) -> Spec:
@@ -162,9 +162,13 @@ class _Reconciliation(Step):
                 self.event(
                     "Warning", "DriverStuck", "The driver did not end after its run; its pods are deleted.", run.id
                 )
-        if run.outcome is RunOutcome.SUCCEEDED and self.spec.suspend:
+        if run.outcome is StatusOutcome.SUCCEEDED and self.spec.suspend:
             return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
-        phase = Phase(run.outcome.value) if run.outcome in (RunOutcome.SUCCEEDED, RunOutcome.FAILED) else Phase.PENDING
+        phase = (
+            Phase(run.outcome.value)
+            if run.outcome in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED)
+            else Phase.PENDING
+        )
         return self.done(phase, self._end_conditions(run), requeue)
 
     def _retry(self, run: RunStatus) -> Plan:
@@ -190,7 +194,7 @@ class _Reconciliation(Step):
     def _end_conditions(self, run: RunStatus) -> tuple[Condition, ...]:
         """As they were written when the run ended; the time before, the spec may have been invalid."""
         message = run.message or ""
-        if run.outcome is RunOutcome.SUCCEEDED:
+        if run.outcome is StatusOutcome.SUCCEEDED:
             return conditions.ready("RunSucceeded", message)
         failed = self.before.condition("Stalled")
         reason = (
@@ -203,13 +207,13 @@ class _Reconciliation(Step):
     def _failed(self, reason: str, message: str) -> tuple[Condition, ...]:
         return conditions.stalled(reason, message + retry.hint(self.resource))
 
-    def _finish(self, run: RunStatus, outcome: Outcome) -> Plan:
+    def _finish(self, run: RunStatus, outcome: JobOutcome) -> Plan:
         include: tuple[str, ...] = ()
         if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
             include = self.spec.topics.include
             self.status = replace(self.status, last_handled_run=self.wanted.trigger)
         extra = self.book(run, outcome, include)
-        succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
             state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
@@ -256,7 +260,7 @@ class _Reconciliation(Step):
         """Everything a run needs, in an order in which a crash leaves nothing half. Raises Waiting."""
         self._wait_for_others(wanted.id)
         storage, raw = self._archive_place()
-        run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
+        run = RunToStart(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         request = request_name(self.resource.key.name, wanted.id)
@@ -275,7 +279,7 @@ class _Reconciliation(Step):
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
-        return Origin(wanted.key, wanted.trigger, previous).annotations()
+        return RunOrigin(wanted.key, wanted.trigger, previous).annotations()
 
     def _wait_for_others(self, run_id: str) -> None:
         """One driver at a time: none of an earlier run, and none of this one whose Job is gone."""
@@ -367,7 +371,7 @@ class _Reconciliation(Step):
             return
         storage, raw = self._archive_place()
         found = self.observed.jobs[run.id]
-        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
+        again = RunToStart(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
         bodies = (request_config_map(again), progress_config_map(again))
         self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
         message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from logkeep_operator.api import Resource, RunOutcome, RunStatus
+from logkeep_operator.api import Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.resource import ANNOTATION_RETRY
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Observed
@@ -24,7 +24,7 @@ def is_asked(resource: Resource) -> bool:
     """Whether the last run has failed and the annotation has a value that was not answered yet. A value that came while
     the run went on counts; one that was there when it was started does not."""
     run = resource.status.run
-    if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not RunOutcome.FAILED:
+    if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not StatusOutcome.FAILED:
         return False
     return bool(resource.retry) and resource.retry != resource.status.last_handled_retry
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_operator.api import Resource, RunOutcome
+from logkeep_operator.api import Resource, StatusOutcome
 
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6
@@ -42,7 +42,7 @@ def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec) -> 
     trigger = resource.trigger if resource.trigger is not None else resource.status.last_handled_run
     key = f"{inputs}.{_hash(trigger)[:_TRIGGER_LENGTH]}" if trigger else inputs
     last = resource.status.run
-    if last is not None and last.key == key and last.outcome is not RunOutcome.REPLACED:
+    if last is not None and last.key == key and last.outcome is not StatusOutcome.REPLACED:
         return WantedRun(last.id, key, inputs, trigger)
     return WantedRun(_hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH], key, inputs, trigger)
 

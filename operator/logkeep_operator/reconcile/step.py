@@ -9,13 +9,13 @@ from datetime import datetime
 
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_engine.contract.spec import SpecInvalid
-from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunOutcome, RunStatus, Status
+from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
-from logkeep_operator.reconcile.outcome import Outcome, decide, last_result
+from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
 from logkeep_operator.resources import ROLE_DRIVER
@@ -31,13 +31,13 @@ def last_turn(status: Status) -> datetime | None:
     return max((moment for moment in times if moment is not None), default=None)
 
 
-def _same_try(old: HistoryEntry, new: HistoryEntry) -> bool:
+def _same_end(old: HistoryEntry, new: HistoryEntry) -> bool:
     return old.run_id == new.run_id and (old.start_time == new.start_time or old.end_time == new.end_time)
 
 
 def _entry(
     run: RunStatus,
-    outcome: RunOutcome,
+    outcome: StatusOutcome,
     message: str,
     end: datetime,
     result: RunResult | None,
@@ -105,12 +105,14 @@ class Step:
         if self.resource.key.kind == "KafkaRestore":
             return  # its run keeps its id whatever happens: only so does the target recognise what it already has
         self.event("Normal", "RunReplaced", _REPLACED, run.id)
-        self.close_run(run, RunOutcome.REPLACED, _REPLACED, self.now, None)
+        self.close_run(run, StatusOutcome.REPLACED, _REPLACED, self.now, None)
 
     def remove_replaced(self, wanted_id: str) -> None:
         """A run that was replaced has no driver: one that was made late by another operator goes, too. The wanted run
         may have been replaced before its status was written: it goes on now under the same id."""
-        replaced = {entry.run_id for entry in self.before.history if entry.outcome == RunOutcome.REPLACED} - {wanted_id}
+        replaced = {entry.run_id for entry in self.before.history if entry.outcome == StatusOutcome.REPLACED} - {
+            wanted_id
+        }
         for found in self.observed.jobs.values():
             if found.run_id in replaced and not (found.finished or found.deleting):
                 self.actions.append(DeleteJob(found.name, found.uid))
@@ -141,7 +143,7 @@ class Step:
         outcome = self.outcome(found.id)
         run = found.status(self.resource.key.name, self.now)
         if outcome is None:
-            outcome = Outcome(RunOutcome.REPLACED, "RunReplaced", _REPLACED)
+            outcome = JobOutcome(StatusOutcome.REPLACED, "RunReplaced", _REPLACED)
         end = self._end_of(found.id, outcome)
         entry = _entry(run, outcome.outcome, outcome.message, end, outcome.result, None)
         self.status = replace(
@@ -155,7 +157,7 @@ class Step:
         elif told and outcome.result is not None:
             self.status = replace(self.status, loss=loss_entries(outcome.result))
         last = parse_timestamp(self.before.last_success_time)
-        if outcome.outcome is RunOutcome.SUCCEEDED and (last is None or last < end):
+        if outcome.outcome is StatusOutcome.SUCCEEDED and (last is None or last < end):
             self.status = replace(self.status, last_success_time=timestamp(end))
         return self.done(self.before.phase or Phase.PENDING, told, 0.0)
 
@@ -163,7 +165,7 @@ class Step:
         """Only a status: what a run had found missing until it was stopped, since no later run says it again. Its
         history entry shows whether that was told."""
         for entry in self.status.history:
-            result = self._last_words(entry.run_id) if entry.outcome == RunOutcome.REPLACED else None
+            result = self._last_words(entry.run_id) if entry.outcome == StatusOutcome.REPLACED else None
             if result is None or result.loss_total == 0:
                 continue
             message = f"{result.loss_offsets} offsets are missing. {_REPLACED}"
@@ -187,7 +189,7 @@ class Step:
     def documents(self, run_id: str) -> Documents:
         return self.observed.documents.get(run_id, Documents())
 
-    def outcome(self, run_id: str) -> Outcome | None:
+    def outcome(self, run_id: str) -> JobOutcome | None:
         drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
         return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
 
@@ -196,7 +198,7 @@ class Step:
         found = self.observed.jobs.get(run_id)
         return None if found is not None and found.deleting and not found.finished else found
 
-    def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
+    def _end_of(self, run_id: str, outcome: JobOutcome) -> datetime:
         """The time that the driver says, but not before its Job was made and not after now, since its clock may be
         wrong. A last success in the future would keep an alert silent."""
         found = self.job(run_id)
@@ -204,10 +206,10 @@ class Step:
         begun = found.created if found is not None else None
         return min(max(end, begun or end), self.now)
 
-    def book(self, run: RunStatus, outcome: Outcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
+    def book(self, run: RunStatus, outcome: JobOutcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
         """The end of the status's run, with all that it left; the conditions that say what is missing. `include`: the
         patterns of a backup, if they are known to be the run's."""
-        succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         result = outcome.result
         end = self._end_of(run.id, outcome)
         self.status = replace(self.status, progress=final_progress(self.documents(run.id).progress, result, succeeded))
@@ -228,14 +230,14 @@ class Step:
         )
         return (*told, *self.coverage(coverage_of(result, include), run))
 
-    def tell(self, run: RunStatus, outcome: Outcome) -> None:
+    def tell(self, run: RunStatus, outcome: JobOutcome) -> None:
         """The event of a run's end."""
         match outcome.outcome:
-            case RunOutcome.SUCCEEDED:
+            case StatusOutcome.SUCCEEDED:
                 self.event("Normal", "RunSucceeded", outcome.message, run.id)
-            case RunOutcome.FAILED:
+            case StatusOutcome.FAILED:
                 self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
-            case RunOutcome.REPLACED:
+            case StatusOutcome.REPLACED:
                 self.event("Normal", "RunReplaced", outcome.message, run.id)
 
     def loss(self, result: RunResult, succeeded: bool, run: RunStatus) -> tuple[Condition, ...]:
@@ -268,12 +270,12 @@ class Step:
         return str((spec.get("storage") or {}).get("uri", ""))
 
     def close_run(
-        self, run: RunStatus, outcome: RunOutcome, message: str, end: datetime, result: RunResult | None
+        self, run: RunStatus, outcome: StatusOutcome, message: str, end: datetime, result: RunResult | None
     ) -> None:
         """The run is over: into the status and the history. A try that is there already is not entered twice."""
         ended = replace(run, outcome=outcome, message=conditions.cut(message), end_time=timestamp(end))
         entry = _entry(run, outcome, message, end, result, self.status.progress)
-        history = (entry, *(old for old in self.status.history if not _same_try(old, entry)))[:MAX_HISTORY]
+        history = (entry, *(old for old in self.status.history if not _same_end(old, entry)))[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)
         self.finished = outcome.value
 

@@ -23,20 +23,20 @@ NO_PROGRESS_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Trouble:
+class RunTrouble:
     """`reason` is a CamelCase word for the condition Ready."""
 
     reason: str
     message: str
 
 
-def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | None:
+def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble | None:
     """The first thing in the way of this Job's run, driver before executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
     if not drivers:
         warning = observed.warnings.get(job.name)
-        return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
+        return RunTrouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
     documents = observed.documents.get(job.run_id, Documents())
     return (
         _of_pods("Driver", drivers, 1)
@@ -47,7 +47,7 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | 
     )
 
 
-def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> Trouble | None:
+def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> RunTrouble | None:
     """A driver that is said to run and has not been heard of for long: its node may be gone. Both times are the
     API server's."""
     running = [pod for pod in drivers if pod.phase == "Running"]
@@ -55,7 +55,7 @@ def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: date
         return None
     pod = running[-1]
     where = f" on node {pod.node}" if pod.node else ""
-    return Trouble(
+    return RunTrouble(
         "NoProgress",
         f"Nothing has been heard of driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? When "
         f"it is certainly off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then goes on "
@@ -76,7 +76,7 @@ def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
     ]
 
 
-def _of_pods(who: str, pods: Sequence[PodState], total: int) -> Trouble | None:
+def _of_pods(who: str, pods: Sequence[PodState], total: int) -> RunTrouble | None:
     for pod in pods:
         if pod.waiting is not None:
             trouble = _of_waiting(pod, *pod.waiting)
@@ -86,24 +86,24 @@ def _of_pods(who: str, pods: Sequence[PodState], total: int) -> Trouble | None:
     if not waiting:
         return None
     which = f"Driver pod {waiting[0].name}" if who == "Driver" else f"{len(waiting)} of {total} executor pods"
-    return Trouble(f"{who}Unschedulable", f"{which} cannot be scheduled: {waiting[0].unschedulable}")
+    return RunTrouble(f"{who}Unschedulable", f"{which} cannot be scheduled: {waiting[0].unschedulable}")
 
 
-def _of_waiting(pod: PodState, reason: str, message: str) -> Trouble | None:
+def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
     text = f"Pod {pod.name}: {reason}: {message}"
     if reason in _IMAGE_REASONS:
-        return Trouble("ImagePullFailed", text)
+        return RunTrouble("ImagePullFailed", text)
     if reason in _CONFIG_REASONS:
-        return Trouble("SecretMissing" if "secret" in message.lower() else "ContainerConfigError", text)
+        return RunTrouble("SecretMissing" if "secret" in message.lower() else "ContainerConfigError", text)
     return None
 
 
-def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> Trouble | None:
+def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunTrouble | None:
     for pod in pods:
         warning = observed.warnings.get(pod.name)
         if warning and pod.phase == "Pending":
             reason = "SecretMissing" if "secret" in warning.lower() and "not found" in warning else "PodNotStarted"
-            return Trouble(reason, f"Pod {pod.name}: {warning}")
+            return RunTrouble(reason, f"Pod {pod.name}: {warning}")
     return None
 
 
@@ -116,7 +116,7 @@ def _driver_time(progress: Progress, documents: Documents, now: datetime) -> tim
 
 def _no_executors(
     driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
-) -> Trouble | None:
+) -> RunTrouble | None:
     progress = documents.progress
     if executors or driver.phase != "Running" or progress is None or progress.phase != "Running":
         return None
@@ -125,10 +125,10 @@ def _no_executors(
     if progress.percent >= 100 or _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
         return None
     message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
-    return Trouble("NoExecutors", message)
+    return RunTrouble("NoExecutors", message)
 
 
-def unreadable(documents: Documents) -> Trouble | None:
+def unreadable(documents: Documents) -> RunTrouble | None:
     """The driver writes what cannot be believed. It matters less than what stops the run or ends an attempt."""
     if not documents.unreadable:
         return None
@@ -136,4 +136,4 @@ def unreadable(documents: Documents) -> Trouble | None:
         f"What the driver reports cannot be read: {documents.unreadable}. The run goes on; how it ends, its Job says. "
         "An engine image of another version writes such reports."
     )
-    return Trouble("ProgressUnreadable", message)
+    return RunTrouble("ProgressUnreadable", message)

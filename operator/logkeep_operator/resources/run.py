@@ -36,7 +36,7 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 
 
 @dataclass(frozen=True)
-class Run:
+class RunToStart:
     """One run to be started. `storage` is the archive, for a restore with backupRef that of the backup; `raw_storage`
     the same as written. `annotations` are those of the run's children beyond the resource's name."""
 
@@ -68,7 +68,7 @@ class Run:
         }
 
 
-def request_config_map(run: Run) -> dict[str, Any]:
+def request_config_map(run: RunToStart) -> dict[str, Any]:
     """What the driver reads: the request and the template of its executors. Never changes."""
     key = run.resource.key
     spec = dict(run.resource.spec)
@@ -96,7 +96,7 @@ def request_config_map(run: Run) -> dict[str, Any]:
     }
 
 
-def progress_config_map(run: Run) -> dict[str, Any]:
+def progress_config_map(run: RunToStart) -> dict[str, Any]:
     """Empty; made beforehand, so that the driver only patches it."""
     return {
         "apiVersion": "v1",
@@ -105,7 +105,7 @@ def progress_config_map(run: Run) -> dict[str, Any]:
     }
 
 
-def executor_template(run: Run) -> dict[str, Any]:
+def executor_template(run: RunToStart) -> dict[str, Any]:
     """The pod that Spark completes with image, resources, arguments and names."""
     parts = access(run.spec.cluster, run.storage, run.state)
     spec: dict[str, Any] = {
@@ -124,7 +124,7 @@ def executor_template(run: Run) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _pod_metadata(run, ROLE_EXECUTOR), "spec": spec}
 
 
-def job(run: Run) -> dict[str, Any]:
+def job(run: RunToStart) -> dict[str, Any]:
     """The Job: never two drivers, never tried again where that cannot help, disruptions and interruptions not
     counted."""
     policy = run.spec.run_policy
@@ -157,7 +157,7 @@ def _failure_rules() -> list[dict[str, Any]]:
     ]
 
 
-def _driver_pod(run: Run) -> dict[str, Any]:
+def _driver_pod(run: RunToStart) -> dict[str, Any]:
     parts = access(run.spec.cluster, run.storage, run.state)
     spark = run.spec.spark
     settings = driver_conf(spark.conf)
@@ -211,7 +211,7 @@ def _driver_pod(run: Run) -> dict[str, Any]:
     return pod
 
 
-def _driver_metadata(run: Run) -> dict[str, Any]:
+def _driver_metadata(run: RunToStart) -> dict[str, Any]:
     """Own labels and annotations come last: the resource's cannot replace them."""
     own, settings = _pod_metadata(run, ROLE_DRIVER), driver_conf(run.spec.spark.conf)
     return {
@@ -220,7 +220,7 @@ def _driver_metadata(run: Run) -> dict[str, Any]:
     }
 
 
-def _pod_metadata(run: Run, role: str) -> dict[str, Any]:
+def _pod_metadata(run: RunToStart, role: str) -> dict[str, Any]:
     key = run.resource.key
     return {"labels": {**run_labels(key, run.id), LABEL_ROLE: role}, "annotations": {ANNOTATION_RESOURCE: key.name}}
 

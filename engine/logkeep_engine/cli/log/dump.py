@@ -60,7 +60,7 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DumpFilter:
     """Which batches and records are shown."""
 
     offset: Annotated[str | None, typer.Option(help="Offsets A..B, A.., ..B or A; both are included.")] = None
@@ -86,7 +86,7 @@ def dump(
     ] = False,
     indexes: Annotated[bool, typer.Option("--indexes", help="Also the indexes beside each log.")] = False,
     decoding: Decoding,
-    wanted: Wanted,
+    wanted: DumpFilter,
     server: Server,
     form: FormOfLines,
     debug: Debug = False,
@@ -107,7 +107,7 @@ def dump(
             raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _options(wanted: Wanted, decoding: Decoding, *, deep: bool, data: bool) -> Options:
+def _options(wanted: DumpFilter, decoding: Decoding, *, deep: bool, data: bool) -> Options:
     from logkeep_engine.toolbox.decoders import Decoder, DecoderName, decoder
     from logkeep_engine.toolbox.dump import Options
 
