@@ -1,8 +1,8 @@
-"""Gather what is, ask `reconcile` what to do, do it: one resource at a time, from any thread.
+"""The controller reads the cluster, asks `reconcile` what to do, and does it: one resource at a time, from any thread.
 
 Nothing that a decision needs is remembered between two calls, so the operator may be killed at any moment. The order of
-a plan's parts makes that safe: children first (idempotent by name), then the status. Events tell of it last: one that
-the API refuses is logged and counted, and holds nothing back.
+a plan makes that safe: first the children, which have fixed names, then the status. Events come last: one that the API
+refuses is logged and counted, and stops nothing.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Controller:
         self.seen = Seen()
 
     def reconcile(self, key: Key) -> float | None:
-        """Do what is to be done; seconds until it should be looked at again, None to wait for an event. Raises
-        ApiError."""
+        """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
+        event. Raises ApiError."""
         with self._metrics.reconcile_seconds.time():
             resource = self._cluster.resource(key)
             if resource is None:
@@ -75,8 +75,8 @@ class Controller:
                 return 0.5
 
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
-        """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
-        cluster."""
+        """The resources that need a look, now or later, each with the seconds until then. Namespace None stands for the
+        whole cluster."""
         snapshot = ResourceSnapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
@@ -176,7 +176,7 @@ class Controller:
 def _warnings(
     source: ResourceReader, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime
 ) -> dict[str, str]:
-    """Events are read only about what does not get on."""
+    """Read events only about Jobs and pods that do not get on."""
     found: dict[str, str | None] = {}
     for job in jobs.values():
         alive = any(pod.alive and pod.run_id == job.run_id and pod.role == ROLE_DRIVER for pod in pods)

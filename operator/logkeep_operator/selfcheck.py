@@ -1,5 +1,5 @@
-"""`python -m logkeep_operator.selfcheck`: are the CRDs served, and may this ServiceAccount do what the operator does?
-For `helm test`."""
+"""The command `python -m logkeep_operator.selfcheck`, for `helm test`. It checks that the CRDs are served, and that
+this ServiceAccount may do what the operator does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 
 
 def missing(cluster: KubernetesCluster, namespaces: Sequence[str]) -> Iterator[str]:
-    """What the operator lacks, in words."""
+    """Sentences that say what the operator lacks."""
     if not cluster.serves_kinds():
         yield f"the CRDs of {GROUP} are not installed"
     for namespace in namespaces or (None,):
@@ -39,7 +39,7 @@ def missing(cluster: KubernetesCluster, namespaces: Sequence[str]) -> Iterator[s
 
 
 def main() -> int:
-    """Print what is missing; exit code 1 if anything is."""
+    """Print what is missing. The exit code is 1 if anything is."""
     namespaces = [name for name in os.environ.get("LOGKEEP_NAMESPACES", "").split(",") if name]
     try:
         problems = list(missing(KubernetesCluster(connect()), namespaces))

@@ -1,8 +1,8 @@
 """All resources of a namespace, or of the cluster, with the children of those that are wanted, in a list for each kind.
 
-A resync asks `reconcile` about this instead of reading each resource's children: its cost does not grow with the
-number of resources, and only those get a look of their own for which there is something to do. What is read here is a
-moment old and of several moments, so nothing is ever done because of it alone.
+A resync asks `reconcile` about this instead of reading each resource's children. So its cost does not grow with the
+number of resources, and only resources for which there is something to do get a look of their own. The lists are a
+moment old, and of several moments, so nothing is ever done because of them alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Place = tuple[str, str, str, str]
 
 
 class ResourceReader(Protocol):
-    """Where a resource and what belongs to it are read."""
+    """The reader of a resource and of what belongs to it."""
 
     def resource(self, key: Key) -> Resource | None: ...
 

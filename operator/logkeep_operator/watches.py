@@ -1,4 +1,4 @@
-"""Watches of the operator's own: every kind of object in every namespace by a task that never ends.
+"""The operator's own watches: for each kind of object in each namespace there is a task that never ends.
 
 Kopf's watches end the process when one of them is refused for a minute, finds no list or reads what is no JSON, and a
 token that is refused once is never tried again. Here each watch stands alone: it says what is wrong (`Reach`), waits
@@ -54,7 +54,7 @@ async def watch(cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[s
 
 
 class _Watch:
-    """One kind in one namespace. `version` is the newest that was seen, None before a list."""
+    """A watch of one kind in one namespace. `version` is the newest that was seen, None before a list."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class _Watch:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _list(self) -> None:
-        """Every object that is there, page by page."""
+        """Tell of every object that is there, page by page."""
         page: dict[str, str] = {"limit": page_size(self._kind)}
         while True:
             async with self._get(page, _LIST_TIMEOUT) as answer:
@@ -172,7 +172,7 @@ class _Answer:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length."""
+    """The lines of an answer, of any length."""
     rest = b""
     async for piece in content.iter_any():
         *lines, rest = (rest + piece).split(b"\n")

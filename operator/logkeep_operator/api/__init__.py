@@ -1,5 +1,5 @@
-"""The two kinds as the operator sees them: identity and spec (`resource`), status (`status`). Typed specs come from
-the contract."""
+"""The two kinds of resources as the operator sees them: `resource` has identity and spec, `status` the status. The
+contract has the typed specs."""
 
 from logkeep_engine.contract.spec import (
     API_VERSION,

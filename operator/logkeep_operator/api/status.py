@@ -15,7 +15,7 @@ MAX_LISTED = 20
 
 
 class Phase(StrEnum):
-    """Where a resource stands, in a word."""
+    """The state of a resource in one word."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -39,7 +39,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str | None) -> datetime | None:
-    """None for None and for what is no time."""
+    """The time in `text`. The answer is None if there is no text, or if it is no time."""
     if not text:
         return None
     try:
@@ -51,8 +51,8 @@ def parse_timestamp(text: str | None) -> datetime | None:
 
 @dataclass(frozen=True)
 class StatusPart:
-    """A piece of a status: JSON in camelCase, nothing written for None and for empty lists, unknown keys ignored when
-    read."""
+    """A part of a status. In JSON its keys are in camelCase, and None and empty lists are left out. A reader ignores
+    keys that it does not know."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
@@ -140,7 +140,7 @@ class LossEntry(StatusPart):
 
 @dataclass(frozen=True)
 class CoverageStatus(StatusPart):
-    """Numbers, and the first of each list."""
+    """How many topics are protected and how many are not, and the first names of each list."""
 
     protected: int = 0
     unmatched: int = 0
@@ -166,8 +166,8 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True)
 class Status(StatusPart):
-    """`last_handled_run` and `coverage` are a KafkaBackup's, `last_handled_retry` and `offset_map` a KafkaRestore's;
-    all else is of both."""
+    """Only a KafkaBackup has `last_handled_run` and `coverage`, only a KafkaRestore `last_handled_retry` and
+    `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -184,7 +184,7 @@ class Status(StatusPart):
     history: tuple[HistoryEntry, ...] = ()
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of that type."""
+        """The condition of this type, None if the status has none."""
         return next((c for c in self.conditions if c.type == kind), None)
 
 

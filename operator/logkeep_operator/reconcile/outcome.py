@@ -1,7 +1,8 @@
-"""How a run ended, if it did: from what the driver wrote, else from what its pod said, else from what the Job says.
+"""This module decides how a run ended. It asks first what the driver wrote, then what its pod said, then what the Job
+says.
 
 The driver's pod may be gone before the operator looked, the operator may have been down for a day, a driver may be
-killed before it says anything: each of the three sources alone must lead to the right end.
+killed before it says anything. So each of the three sources alone must lead to the right end.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _EXPLANATIONS = {
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """`reason` is a CamelCase word for conditions and events, `result` what the driver said, if it could."""
+    """How a run ended. `reason` is a CamelCase word for conditions and events, `result` what the driver said, if it
+    could say something."""
 
     outcome: StatusOutcome
     reason: str
@@ -38,7 +40,8 @@ class JobOutcome:
 
 
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
-    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short.
+    """The newest result of any attempt. The ConfigMap's result is preferred to the same one in a pod, which is cut
+    short. A success is always the last result, whatever the clocks of the attempts' nodes say.
 
     A success is the last one, whatever the clocks of the attempts' nodes say.
     """
@@ -74,7 +77,7 @@ def _is_speaking(job: JobState, drivers: Sequence[PodState], now: datetime) -> b
 
 
 def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> str:
-    """What the last attempt that failed has to say; empty if none did. An interruption is no failure."""
+    """The message of the last attempt that failed, empty if none did. An interruption is no failure."""
     if result is not None and result.exit_code == ExitCode.INTERRUPTED:
         return ""
     if result is not None and result.outcome == StatusOutcome.FAILED:

@@ -1,5 +1,5 @@
-"""Why a run does not get on: what scheduler, kubelet and Job controller say about its pods. It passes when the cause
-does."""
+"""This module finds out why a run does not get on, from the words of the scheduler, kubelet and the Job controller
+about its pods. The trouble passes when its cause does."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NO_PROGRESS_AFTER = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class RunTrouble:
-    """`reason` is a CamelCase word for the condition Ready."""
+    """The reason why a run does not get on, as a CamelCase word for the condition Ready, and a message."""
 
     reason: str
     message: str
 
 
 def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble | None:
-    """The first thing in the way of this Job's run, driver before executors."""
+    """The first reason why this Job's run does not get on; the driver is asked before the executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
     if not drivers:
@@ -48,8 +48,8 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble
 
 
 def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> RunTrouble | None:
-    """A driver that is said to run and has not been heard of for long: its node may be gone. Both times are the
-    API server's."""
+    """The trouble of a driver that runs by its pod's state and has not been heard of for long: its node may be gone.
+    Both times are the API server's."""
     running = [pod for pod in drivers if pod.phase == "Running"]
     if heard is None or not running or now - heard < NO_PROGRESS_AFTER:
         return None
@@ -64,7 +64,7 @@ def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: date
 
 
 def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
-    """Pods that have a node but no running container for longer than that takes; their events say why."""
+    """Pods that have had a node but no running container for too long. Their events say why."""
     return [
         pod
         for pod in pods
@@ -108,8 +108,8 @@ def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunTrouble | N
 
 
 def _driver_time(progress: Progress, documents: Documents, now: datetime) -> timedelta:
-    """How long the driver has run. Its clock says how long up to the document, the API server's how long since: times
-    of two clocks are never compared."""
+    """How long the driver has run. Its own clock says how long it ran up to its document, the API server's clock how
+    long ago that was: times of two clocks are never compared."""
     until_written = timedelta(seconds=max(progress.update_time - progress.start_time, 0.0))
     return until_written + (now - documents.written if documents.written is not None else timedelta())
 
@@ -129,7 +129,8 @@ def _no_executors(
 
 
 def unreadable(documents: Documents) -> RunTrouble | None:
-    """The driver writes what cannot be believed. It matters less than what stops the run or ends an attempt."""
+    """The trouble of a driver whose documents cannot be read. It matters less than what stops the run or ends an
+    attempt."""
     if not documents.unreadable:
         return None
     message = (
