@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from logkeep_engine.archive import names
@@ -16,16 +16,17 @@ from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.salvage import (
-    Lost,
     Survey,
     SurveyTask,
+    UnreadableRange,
     survey_partition,
     survey_records,
     with_transactions,
 )
-from logkeep_engine.archive.reading.segments import Fault, read_transactions
+from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import Outcomes, fold
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
@@ -58,18 +59,18 @@ class CheckTask:
 class Checked:
     """Every fault of a task's segments, and what each that has transactions says of them."""
 
-    faults: tuple[Fault, ...]
+    faults: tuple[Damage, ...]
     transactions: tuple[tuple[int, SegmentTransactions], ...]
     """With the segment's place in the task."""
 
 
 def check_segments(task: CheckTask, context: TaskContext) -> Checked:
     """Runs on an executor."""
-    faults: list[Fault] = []
+    faults: list[Damage] = []
     transactions: list[tuple[int, SegmentTransactions]] = []
     for at, (topic, entry) in enumerate(task.segments):
         checked = check_segment(task.storage, topic, entry)
-        faults += checked.faults
+        faults += checked.damage
         if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
             transactions.append((at, checked.transactions))
     return Checked(tuple(faults), tuple(transactions))
@@ -151,12 +152,12 @@ class ArchiveCheck:
         loss = []
         for topic, partition in partitions:
             key = (topic.topic_id, partition)
-            never = (Lost(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
+            never = (UnreadableRange(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
             for lost in (*surveyed.get(key, ()), *never):
                 loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
         return loss
 
-    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
+    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Damage]:
         """One listing a topic tells what is not there or has another size."""
         sizes: dict[str, int] = {}
         for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
@@ -167,10 +168,12 @@ class ArchiveCheck:
                 found = sizes.get(path)
                 if found != size:
                     what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
-                    faults.append(Fault(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what))
+                    faults.append(
+                        Damage(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what)
+                    )
         return faults
 
-    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Fault], dict[_Key, SegmentTransactions]]:
+    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES
         if used:
             most = min(
@@ -190,11 +193,11 @@ class ArchiveCheck:
         self,
         state: ArchiveState,
         partitions: Sequence[tuple[TopicEntry, int]],
-        faults: Sequence[Fault],
+        faults: Sequence[Damage],
         outcomes: Mapping[Partition, Outcomes],
     ) -> tuple[PartitionSurvey, ...]:
         """The partitions of which not everything is as their indexes say."""
-        faulty: dict[tuple[str, int], list[Fault]] = {}
+        faulty: dict[tuple[str, int], list[Damage]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
             faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
@@ -229,7 +232,7 @@ class ArchiveCheck:
         topic: str,
         key: Partition,
         survey: Survey,
-        faulty: Mapping[tuple[str, int], Sequence[Fault]],
+        faulty: Mapping[tuple[str, int], Sequence[Damage]],
         outcomes: Mapping[Partition, Outcomes],
     ) -> Survey:
         objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
@@ -240,11 +243,11 @@ class ArchiveCheck:
         index = [txn for entry in readable for txn in read_transactions(self._storage, topic, entry)]
         return with_transactions(survey, outcomes[key], index)
 
-    def _note(self, faults: Sequence[Fault]) -> None:
-        body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
+    def _note(self, faults: Sequence[Damage]) -> None:
+        body = {"format": 1, "runId": self._run_id, "faults": [fault.to_json() for fault in faults]}
         self._state.storage.put(self._state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
 
-    def _refuse(self, faults: Sequence[Fault]) -> None:
+    def _refuse(self, faults: Sequence[Damage]) -> None:
         self._note(faults)
         shown = "; ".join(str(fault) for fault in faults[:_FAULTS_SHOWN])
         more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
@@ -275,7 +278,7 @@ def _key(entry: SegmentEntry) -> _Key:
     return entry.topic_id, entry.partition, entry.base_offset
 
 
-def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:
+def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Damage]) -> list[str]:
     warnings = []
     for choice in choices:
         topic = choice.source

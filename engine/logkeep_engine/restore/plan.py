@@ -14,7 +14,7 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
-from logkeep_engine.archive.reading.salvage import Lost, Survey
+from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches
 from logkeep_engine.errors import (
@@ -423,7 +423,7 @@ def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     aborted = body["aborted"]
     survey = Survey(
         damaged=tuple(body["damaged"]),
-        lost=tuple(Lost(*row) for row in body["lost"]),
+        lost=tuple(UnreadableRange(*row) for row in body["lost"]),
         aborted=None if aborted is None else tuple(AbortedTxn(*row) for row in aborted),
     )
     return PartitionSurvey(body["topicId"], body["partition"], survey)
