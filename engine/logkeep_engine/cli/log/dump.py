@@ -21,8 +21,10 @@ from logkeep_engine.contract.names import ExitCode
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.transactions import Spans
-    from logkeep_engine.toolbox.dump import Options, Row
-    from logkeep_engine.toolbox.source import Segment, Source
+    from logkeep_engine.toolbox.dump import Options
+    from logkeep_engine.toolbox.rows import Row
+    from logkeep_engine.toolbox.segment import LogSegment
+    from logkeep_engine.toolbox.source import LogSource
 
 
 class DecoderChoice(StrEnum):
@@ -132,11 +134,13 @@ def _options(wanted: DumpFilter, decoding: Decoding, *, deep: bool, data: bool) 
     )
 
 
-def _dump(source: Source, options: Options, shown: Rows, *, indexes: bool) -> Iterator[Row]:
+def _dump(source: LogSource, options: Options, shown: Rows, *, indexes: bool) -> Iterator[Row]:
     from logkeep_engine.archive import names
-    from logkeep_engine.toolbox.dump import Row as DumpRow
-    from logkeep_engine.toolbox.dump import RowKind, dump_file, dump_segment, file_row
-    from logkeep_engine.toolbox.source import display
+    from logkeep_engine.toolbox.dump import dump_segment, file_row
+    from logkeep_engine.toolbox.dump_files import dump_file
+    from logkeep_engine.toolbox.files import display
+    from logkeep_engine.toolbox.rows import Row as DumpRow
+    from logkeep_engine.toolbox.rows import RowKind
 
     named = source.single
     if named and not any(segment.path == named for segment in source.segments):
@@ -157,7 +161,7 @@ def _dump(source: Source, options: Options, shown: Rows, *, indexes: bool) -> It
                     yield from dump_file(source.storage, path, segment.base_offset)
 
 
-def _aborted(segments: Sequence[Segment], state: ArchiveState | None, shown: Rows) -> Spans | None:
+def _aborted(segments: Sequence[LogSegment], state: ArchiveState | None, shown: Rows) -> Spans | None:
     from logkeep_engine.errors import CorruptIndex
     from logkeep_engine.toolbox.transactions import outcomes
 

@@ -13,7 +13,7 @@ from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.source import Source
+    from logkeep_engine.toolbox.source import LogSource
 
 EXIT_CODES = (
     "Exit codes: 0 done, nothing found; 1 something is damaged, wrong, different, or would be changed; 2 refused: the "
@@ -53,14 +53,14 @@ class Chosen:
     topic: Topics = None
     partition: Partitions = None
 
-    def source(self, where: str, server: Server) -> Source:
+    def source(self, where: str, server: Server) -> LogSource:
         """Open a source. Raises what is wrong with it."""
         from logkeep_engine.toolbox.source import Selection, open_source
 
         selection = Selection(tuple(self.topic or ()), tuple(self.partition or ()))
         return open_source(where, selection, endpoint=server.endpoint, region=server.region)
 
-    def source_in_place(self, where: str, server: Server) -> Source:
+    def source_in_place(self, where: str, server: Server) -> LogSource:
         """The source without folders that a broker has put aside, which is said."""
         source = self.source(where, server)
         for folder in source.moved_folders:

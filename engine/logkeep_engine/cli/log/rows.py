@@ -10,7 +10,7 @@ from logkeep_engine.cli.log.times import moment
 from logkeep_engine.cli.output import json_text, stdout, table, visible
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.dump import Row
+    from logkeep_engine.toolbox.rows import Row
 
 ROWS = 500  # of a table on a terminal, which are gathered before they are shown
 
@@ -26,7 +26,7 @@ class Rows:
         self.undecodable = 0
 
     def add(self, row: Row) -> None:
-        from logkeep_engine.toolbox.dump import RowKind
+        from logkeep_engine.toolbox.rows import RowKind
 
         if row.kind is RowKind.DAMAGE or "problem" in row.fields:
             self.damages += 1
@@ -64,7 +64,7 @@ def _printable(text: str) -> str:
 
 def _cells(row: Row) -> dict[str, str]:
     """A row of a dump for a terminal: what does not fit beside each other in a line of a log is put together."""
-    from logkeep_engine.toolbox.dump import RowKind
+    from logkeep_engine.toolbox.rows import RowKind
 
     fields = row.fields
     if row.kind is RowKind.RECORD:
