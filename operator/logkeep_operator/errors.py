@@ -1,4 +1,5 @@
-"""Errors of the operator, about the cluster and the installation. For mistakes of users the contract has `SpecInvalid`."""
+"""Errors of the operator, about the cluster and the installation. For mistakes of users the contract has
+`SpecInvalid`."""
 
 from __future__ import annotations
 

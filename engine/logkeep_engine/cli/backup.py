@@ -1,4 +1,4 @@
-"""The command `logkeep backup`: an archive of the topics of a KafkaBackup."""
+"""The command `logkeep backup`: archives the topics of a KafkaBackup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `logkeep convert`: one archive out of another. Imports that take long happen inside the command."""
+"""The command `logkeep convert`: makes an archive out of another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The commands `convert` and `import` share this: options of the new archive, the run, what the user sees of it."""
+"""The commands `convert` and `import` share this module: options of the new archive, the run, and what the user sees of
+it."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of 
 
 @dataclass(frozen=True)
 class NewArchive:
-    """Which topics the new archive gets, and how it keeps their records; an option that is None was not given."""
+    """The options of the new archive: which topics it gets, and how it keeps their records. An option that was not
+    given is None."""
 
     topic: Topics = None
     exclude: Exclude = None
@@ -80,7 +82,7 @@ class NewArchive:
     allow_loss: AllowLoss = False
 
     def options(self, format_name: FormatName) -> ConvertOptions:
-        """Join what the options say. Raises SpecError, which names the one that does not fit the format."""
+        """Join the options. Raises SpecError, which names an option that does not fit the format."""
         from logkeep_engine.convert.run import ConvertOptions
         from logkeep_engine.log.compression import Codec
 
@@ -108,7 +110,7 @@ class NewArchive:
 
 @dataclass(frozen=True)
 class Servers(Server):
-    """Where the bucket of the source is, and that of the new archive if it is elsewhere."""
+    """The place of the source's bucket, and that of the new archive's bucket if it is elsewhere."""
 
     target_endpoint: TargetEndpoint = None
     target_region: TargetRegion = None
@@ -139,7 +141,8 @@ def _segment_bytes(text: str) -> int:
 def topic_chooser(
     include: Sequence[str] | None, exclude: Sequence[str] | None
 ) -> Callable[[ConvertSource], ConvertSource]:
-    """Takes what is wanted of a source. Raises SpecError for what is no regular expression, and later if nothing is."""
+    """A function that takes the wanted topics of a source. Raises SpecError for a wrong regular expression, and the
+    function raises it if no topic is left."""
     wanted = [pattern("--topic", text) for text in include or ()]
     unwanted = [pattern("--exclude", text) for text in exclude or ()]
 

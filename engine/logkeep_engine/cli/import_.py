@@ -1,4 +1,4 @@
-"""The command `logkeep import`: archives out of what other tools wrote.
+"""The command `logkeep import`: makes archives out of what other tools wrote.
 
 Imports that take long happen inside the command.
 """

@@ -1,4 +1,4 @@
-"""How the commands `backup` and `restore` run the resource in a file, and what the user sees of it."""
+"""The commands `backup` and `restore` run the resource in a file here, and show the user its result."""
 
 from __future__ import annotations
 

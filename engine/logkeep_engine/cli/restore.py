@@ -1,4 +1,4 @@
-"""The command `logkeep restore`: topics of an archive brought back, as a KafkaRestore says."""
+"""The command `logkeep restore`: brings topics of an archive back, as a KafkaRestore says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `logkeep verify`: holds an archive against its catalog, and against a cluster.
+"""The command `logkeep verify`: checks an archive against its catalog, and against a cluster.
 
 Imports that take long happen inside the command.
 """

@@ -24,7 +24,7 @@ from logkeep_engine.tasks import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class CheckSetting:
-    """What all tasks of a check share. Pickles without secrets."""
+    """The settings that all tasks of a check share. It pickles without secrets."""
 
     storage: Storage
     layout: Layout
@@ -32,12 +32,12 @@ class CheckSetting:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """What a segment holds: `facts` of its whole records, None if it has none. Their `bytes` and `sha256` are those of
-    the object up to the last of them.
+    """A segment that was checked. `facts` are those of its whole records, None if it has none; `bytes` and `sha256` in
+    them are those of the object up to the last whole record.
 
-    `damage`: what is wrong behind them, at byte `facts.bytes`; "" if nothing is. `foreign`: it is not of this version
-    of the format. `index` is how the index stands to the whole records, `index_what` what is wrong with it, and
-    `index_entries` how many whole entries it has.
+    `damage` says what is wrong behind the whole records, at byte `facts.bytes`; it is empty if nothing is. `foreign`
+    segments are not of this version of the format. `index` says whether the index fits the whole records, `index_what`
+    what is wrong with it, and `index_entries` how many whole entries it has.
     """
 
     facts: SegmentFacts | None
@@ -49,14 +49,14 @@ class CheckedSegment:
 
     @property
     def lost(self) -> int:
-        """How many records the index names more than there are."""
+        """The number of records that the index names and the segment does not have."""
         return max(0, self.index_entries - (self.facts.records if self.facts is not None else 0))
 
 
 def check_segments(
     setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext
 ) -> tuple[CheckedSegment, ...]:
-    """What is in each of these segments, in their order."""
+    """Check these segments. The answers are in the same order."""
     check = _check_avro if setting.layout is Layout.AVRO else _check_records
     return tuple(check(setting.storage, found) for found in work)
 
@@ -140,7 +140,7 @@ def _what(error: CorruptSegment | ObjectMissing) -> str:
 
 
 class _Held:
-    """The hash of the bytes up to where whole records end, while more bytes are read than that."""
+    """The hash of the bytes up to the end of the whole records, while more bytes are read than that."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -155,7 +155,7 @@ class _Held:
             yield block
 
     def advance(self, end: int) -> None:
-        """All bytes before position `end` count."""
+        """Hash all bytes before position `end`."""
         count = end - self._hashed
         self._digest.update(bytes(self._waiting[:count]))
         del self._waiting[:count]
@@ -168,4 +168,4 @@ class _Held:
 
 
 HEADER_BYTES = 10
-"""More than a header takes in a batch beside its key and value."""
+"""A header takes fewer bytes than this in a batch, beside its key and value."""

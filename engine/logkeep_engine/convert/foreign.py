@@ -1,11 +1,10 @@
-"""What another tool wrote, as a source: a folder in the Records or the Avro format, or a backup of
-`osodevops/kafka-backup`.
+"""Sources that another tool wrote: a folder in the Records or the Avro format, or a backup of `osodevops/kafka-backup`.
 
     source = folder_source(storage, folder, checked, repair=False, contents=contents)   # `check_segments` has read all
     source = tool_source(storage)                         # from its manifest; segments are read when they are converted
 
-Topics get ids of their own, made from where they lie and their name, so that doing it again gives the same. Of a topic
-is known how many partitions it has files of; its configuration and replication factor are not.
+Topics get ids of their own, made from their place and their name, so that the same topic gets the same id again. The
+number of a topic's partitions is known from its files; its configuration and replication factor are not known.
 """
 
 from __future__ import annotations
@@ -42,7 +41,9 @@ _REBUILDABLE = (IndexState.MISSING, IndexState.SHORT)
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """An object of a folder that is not as it should be, and can be made so.
+    """An object of a folder that is not as it should be, and can be repaired. `cut_to` is the number of bytes of the
+    segment that are kept, None if it is whole. `rebuild`: its index is made anew. `replaces` are the objects that are
+    kept under the run's folder before they are changed.
 
     `cut_to`: bytes of the segment that are kept, None: it is whole. `rebuild`: its index is made anew. `replaces`: what
     is there now is kept under the run.
@@ -57,7 +58,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Adopted:
-    """A folder as a source, and what must be done to it before it is one where it lies."""
+    """A folder as a source, and the repairs that it needs before it can be one where it lies."""
 
     source: ConvertSource
     repairs: tuple[Repair, ...]
@@ -78,11 +79,11 @@ def folder_source(
     contents: Mapping[str, bytes],
     groups: Sequence[GroupEntry] = (),
 ) -> Adopted:
-    """A folder whose segments were `checked` (by path), as a source. `contents` are those of its files with positions
-    of consumer groups and of its indexes of partitions, by path; `groups` were found elsewhere.
+    """Make a source of a folder whose segments were `checked` (by path). `contents` are those of its files with
+    positions of consumer groups and of its indexes of partitions, by path; `groups` were found elsewhere.
 
-    Raises ArchiveDamaged with all faults, if there is one that is not to be repaired: segments that are damaged or
-    missing, names that do not fit what is inside, segments that overlap.
+    Raises ArchiveDamaged, with all damage, if something cannot be repaired: segments that are damaged or missing, names
+    that do not fit the content, segments that overlap.
     """
     uri = storage.uri
     segments = _judged(uri, folder, checked, repair=repair)
@@ -114,7 +115,7 @@ def folder_source(
 
 @dataclass(slots=True)
 class _Judged:
-    """The segments of a folder, by partition and offset, and what is to be said of them."""
+    """The segments of a folder, by partition and offset, with the damage and the notes that were found."""
 
     entries: dict[Partition, list[SegmentEntry]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -187,7 +188,7 @@ _LOST = "restore the segment from a copy, or remove its index to go on without t
 def _judge(
     uri: str, found: FoundSegment, checked: CheckedSegment, *, is_last: bool, repair: bool
 ) -> tuple[str, Repair | None]:
-    """(what cannot be repaired, or may not be; what is to be repaired)."""
+    """Returns the damage that cannot or may not be repaired, and the repairs."""
     where = f"{uri}/{found.path}"
     facts = checked.facts
     if facts is not None and facts.next_offset > names.MAX_OFFSET:
@@ -214,7 +215,7 @@ def _judge(
 def _judge_tail(
     where: str, found: FoundSegment, checked: CheckedSegment, *, is_last: bool, repair: bool
 ) -> tuple[str, Repair | None]:
-    """Damage is a torn tail only where no index entry says that a record was there."""
+    """Judge damage at the end of a segment. It is a torn tail only if no index entry says that a record was there."""
     missing = checked.index is IndexState.MISSING
     if checked.foreign or (missing and not is_last):
         return f"{where}: {checked.damage}", None
@@ -365,7 +366,7 @@ def _segments(name: str, topic: str, part: osodevops.ManifestPartition, strip: s
 def _ranges(
     name: str, topic: str, part: osodevops.ManifestPartition, segments: Sequence[ForeignSegment]
 ) -> tuple[list[Range], list[osodevops.ManifestGap]]:
-    """What is covered, and the gaps of it. A gap in which a segment has records is refused."""
+    """The ranges that are archived, and the gaps of the partition. A gap in which a segment has records is refused."""
     lost = sorted((gap for gap in part.gaps if gap.end > gap.start), key=lambda gap: gap.start)
     for gap in lost:
         for segment in segments:

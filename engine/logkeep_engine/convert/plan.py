@@ -1,12 +1,12 @@
-"""Which part of a source a task converts. Pure, and stored before the first task, so that a run that starts again
-does the same.
+"""The plan of a conversion: which range of a source each task converts. It is pure, and stored before the first task,
+so a run that starts again does the same.
 
-A chunk is a range of offsets of one partition that begins where coverage or a segment begins; its segments are those
-whose base offset lies in it. Ranges that the target has already are left out, so that converting again adds what the
+A chunk is a range of offsets of one partition that begins where an archived range or a segment begins; its segments are
+those whose base offset lies in it. Ranges that the target has already are left out, so converting again adds what the
 source has gained.
 
-A source without a catalog is known by its segments alone, so the plan keeps them too. Their tool goes on in the last
-one: a chunk then has the part of it that is new. A segment that has come to lie where the target has been already is
+A source without a catalog is known by its segments alone, so the plan keeps them too. The tool that wrote them may add
+to the last one: a chunk then has the slice of it that is new. A new segment in a range that the target already has is
 refused, since no chunk would ever have it.
 """
 
@@ -55,12 +55,13 @@ class SeenSegment:
 
 @dataclass(frozen=True, slots=True)
 class ConvertPlan:
-    """What a run does. `options` are those that decide over the bytes that are written, as text. `seen` are all
-    segments of a source without a catalog, by topic id and partition, in the order of their offsets.
+    """The plan of a run. `options` are those that change the bytes that are written, as text. `seen` are all segments
+    of a source without a catalog, by topic id and partition, in the order of their offsets.
 
-    `begins`: where partitions were meant to begin of which the source misses the beginning
-    (`archive.reading.beginnings` reads it). `undecided`: (topic id, partition, first offset) of the transactions that
-    an earlier version has left out, as it did not know how they ended. `begun`: see `archiving.check_beginning`.
+    `begins` has the intended first offset of each partition whose beginning the source misses
+    (`archive.reading.beginnings` reads it). `undecided` has (topic id, partition, first offset) of the transactions
+    that an earlier version has left out, as it did not know how they ended. For `begun` see
+    `archiving.check_beginning`.
     """
 
     run_id: str
@@ -77,7 +78,7 @@ class ConvertPlan:
     begun: int = 0
 
     def to_json(self) -> bytes:
-        """The document stored in the target."""
+        """The document that is stored in the target."""
         document = {
             "format": _FORMAT,
             "runId": self.run_id,
@@ -100,7 +101,7 @@ class ConvertPlan:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> ConvertPlan:
-        """Raises ArchiveDamaged for what is no plan; `name` is the object's."""
+        """Read a stored plan; `name` is the object's. Raises ArchiveDamaged for what is no plan."""
         try:
             document: dict[str, Any] = json.loads(data)
             if document["format"] != _FORMAT:
@@ -138,7 +139,7 @@ def make_plan(
     state: ArchiveState,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> ConvertPlan:
-    """All that the target at `state` lacks of `source`."""
+    """Plan all that the target at `state` lacks of `source`."""
     chunks: list[ConvertChunk] = []
     for key in sorted(source.coverage):
         segments = source.segments.get(key, ())
@@ -166,8 +167,8 @@ def make_plan(
 
 
 def cut(segments: Iterable[SourceSegment], start: int, end: int, chunk_bytes: int) -> list[tuple[int, int, int]]:
-    """(start, end, bytes) of the chunks of [start, end), which has these segments: whole ones, until they are
-    `chunk_bytes` together."""
+    """Divide [start, end), which has these segments, into chunks: (start, end, bytes) of each. A chunk has whole
+    segments, until they are `chunk_bytes` together."""
     chunks: list[tuple[int, int, int]] = []
     begin, size = start, 0
     for segment in segments:
@@ -189,7 +190,7 @@ def owned(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[Wh
 
 
 def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[SourceSegment]:
-    """What of the segments lies in [start, end)."""
+    """The segments, or slices of them, that lie in [start, end)."""
     for at in range(max(0, bisect_right(segments, start, key=_base) - 1), len(segments)):
         segment = segments[at]
         if segment.base_offset >= end:
@@ -203,8 +204,9 @@ def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[
 def _inside(
     source: ConvertSource, target: str, segments: Sequence[WholeSegment], start: int, end: int
 ) -> Iterator[SourceSegment]:
-    """Batches are copied with the segment that has them, of which the last may reach over the end of its range. A
-    record belongs where its offset lies; and without a catalog, what reaches over an end was written later."""
+    """The segments, or slices of them, that belong to [start, end). Batches are copied with their segment, the last of
+    which may reach over the end of its range. A record belongs where its offset lies. Without a catalog, what reaches
+    over an end was written later."""
     of_batches = source.catalogued and target == FormatName.KAFKA
     return owned(segments, start, end) if of_batches else clipped(segments, start, end)
 
@@ -220,7 +222,7 @@ def _seen(segment: WholeSegment) -> SeenSegment:
 def segments_of(
     source: ConvertSource, target: str, chunks: Sequence[ConvertChunk]
 ) -> dict[int, tuple[SourceSegment, ...]]:
-    """The segments of each chunk by its number, each partition of the source read once."""
+    """The segments of each chunk by its number. Each partition of the source is read once."""
     found: dict[int, tuple[SourceSegment, ...]] = {}
     by_partition: dict[Partition, list[ConvertChunk]] = {}
     for chunk in chunks:
@@ -233,12 +235,12 @@ def segments_of(
 
 
 def open_chunks(plan: ConvertPlan, state: ArchiveState) -> list[ConvertChunk]:
-    """The chunks of which the target has nothing yet: a chunk is committed whole."""
+    """The chunks that the target does not have yet: a chunk is committed whole."""
     return [chunk for chunk in plan.chunks if state.uncovered(chunk.topic_id, chunk.partition, chunk.start, chunk.end)]
 
 
 def check_covers(source: ConvertSource, plan: ConvertPlan) -> None:
-    """Raises ArchiveMismatch if the source has lost something of what is planned, since a run was begun."""
+    """Raises ArchiveMismatch if the source no longer holds something that was planned when the run began."""
     for chunk in plan.chunks:
         ranges: Sequence[Range] = source.coverage.get((chunk.topic_id, chunk.partition), ())
         if not any(start <= chunk.start and chunk.end <= end for start, end in ranges):
@@ -264,11 +266,12 @@ def _gone(plan: ConvertPlan, key: Partition, start: int, end: int) -> ArchiveMis
 def check_additions(
     source: ConvertSource, earlier: Iterable[ConvertPlan], state: ArchiveState, chunks: Sequence[ConvertChunk] = ()
 ) -> None:
-    """Raises ArchiveMismatch, with its name, if a segment of a source without a catalog has records that no run has
-    seen, where the target at `state` has been already, or will be by `chunks`: they would never be converted.
+    """Raises ArchiveMismatch, which names the segment, if a segment of a source without a catalog has records that no
+    run has seen in a range that the target already has at `state`, or will have with `chunks`: these records would
+    never be converted.
 
-    `earlier` are the plans of the target's runs, the last one first, which knows what was there: those before it are
-    asked for only about partitions that it has not seen. Without any nothing is known.
+    `earlier` are the plans of the target's runs, the last one first, which knows what was there. Earlier plans are
+    asked only about partitions that it has not seen. Without any plan nothing is known.
     """
     if source.catalogued:
         return
@@ -287,7 +290,7 @@ def check_additions(
 
 
 def _unseen(now: SeenSegment, before: SeenSegment | None) -> Range:
-    """Where the segment has records that were not seen: at its end if it has grown, everywhere if it is new or
+    """The range in which the segment has records that were not seen: its end if it has grown, all of it if it is new or
     another."""
     if before == now:
         return now.next_offset, now.next_offset
@@ -297,7 +300,7 @@ def _unseen(now: SeenSegment, before: SeenSegment | None) -> Range:
 
 
 def _done(chunks: Iterable[ConvertChunk]) -> ArchiveState:
-    """The state to which these chunks alone lead."""
+    """The state of an archive that has these chunks and nothing else."""
     state = ArchiveState()
     state.add_facts((), (Coverage(item.topic_id, item.partition, item.start, item.end) for item in chunks), (), ())
     return state

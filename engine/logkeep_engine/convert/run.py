@@ -1,9 +1,9 @@
 """A conversion from beginning to end: look, plan, convert, commit, end.
 
-The order is what makes it safe. What the target's format would lose of records is known before anything is written. The
+The order makes it safe. Before anything is written, it is known what the target's format would lose of records. The
 plan is stored before the first task, so a run that starts again does the same chunks. Objects are written before the
-commit that names them, and a chunk is committed whole, after all of its segments were read and found to be what the
-source says they are. Facts of the source (topics with their ids, gaps, groups) are carried over as they are.
+commit that names them. A chunk is committed whole, after all of its segments were read and found to be as the source
+says. Facts of the source (topics with their ids, gaps, groups) are carried over as they are.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ KIND = "Convert"
 SEGMENT_BYTES = 128 << 20
 
 Prepare = Callable[[Callable[[], TaskRunner], Reporter], ConvertSource]
-"""Finds out what there is to convert; a folder without a catalog is read for it, by tasks."""
+"""A function that finds out what there is to convert. For a folder without a catalog it reads the folder, in tasks."""
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What the target becomes. `compression` is that of whole segments of format Kafka, `codec` that of batches made
+    """The options for the target. `compression` is that of whole segments of format Kafka, `codec` that of batches made
     from records."""
 
     format: FormatName
@@ -87,7 +87,7 @@ class ConvertOptions:
     chunk_bytes: int = CHUNK_BYTES
 
     def text(self) -> dict[str, str]:
-        """Those that decide over the bytes that are written."""
+        """The options that change the bytes that are written."""
         options = self.format_options
         return {
             "segmentBytes": str(self.segment_bytes),
@@ -100,7 +100,8 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """How a conversion or an import went, what was, or would be, lost, and all faults of a source that was refused."""
+    """The result of a conversion or an import: how it went, what was, or would be, lost, and all damage of a source
+    that was refused."""
 
     result: RunResult
     losses: LossReport = field(default_factory=LossReport)
@@ -188,8 +189,8 @@ class _ConvertRun(ArchivingRun):
         self._finish(writer, plan)
 
     def _look(self, source: ConvertSource, existing: Archive | None, state: ArchiveState) -> bool:
-        """Find what would be lost before anything is written, where something of a record can be, or if only this was
-        asked for. Returns whether that was done."""
+        """Find what would be lost before anything is written, if something of a record can be lost, or if the user
+        asked only for this. Returns whether it looked."""
         setting = self._setting(source, epoch=1)
         if not self._dry_run and not loses_of_records(setting.target):
             return False
@@ -207,7 +208,7 @@ class _ConvertRun(ArchivingRun):
         return True
 
     def _stored(self, existing: Archive | None) -> LossReport | None:
-        """What an earlier attempt of this run has found."""
+        """The losses that an earlier attempt of this run has found."""
         if existing is None:
             return None
         try:
@@ -328,7 +329,7 @@ class _ConvertRun(ArchivingRun):
         work: Sequence[ChunkWork],
         on_result: Callable[[ChunkDone], None],
     ) -> None:
-        """Chunks without a segment need no task."""
+        """Run the function on each chunk. Chunks without a segment need no task."""
         empty = [item for item in work if not item.segments]
         for item in empty:
             on_result(function(setting, item, _NoContext()))
@@ -351,7 +352,7 @@ class _ConvertRun(ArchivingRun):
         self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
 
     def result(self) -> RunResult:
-        """The facts so far; outcome and exit code are those of a failed run."""
+        """The result with the facts so far. Its outcome and exit code are those of a failed run."""
         result = super().result()
         if self._plan is not None:
             result = replace(
@@ -373,7 +374,7 @@ class Aborted:
         self._found: dict[tuple[str, int], list[AbortedTxn]] = {}
 
     def reaching_into(self, work: ChunkWork) -> tuple[AbortedTxn, ...]:
-        """Those that records of the chunk may belong to."""
+        """The aborted transactions that records of the chunk may belong to."""
         if not any(is_kafka(segment) for segment in work.segments):
             return ()
         start, end = work.segments[0].base_offset, work.segments[-1].next_offset
@@ -381,7 +382,7 @@ class Aborted:
         return tuple(txn for txn in found if txn.first_offset < end and txn.last_offset >= start)
 
     def of(self, topic_id: str, partition: int) -> list[AbortedTxn]:
-        """All of a partition."""
+        """All aborted transactions of a partition."""
         key = (topic_id, partition)
         if key not in self._found:
             self._found[key] = self._read(*key)
@@ -397,7 +398,7 @@ class Aborted:
 
 
 class _NoContext:
-    """Of a chunk without segments, which is done in the driver."""
+    """The context of a chunk without segments, which is done in the driver."""
 
     attempt = 0
 
@@ -453,8 +454,8 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
 
 
 def _other_origin(source: ConvertSource, target: Storage, state: ArchiveState) -> str:
-    """What else than conversions of this source has written the target; "" if nothing has. The last plan tells it of
-    all: each run was held against those before it."""
+    """Tells who has written the target, other than conversions of this source; "" if nobody has. The last plan is
+    enough to tell: each run was held against the plans before it."""
     for run in state.runs.values():
         if run.kind != KIND:
             return f"run {run.run_id} ({run.kind})"
@@ -463,14 +464,14 @@ def _other_origin(source: ConvertSource, target: Storage, state: ArchiveState) -
 
 
 def stored_plans(storage: Storage, state: ArchiveState) -> Iterator[ConvertPlan]:
-    """What the runs of the archive at `storage` set out to do, as far as they have come to plan it, the last one
-    first. Each is read when it is asked for."""
+    """The stored plans of the runs of the archive at `storage`, the last one first. A run that has not stored a plan
+    has none here. Each plan is read when it is asked for."""
     plans = (stored_plan(storage, run_id) for run_id in reversed(state.runs))
     return (plan for plan in plans if plan is not None)
 
 
 def stored_plan(storage: Storage, run_id: str) -> ConvertPlan | None:
-    """What a run of the archive at `storage` set out to do; None if it did not get as far as to plan."""
+    """The stored plan of a run of the archive at `storage`, None if it has not stored one."""
     path = names.run_file(run_id, PLAN_FILE)
     try:
         data = storage.read(path)

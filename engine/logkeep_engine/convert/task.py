@@ -2,8 +2,8 @@
 
     read (read.py) -> records -> segments (write.py)        batches to batches: copied as they are
 
-Nothing of a chunk is in the receipt unless all of its segments were whole. Memory: one run of batches or records, the
-reader's and the writer's blocks, whatever the size of segments.
+The receipt has nothing of a chunk unless all of its segments were whole. Memory: some batches or records, and the
+blocks of reader and writer, whatever the size of segments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, Progress, Task
 
 @dataclass(frozen=True, slots=True)
 class ConvertSetting:
-    """What all tasks of a run share. Pickles without secrets."""
+    """The settings that all tasks of a run share. It pickles without secrets."""
 
     source: Storage
     target: TargetSetting
@@ -36,7 +36,7 @@ class ConvertSetting:
 
 @dataclass(frozen=True, slots=True)
 class ChunkWork:
-    """A chunk with what there is of it. `aborted`: the aborted transactions that may reach into it."""
+    """A chunk and its segments. `aborted` are the aborted transactions that may reach into it."""
 
     chunk: ConvertChunk
     topic: str
@@ -46,7 +46,7 @@ class ChunkWork:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDone:
-    """`receipt` is None if the chunk was only looked at."""
+    """The answer of a task. `receipt` is None if the task only looked at the chunk."""
 
     number: int
     receipt: Receipt | None
@@ -54,7 +54,8 @@ class ChunkDone:
 
 
 def convert_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
-    """Write the segments of a chunk in the target's format. Raises ArchiveDamaged if one of the source is."""
+    """Write the segments of a chunk in the target's format. Raises ArchiveDamaged if a segment of the source is
+    damaged."""
     count = LossCount(work.topic, work.chunk.partition)
     progress = _ChunkProgress(work, context)
     if setting.target.format is FormatName.KAFKA and _all_batches(work.segments):
@@ -80,7 +81,8 @@ def examine_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext
 
 
 def count_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
-    """What a record-shaped format has lost of the batches of a chunk that was converted before. Records stay packed."""
+    """Count what a record-shaped format has lost of the batches of a chunk that was converted before. Records stay
+    packed."""
     count = LossCount(work.topic, work.chunk.partition)
     for segment in work.segments:
         if is_kafka(segment):
@@ -124,7 +126,7 @@ def _through_records(
 
 
 def _looker(target: TargetSetting, count: LossCount) -> Callable[[Sequence[LogRecord]], None]:
-    """Counts what the target cannot hold of records."""
+    """A function that counts what the target cannot hold of records."""
     if target.format is FormatName.KAFKA:
         return lambda records: _untyped(records, count)
     if not loses_of_records(target):
@@ -140,8 +142,8 @@ def _looker(target: TargetSetting, count: LossCount) -> Callable[[Sequence[LogRe
 
 
 def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
-    """A batch has no way to say that there is no type: create time without a timestamp stands for it, as it does where
-    a broker brings old messages to a newer format."""
+    """Count records without a type of timestamp. A batch cannot say that there is no type: create time without a
+    timestamp stands for it, as it does where a broker brings old messages to a newer format."""
     untyped = [record.offset for record in records if record.timestamp_type is None]
     if untyped:
         count.add(LossKind.TIMESTAMP_TYPE, len(untyped), untyped[0])
@@ -152,7 +154,7 @@ def _all_batches(segments: Sequence[SourceSegment]) -> bool:
 
 
 class _ChunkProgress:
-    """How far one chunk has come. Nothing is told of a chunk that takes less than a second."""
+    """The progress of one chunk. Nothing is told of a chunk that takes less than a second."""
 
     def __init__(self, work: ChunkWork, context: TaskContext) -> None:
         self._work = work
@@ -160,7 +162,7 @@ class _ChunkProgress:
         self._records = 0
 
     def note(self, at: int, records: int, size: int) -> None:
-        """`at` is reached with `records` more; `size` bytes so far."""
+        """Note that offset `at` is reached with `records` more; `size` bytes are written so far."""
         self._records += records
         chunk = self._work.chunk
         self._progress.tell(PartitionUpdate(self._work.topic, chunk.partition, chunk.number, at, self._records, size))

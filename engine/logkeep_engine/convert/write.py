@@ -1,10 +1,10 @@
-"""The segments of a chunk in the target's format.
+"""This module writes the segments of a chunk in the target's format.
 
     target = open_target(setting, topic, chunk, attempt)
     target.append(records)
     entries = target.finish()
 
-Where segments and batches end depends on the records and the setting alone, so that another attempt writes the same.
+Only the records and the setting decide where segments and batches end, so that another attempt writes the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.storage import Storage
 
 BATCH_BYTES = 512 << 10
-"""Keys, values and headers of a batch that is made from records: well below what every broker takes (1 MB)."""
+"""The size of keys, values and headers of a batch that is made from records: well below what every broker takes (1 MB).
+"""
 
 BATCH_RECORDS = 10_000
 
@@ -43,8 +44,8 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TargetSetting:
-    """Where and how a run writes. `codec` is that of batches made from records, `compression` that of whole segments
-    of format Kafka. Pickles without secrets."""
+    """The place and the way a run writes. `codec` is that of batches made from records, `compression` that of whole
+    segments of format Kafka. It pickles without secrets."""
 
     storage: Storage
     format: FormatName
@@ -56,17 +57,17 @@ class TargetSetting:
 
 
 class ConvertTarget(Protocol):
-    """The segments of one chunk in the making. Offsets of the records it is given must rise."""
+    """Writes the segments of one chunk. The offsets of the records must rise."""
 
     @property
     def size(self) -> int:
-        """Bytes of the segments so far."""
+        """The bytes of the segments so far."""
         ...
 
     def append(self, records: Sequence[LogRecord]) -> None: ...
 
     def finish(self) -> tuple[SegmentEntry, ...]:
-        """Close the open segment, if any; all entries."""
+        """Close the open segment, if there is one. Returns all entries."""
         ...
 
     def abort(self) -> None:
@@ -75,7 +76,7 @@ class ConvertTarget(Protocol):
 
 
 def open_target(setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> ConvertTarget:
-    """Writes nothing yet."""
+    """Open the target of a chunk. Nothing is written yet."""
     if setting.format is FormatName.KAFKA:
         return _BatchTarget(setting, topic, chunk, attempt)
     return RecordSegments(
@@ -97,8 +98,8 @@ def open_target(setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt
 class _BatchTarget:
     """Segments of Kafka's batches, made from records.
 
-    A batch has one type of timestamp, and one timestamp if that is the time of the append: so records with append time
-    come back to the batches they were in, as far as anybody can tell.
+    A batch has one type of timestamp, and only one timestamp if that is the time of the append. So records with append
+    time come back to the batches they were in, as far as anybody can tell.
     """
 
     def __init__(self, setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> None:
@@ -182,7 +183,7 @@ class _BatchTarget:
 
 
 def _append_time(record: LogRecord) -> int | None:
-    """None: it has create time, or none."""
+    """The append time of the record. None: it has create time, or none."""
     if record.timestamp_type != _APPEND_TIME:
         return None
     return -1 if record.timestamp is None else record.timestamp
@@ -204,9 +205,10 @@ def _open_log(setting: TargetSetting, topic: str, chunk: ConvertChunk, base_offs
 def copy_segment(
     setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, chunk: ConvertChunk, attempt: int
 ) -> SegmentEntry:
-    """A segment of batches as it is: the same log, transactions included; only its compression as a whole may change.
+    """Copy a segment of batches as it is: the same log, transactions included. Only its compression as a whole may
+    change.
 
-    Raises ArchiveDamaged if the source's is not what its catalog says.
+    Raises ArchiveDamaged if the source's segment is not what its catalog says.
     """
     transactions = read_transactions(source, topic, entry)
     segment = _open_log(setting, topic, chunk, entry.base_offset, attempt)

@@ -1,6 +1,6 @@
 """A task's end of its connections to the driver: `TaskLink` is the `tasks.TaskContext` of a task on an executor.
 
-Progress is best effort and goes over a plain socket, from whatever thread has something to tell. Leases are asked for
+Progress may get lost, and goes over a plain socket, from whatever thread has something to tell. Leases are asked for
 over a second connection that belongs to the task's event loop. Without the driver a task neither stops nor runs
 unlimited: it keeps to a fair static share of the limits, says so in its log, and tries again now and then.
 """
@@ -33,9 +33,10 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DriverEndpoint:
-    """Where the driver listens, and what it needs to hear. `tasks`: how many may run at once, in the whole run.
+    """The address at which the driver listens, and what it needs to hear. `tasks` is the number of tasks that may run
+    at once in the whole run.
 
-    Travels to the executors. Holds no secrets: `token` only lets a task talk to this run's listener.
+    It travels to the executors and holds no secrets: `token` only lets a task talk to this run's listener.
     """
 
     address: tuple[str, int]
@@ -81,7 +82,8 @@ class TaskLink:
 
 
 class LeasedThrottle(Throttle):
-    """Leases from the driver over a connection that is made when it is first needed and ends with the event loop."""
+    """A throttle that leases from the driver. It connects when it is first needed, and the connection ends with the
+    event loop."""
 
     def __init__(self, endpoint: DriverEndpoint) -> None:
         self._endpoint = endpoint
@@ -159,7 +161,8 @@ class LeasedThrottle(Throttle):
 
 
 class _Lease:
-    """What was leased over one connection. `lost`: it is of no use any more; `silent`: the driver did not answer."""
+    """The leases over one connection. `lost`: the connection is of no use any more. `silent`: the driver did not
+    answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.lost = False
@@ -175,9 +178,8 @@ class _Lease:
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     async def take(self, size: int) -> int:
-        """Wait until some bytes may be moved and use them up: returns how many, at most `size`, 0 if the connection was
-        lost.
-        """
+        """Wait until some bytes may be moved and use them up. Returns how many, at most `size`; 0 if the connection was
+        lost."""
         if self._held == 0:
             self._held = await self._next_grant()
         taken = min(size, self._held)
@@ -186,7 +188,7 @@ class _Lease:
         return taken
 
     async def enter(self, broker: int) -> int | None:
-        """Wait for a place; returns the number to leave it with, or None if the connection was lost."""
+        """Wait for a place. Returns the number to leave it with, None if the connection was lost."""
         if self.lost:
             return None
         number = next(self._numbers)
@@ -205,9 +207,8 @@ class _Lease:
         self._say(LEAVE, number)
 
     async def _next_grant(self) -> int:
-        """The next grant, when it may be used. By then the one after is asked for, so that no time is lost to the
-        round trip.
-        """
+        """Wait for the next grant until it may be used. By then the one after it is asked for, so that no time is lost
+        to the round trip."""
         if self._ahead is None:
             self._ahead = self._ask()
         try:
@@ -257,7 +258,7 @@ class _Lease:
             self._writer.close()
 
     def _forget(self) -> None:
-        """Nobody answers any more."""
+        """Tell all who wait that nobody answers any more."""
         for asked in self._asked:
             asked.set_result(None)
         self._asked.clear()
@@ -268,7 +269,7 @@ class _Lease:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """`usable_at` is this process's monotonic time."""
+    """A grant of bytes. `usable_at` is a time of this process's monotonic clock."""
 
     size: int
     usable_at: float

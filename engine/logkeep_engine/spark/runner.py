@@ -70,9 +70,8 @@ class _ResultList(AccumulatorParam[list[_Result]]):
 
 
 class SparkRunner:
-    """Runs work on the executors of `sc`. Implements `tasks.TaskRunner`; several `run`s one after another share one
-    context.
-    """
+    """Runs work on the executors of `sc`. Implements `tasks.TaskRunner`. Several calls of `run`, one after another,
+    share one context."""
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
@@ -82,7 +81,7 @@ class SparkRunner:
 
     @property
     def slots(self) -> int:
-        """Executor cores as configured: how many tasks run at once when all executors are there."""
+        """The configured number of executor cores: so many tasks run at once when all executors are there."""
         conf = self._sc.getConf()
         instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
         if instances and not (conf.get("spark.master") or "").startswith("local"):
@@ -114,7 +113,7 @@ class SparkRunner:
                     job.cancel()
 
     def _budget_of(self, limits: RunLimits) -> Budget | None:
-        """One budget for all jobs of a run: what one has used up the next does not get again."""
+        """The one budget for all Spark jobs of a run: bytes that one job has used up are not given to the next again."""
         rate = limits.bytes_per_second
         if rate is None:
             return None
@@ -152,7 +151,7 @@ class SparkRunner:
 
     @staticmethod
     def _deliver(arrived: list[_Result], seen: set[int], on_result: Callable[[int, Any], None]) -> LogkeepError | None:
-        """Hand over all results that have arrived; the first failure among them, if any, is returned after that."""
+        """Hand over all results that have arrived. Then return the first failure among them, if there is one."""
         count = len(arrived)  # the accumulator's thread appends at the end meanwhile
         fresh = arrived[:count]
         del arrived[:count]
@@ -210,7 +209,7 @@ class _SparkJob:
 
 
 def _cause(error: Exception) -> str:
-    """The line of a Java exception that a reader can use."""
+    """The line of a Java exception that tells a reader something."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -222,7 +221,7 @@ def _cause(error: Exception) -> str:
 
 @dataclass
 class _Task(Generic[W, R]):
-    """What Spark sends to the executors. Holds no secrets."""
+    """The task that Spark sends to the executors. It holds no secrets."""
 
     function: Callable[[W, TaskContext], R]
     endpoint: DriverEndpoint

@@ -1,8 +1,8 @@
-"""Which parts of which segments a read of an archive needs, and how they are spread over Spark's partitions.
+"""The plan of a Spark read: which ranges of which segments it needs, and how they are spread over Spark's partitions.
 
-Planned from the catalog alone: no object is listed, and of objects only what the catalog cannot say is read: the
-transaction indexes of partitions with transactions, and for options of time whether a compacted segment holds such a
-record. `plan` is pure but for the functions it is handed for those.
+The plan is made from the catalog alone: no object is listed. Objects are read only for what the catalog cannot say: the
+transaction indexes of partitions with transactions, and, for options of time, whether a compacted segment holds such a
+record. The caller hands in functions for both; else `plan` is pure.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, WantedRecords
 
 OPEN_COST = 4 << 20
-"""Bytes that could be read in the time that it takes to open a segment, as Spark counts for files."""
+"""The bytes that could be read in the time that it takes to open a segment, as Spark counts for files."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
-    """The records of one segment with offsets in [start, end), without those of `aborted` transactions.
+    """A read of one segment: its records with offsets in [start, end), without those of `aborted` transactions.
 
-    `first_time`: it begins with the first record that is so old (ms) or younger; `end_time`: it ends before the first
-    such record. Batches of which all records are older than `since` need not be looked at.
+    With `first_time` (ms), the read begins with the first record of that time or later; with `end_time` it ends before
+    the first such record. Batches whose records are all older than `since` need not be looked at.
     """
 
     topic: str
@@ -45,11 +45,11 @@ class SegmentRead:
 
 
 Aborted = Callable[[TopicEntry, Sequence[SegmentEntry]], Sequence[AbortedTxn]]
-"""The aborted transactions that begin or end in these segments of one partition, all that it has from the first wanted
+"""A function that finds the aborted transactions of these segments of one partition: its segments from the first wanted
 one on."""
 
 Holds = Callable[[TopicEntry, SegmentEntry, int], bool]
-"""Whether a segment of batches has a record of this time (ms) or later."""
+"""A function that says whether a segment of batches has a record of this time (ms) or later."""
 
 
 def plan(
@@ -77,9 +77,8 @@ def plan(
 
 
 def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> list[TopicEntry]:
-    """The incarnation of each topic that a restore would take too, the newest that has records, or the one that the
-    options name; by name.
-    """
+    """The topics to read, by name. Of each it is the incarnation that a restore would take too, the newest that has
+    records, or the one that the options name."""
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
     found = taken_topics(state, shows=shows, wanted=partial(_is_named, options))
@@ -166,22 +165,23 @@ def _narrowed(
 
 
 def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) -> bool:
-    """A batch that compaction has emptied keeps its time, and leaves a gap: then the catalog's time may be of no
-    record."""
+    """Whether a segment has a record of this time or later. A batch that compaction has emptied keeps its time, and
+    leaves missing offsets: then the catalog's time may be that of no record."""
     if entry.max_timestamp < time:
         return False
     return not is_batched(entry) or not entry.gaps or holds(topic, entry, time)
 
 
 def _may_match(entry: SegmentEntry, wanted: WantedRecords) -> bool:
-    """Whether a record can have a wanted time. Of batches the catalog knows the highest time, and not the lowest."""
+    """Whether a record of the segment can have a wanted time. For segments of batches the catalog knows the highest
+    time, and not the lowest."""
     if wanted.since is not None and entry.max_timestamp < wanted.since:
         return False
     return wanted.until is None or is_batched(entry) or entry.min_base_timestamp <= wanted.until
 
 
 def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -> Iterator[SegmentRead]:
-    """The reads, which rise, with the transactions that reach into them."""
+    """The reads, in the order of offsets, with the transactions that reach into them."""
     waiting = sorted(transactions, key=lambda txn: txn.first_offset, reverse=True)
     open_ones: list[AbortedTxn] = []
     for read in reads:
@@ -192,18 +192,18 @@ def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -
 
 
 def _cost(read: SegmentRead, limit: int) -> int:
-    """In bytes, where a Spark partition has `limit`."""
+    """The cost of a read in bytes, where a Spark partition may cost `limit`."""
     return (read.entry.stored_bytes or read.entry.bytes) + min(OPEN_COST, limit // 32)
 
 
 def _limit(options: SourceOptions, total: int) -> int:
-    """Of the cost of a Spark partition, so that there are as many as are wanted."""
+    """The limit of the cost of a Spark partition, so that there are as many partitions as are wanted."""
     wanted = options.min_partitions or 1
     return min(options.max_partition_bytes, max(1, ceil(total / wanted)))
 
 
 def _grouped(reads: Iterable[tuple[SegmentRead, int]], limit: int) -> Iterator[list[SegmentRead]]:
-    """Neighbours together, up to `limit`; a segment is never split."""
+    """Group neighbours up to `limit`. A segment is never split."""
     group: list[SegmentRead] = []
     size = 0
     for read, cost in reads:

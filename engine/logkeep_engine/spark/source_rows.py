@@ -1,4 +1,4 @@
-"""Rows out of the reads of an archive: records as the segments have them, columns as Arrow has them.
+"""This module makes rows of an archive: records as the segments have them, columns as Arrow has them.
 
 Arrow arrays are made column by column, of about `MAX_RECORDS` records or `MAX_BYTES` of keys, values and headers,
 whatever is reached first. Records of one large batch are taken apart as they are needed, never all at once.
@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 
 class BatchOrigin(NamedTuple):
-    """What the records of one batch have in common. `compression`, `producer_id` and `transactional` are None where the
-    archive does not know them."""
+    """The facts that all records of one batch share. `compression`, `producer_id` and `transactional` are None where
+    the archive does not know them."""
 
     topic: str
     partition: int
@@ -56,7 +56,7 @@ Rows = tuple[Sequence[LogRecord], BatchOrigin]
 
 
 def read_rows(storage: Storage, read: SegmentRead) -> Iterator[Rows]:
-    """The records of a read, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
+    """The records of a read, at least one at a time. Raises ArchiveDamaged at the first damage, and what the storage
     raises."""
     reader = open_partition(storage, read.topic, (read.entry,), aborted=read.aborted)
     found = _of_batches(storage, read, reader) if reader.batched else _of_records(read, reader)
@@ -67,7 +67,7 @@ def read_rows(storage: Storage, read: SegmentRead) -> Iterator[Rows]:
 
 
 def arrow_batches(parts: Iterable[Rows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The columns that `schema` names, in its order and types."""
+    """Arrow batches with the columns that `schema` names, in its order and types."""
     some = _cut(parts)
     while True:
         with paused():  # it would walk these records, and all that PySpark has loaded, again and again
@@ -80,7 +80,7 @@ def arrow_batches(parts: Iterable[Rows], schema: pa.Schema) -> Iterator[pa.Recor
 
 
 def _cut(parts: Iterable[Rows]) -> Iterator[tuple[Rows, int]]:
-    """The parts and how many bytes they have; what is too much for one Arrow batch is several."""
+    """The rows with their number of bytes. Rows that are too many for one Arrow batch are split."""
     for records, origin in parts:
         size = _bytes_of(records)
         if len(records) <= MAX_RECORDS and size <= MAX_BYTES:
@@ -101,7 +101,7 @@ def _split(records: Sequence[LogRecord]) -> Iterator[Sequence[LogRecord]]:
 
 
 def _gathered(parts: Iterator[tuple[Rows, int]]) -> list[Rows]:
-    """As many as make an Arrow batch."""
+    """Take as many rows as make an Arrow batch."""
     found: list[Rows] = []
     count = size = 0
     for part, more in parts:
@@ -119,8 +119,8 @@ def _gathered(parts: Iterator[tuple[Rows, int]]) -> list[Rows]:
 def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
     """The offset of the first record of that time (ms) or later in a segment of batches, None if there is none.
 
-    As for a broker, markers and records of aborted transactions are records too. What a batch says of its highest time
-    is no proof: one that compaction has emptied keeps it. Raises ArchiveDamaged as `read_rows`.
+    Markers and records of aborted transactions are records too, as they are for a broker. The highest time in a batch's
+    header is no proof: a batch that compaction has emptied keeps it. Raises ArchiveDamaged as `read_rows` does.
     """
     hint = first_at_or_after(storage, topic, entry, time)
     if hint is None:
@@ -160,7 +160,7 @@ def _batches(runs: Iterator[Run]) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def _offsets(storage: Storage, read: SegmentRead) -> Range:
-    """From which offset on and up to which a segment of batches is read."""
+    """The offsets [start, end) that are read of a segment of batches."""
 
     def place(time: int) -> int:
         found = first_since(storage, read.topic, read.entry, time)
@@ -175,7 +175,7 @@ def _offsets(storage: Storage, read: SegmentRead) -> Range:
 
 
 def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
-    """By a consumer that reads committed records."""
+    """Whether a consumer that reads committed records sees the batch."""
     if header.magic < 2 or not header.is_transactional:
         return not (header.magic >= 2 and header.is_control)
     return not header.is_control and header not in aborted
@@ -184,7 +184,8 @@ def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
 def _narrowed(
     slices: Iterable[Sequence[LogRecord]], header: BatchHeader, start: int, end: int
 ) -> Iterator[Sequence[LogRecord]]:
-    """Raises CorruptBatch for offsets that do not rise, among which none can be searched for."""
+    """The records with offsets in [start, end). Raises CorruptBatch for offsets that do not rise, since none can be
+    searched for among them."""
     last: int | None = None
     for records in slices:
         last = check_offsets(records, header, last)
@@ -193,7 +194,7 @@ def _narrowed(
 
 @contextmanager
 def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
-    """Raises ArchiveDamaged for a batch that is CorruptBatch to who opens it, and says where BatchTooLarge is."""
+    """Raises ArchiveDamaged instead of CorruptBatch, and tells BatchTooLarge where the batch is."""
     where = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix} (topic {topic} partition {entry.partition})"
     try:
         yield
@@ -238,7 +239,7 @@ def _of_records(read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[R
 
 
 def _index_since(records: Sequence[LogRecord], time: int) -> int:
-    """The index of the first record of that time or later; their number if there is none."""
+    """The index of the first record of that time or later; the number of records if there is none."""
     for at, record in enumerate(records):
         if (-1 if record.timestamp is None else record.timestamp) >= time:
             return at
@@ -247,7 +248,7 @@ def _index_since(records: Sequence[LogRecord], time: int) -> int:
 
 @contextmanager
 def _closing(items: Iterator[T]) -> Iterator[None]:
-    """A reader that is left early gives its threads back."""
+    """Close the reader when it is left early, so that it gives its threads back."""
     try:
         yield
     finally:
@@ -295,7 +296,8 @@ def _plain(of: Callable[[LogRecord], Any]) -> Callable[[Sequence[LogRecord], pa.
 
 
 def _timestamps(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Array:
-    """Null where there is none; the farthest that Spark can hold for what lies beyond."""
+    """The timestamps as Arrow has them. A record without one has null; a time that Spark cannot hold becomes the
+    farthest one that it can."""
     times = pa.array(list(map(_time, records)), pa.int64())
     times = pc.if_else(pc.equal(times, -1), None, times)
     near = pc.max_element_wise(
@@ -309,7 +311,7 @@ def _timestamp_types(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Arra
 
 
 def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
-    """Null where a record has none, as Spark's Kafka source has it."""
+    """The headers as Arrow has them. A record without headers has null, as in Spark's Kafka source."""
     lists = list(map(_headers, records))
     if not any(lists):
         return pa.nulls(len(lists), kind)
@@ -327,7 +329,7 @@ def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
 
 
 def _text(key: str) -> str:
-    """A header key that is not UTF-8 has escapes that Arrow cannot hold."""
+    """The key of a header. If it is not UTF-8 it has escapes that Arrow cannot hold: they are replaced."""
     return key if key.isascii() else key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

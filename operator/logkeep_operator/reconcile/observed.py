@@ -84,7 +84,8 @@ class JobState:
 
 @dataclass(frozen=True)
 class PodState:
-    """A pod. `waiting` has reason and message why a container does not start, `unschedulable` the scheduler's message."""
+    """A pod. `waiting` has reason and message why a container does not start, `unschedulable` the scheduler's
+    message."""
 
     name: str
     run_id: str
@@ -226,7 +227,8 @@ def _owners(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
-    """Read the documents, by run id. A document of another run counts as absent, and so does one that cannot be read."""
+    """Read the documents, by run id. A document of another run counts as absent, and so does one that cannot be
+    read."""
     found: dict[str, Documents] = {}
     for body in config_maps:
         run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")

@@ -193,7 +193,8 @@ class _Reconciliation(Step):
         return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
 
     def _end_conditions(self, run: RunStatus) -> tuple[Condition, ...]:
-        """The conditions as they were written when the run ended. Since then the spec may have been invalid for a time."""
+        """The conditions as they were written when the run ended. Since then the spec may have been invalid for a
+        time."""
         message = run.message or ""
         if run.outcome is StatusOutcome.SUCCEEDED:
             return conditions.ready("RunSucceeded", message)

@@ -69,7 +69,8 @@ class Step:
         self.finished: str | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it ended."""
+        """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it
+        ended."""
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found

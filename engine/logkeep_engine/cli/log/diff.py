@@ -30,7 +30,7 @@ class Ignored(StrEnum):
 
 @dataclass(frozen=True)
 class DiffRules:
-    """Which topics belong together, and what of their records must be equal."""
+    """The rules of a comparison: which topics belong together, and what of their records must be equal."""
 
     rename: Annotated[
         list[str] | None, typer.Option(help="a=b: topic a of A is topic b on the other side.", show_default=False)
