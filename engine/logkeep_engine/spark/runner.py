@@ -113,7 +113,7 @@ class SparkRunner:
                     job.cancel()
 
     def _budget_of(self, limits: RunLimits) -> Budget | None:
-        """The one budget for all Spark jobs of a run: bytes that one job has used up are not given to the next again."""
+        """The budget for all Spark jobs of a run: bytes that one job has used up are not given to the next."""
         rate = limits.bytes_per_second
         if rate is None:
             return None

@@ -126,7 +126,7 @@ class LogkeepReader(DataSourceReader):
         return [SegmentReads(group) for group in groups] or [SegmentReads(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of one Spark partition. Raises ArchiveDamaged at the first damage, and what the storage raises."""
+        """Read one Spark partition. Raises ArchiveDamaged at the first damage, and what the storage raises."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from logkeep_engine.spark.source_rows import arrow_batches, read_rows
