@@ -124,7 +124,7 @@ def rebuilt(
             f"batch at offset {header.base_offset} holds {len(records)} records, its header says {header.record_count}"
         )
     pieces = (
-        _pieces(records, header, index, producer_id, max_bytes)
+        _halves(records, header, index, producer_id, max_bytes)
         if most is None
         else _runs_of(records, header, index, producer_id, most)
     )
@@ -181,7 +181,7 @@ def _encoded(records: Sequence[Record], header: BatchHeader, index: int, produce
     )
 
 
-def _pieces(
+def _halves(
     records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
 ) -> Iterator[tuple[Sequence[Record], bytes]]:
     """Halves of halves until each fits. A single record that does not fit is handed out: the broker's refusal names the
@@ -194,8 +194,8 @@ def _pieces(
         yield records, data
         return
     half = len(records) // 2
-    yield from _pieces(records[:half], header, index, producer_id, max_bytes)
-    yield from _pieces(records[half:], header, index + half, producer_id, max_bytes)
+    yield from _halves(records[:half], header, index, producer_id, max_bytes)
+    yield from _halves(records[half:], header, index + half, producer_id, max_bytes)
 
 
 def source_runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
