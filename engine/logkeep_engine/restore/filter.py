@@ -17,7 +17,7 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, decode, encode
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import Spans, Unseen, unseen
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
 PRODUCER_EPOCH = 0
@@ -32,6 +32,9 @@ class Action(Enum):
     REBUILD = "built anew"
 
 
+_LEFT_OUT = {Unseen.CONTROL: Action.CONTROL, Unseen.ABORTED: Action.ABORTED, Unseen.EMPTY: Action.EMPTY}
+
+
 def decide(header: BatchHeader, aborted: Spans) -> Action:
     """What to do with a batch, from its header.
 
@@ -39,13 +42,9 @@ def decide(header: BatchHeader, aborted: Spans) -> Action:
     append time (a CreateTime topic clears the attribute and shows the producer's times), magic 0 and 1, a delete
     horizon (its place is the base timestamp).
     """
-    if header.magic >= 2:
-        if header.is_control:
-            return Action.CONTROL
-        if header in aborted:
-            return Action.ABORTED
-        if header.record_count <= 0:
-            return Action.EMPTY
+    hidden = unseen(header, aborted)
+    if hidden is not None:
+        return _LEFT_OUT[hidden]
     if header.magic < 2 or header.has_gaps or header.is_log_append_time or header.has_delete_horizon:
         return Action.REBUILD
     return Action.RAW
