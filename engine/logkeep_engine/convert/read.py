@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Never, cast
 
 from logkeep_engine.archive.reading.batch_layout import decoded
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
-from logkeep_engine.archive.reading.segments import Fault, Run
+from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
@@ -37,7 +38,7 @@ def read_records(
     count: LossCount | None = None,
 ) -> Iterator[Sequence[LogRecord]]:
     """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
-    fault: what was handed out before is of no worth then.
+    damage: what was handed out before is of no worth then.
     """
     if isinstance(segment, SegmentPart):
         whole = read_records(storage, topic, partition, segment.segment, aborted, count)
@@ -127,5 +128,5 @@ def _damaged(
     error: CorruptSegment | ObjectMissing,
 ) -> ArchiveDamaged:
     what = "the object is missing" if isinstance(error, ObjectMissing) else error.message.rstrip(".")
-    fault = Fault(f"{storage.uri}/{path}", topic, partition, offset, what)
-    return ArchiveDamaged(f"{fault}.", hint=_HINT)
+    damage = Damage(f"{storage.uri}/{path}", topic, partition, offset, what)
+    return ArchiveDamaged(f"{damage}.", hint=_HINT)

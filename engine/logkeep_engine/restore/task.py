@@ -438,7 +438,7 @@ def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Itera
             for at, header in headers:
                 yield memoryview(bytes(run[at : at + header.size])), header
         elif item.lost is not None and item.lost not in known:
-            raise _damaged_further(task, segment, item.lost, item.fault.what)
+            raise _damaged_further(task, segment, item.lost, item.what)
 
 
 def _known(survey: Survey) -> set[Range]:

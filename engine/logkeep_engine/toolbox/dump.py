@@ -28,13 +28,14 @@ from logkeep_engine.formats.records_index import read_index
 from logkeep_engine.formats.records_names import FileKind, parse_name, read_partition_index
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.segment import read_offset_index, read_time_index, read_txn_index
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox import messages
 from logkeep_engine.toolbox.decoders import Decoder, DecoderName, Undecodable, decoder
 from logkeep_engine.toolbox.decoders import text as decoded_text
-from logkeep_engine.toolbox.scan import Batch, Damage
+from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.source import LEADER_EPOCHS, SNAPSHOT, Segment, display
 
 _NO_TIMESTAMP = -1
@@ -135,7 +136,7 @@ def dump_segment(segment: Segment, options: Options, aborted: Spans | None = Non
         yield from _dump_records(segment, options)
         return
     for item in _items(segment, options):
-        if isinstance(item, Damage):
+        if isinstance(item, DamagedBytes):
             yield damage_row(item, segment)
             continue
         if options.last_offset is not None and item.header.base_offset > options.last_offset:
@@ -143,7 +144,7 @@ def dump_segment(segment: Segment, options: Options, aborted: Spans | None = Non
         yield from _dump_batch(segment, item, options, aborted)
 
 
-def damage_row(damage: Damage, segment: Segment) -> Row:
+def damage_row(damage: DamagedBytes, segment: Segment) -> Row:
     """Bytes that are not what they should be."""
     return Row(
         RowKind.DAMAGE,
@@ -161,7 +162,7 @@ def file_row(segment: Segment) -> Row:
     )
 
 
-def _items(segment: Segment, options: Options) -> Iterator[Batch | Damage]:
+def _items(segment: Segment, options: Options) -> Iterator[Batch | DamagedBytes]:
     if options.first_offset is not None and options.first_offset > segment.base_offset:
         return segment.scan_from(options.first_offset)
     if options.from_time is not None:
@@ -188,7 +189,7 @@ def _dump_batch(segment: Segment, batch: Batch, options: Options, aborted: Spans
     row = _batch_row(batch, aborted is not None and header in aborted)
     yield row
     if problem:
-        yield damage_row(Damage(batch.position, header.size, header.base_offset, problem), segment)
+        yield damage_row(DamagedBytes(problem, header.size, batch.position, header.base_offset), segment)
     if options.records:
         for record in wanted:
             yield _record_row(record, header, options)
@@ -264,7 +265,7 @@ def _record_row(record: LogRecord, header: BatchHeader, options: Options) -> Row
 
 
 def _dump_records(segment: Segment, options: Options) -> Iterator[Row]:
-    damages: list[Damage] = []
+    damages: list[DamagedBytes] = []
     for where, records in segment.placed(options.first_offset or 0, damages.append):
         for at, record in enumerate(records):
             if options.last_offset is not None and record.offset > options.last_offset:

@@ -189,10 +189,10 @@ def _plan_records(segment: Segment) -> Plan:
         reason = "; ".join(["it has no whole record", *named])
         empty = lost > 0 and not segment.size
         return Plan(segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost)
-    at = found.cuts[0].start if found.cuts else found.size
+    at = found.cuts[0].position if found.cuts else found.size
     cut_bytes = found.size - found.valid_bytes
     unindexed = not cut_bytes and found.index.state is not IndexState.GOOD
-    reasons = [found.index.what.rstrip(".")] if unindexed else [cut.reason.rstrip(".") for cut in found.cuts]
+    reasons = [found.index.what.rstrip(".")] if unindexed else [cut.what.rstrip(".") for cut in found.cuts]
     return Plan(
         segment,
         at,

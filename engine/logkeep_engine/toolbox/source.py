@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -29,7 +29,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.layouts import READERS
-from logkeep_engine.archive.reading.log_reader import Block, Hole, read_log
+from logkeep_engine.archive.reading.log_reader import Block, read_log
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.errors import (
@@ -49,6 +49,7 @@ from logkeep_engine.formats.records_index import position_before, read_index
 from logkeep_engine.formats.records_names import FileKind, parse_name
 from logkeep_engine.log.batch import Buffer
 from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
 from logkeep_engine.log.seekable import SeekTable, decompress_frame, table_bytes
 from logkeep_engine.log.segment import (
     OFFSET_ENTRY_BYTES,
@@ -60,7 +61,7 @@ from logkeep_engine.log.segment import (
     without_preallocated,
 )
 from logkeep_engine.storage import ObjectInfo, Storage, open_uri
-from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, Damage, scan
+from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, scan
 
 CHECKPOINT = ".checkpoint"
 SNAPSHOT = ".snapshot"
@@ -73,8 +74,6 @@ _LOG_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 _MOVED_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 _ARCHIVED = re.compile(r".*/?topics/([^/]+)/[A-Za-z0-9_-]{22}/partition=([0-9]+)/(?:snapshots/)?[^/]+")
 _DATA = re.compile(r"([a-zA-Z0-9._-]+)\+([0-9]+)-([0-9]+)\.data")
-
-OnDamage = Callable[[Damage], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Segment:
 
     # ---- batches
 
-    def scan(self, start: int = 0) -> Iterator[Batch | Damage]:
+    def scan(self, start: int = 0) -> Iterator[Batch | DamagedBytes]:
         """The batches from position `start` of the log on, and what is damaged. Kafka's layout only."""
         largest = self.entry.max_batch_bytes if self.entry is not None else MAX_BATCH_BYTES
         return scan(
@@ -162,18 +161,18 @@ class Segment:
             sure=self.entry is not None,
         )
 
-    def scan_from(self, offset: int) -> Iterator[Batch | Damage]:
+    def scan_from(self, offset: int) -> Iterator[Batch | DamagedBytes]:
         """As `scan`, from the batch that holds `offset` or the first behind it; goes by the offset index, if it is
         that of the log.
         """
         position = self._hint(offset)
         items = self.scan(position)
         for item in items:
-            if isinstance(item, Damage) or item.header.next_offset > offset:
+            if isinstance(item, DamagedBytes) or item.header.next_offset > offset:
                 return chain([item], items)
         return iter(())
 
-    def scan_from_time(self, timestamp: int) -> Iterator[Batch | Damage]:
+    def scan_from_time(self, timestamp: int) -> Iterator[Batch | DamagedBytes]:
         """As `scan`, from a batch before which no record has this time (ms) or a later one."""
         data = without_preallocated(self.beside(names.TIMEINDEX) or b"", TIME_ENTRY_BYTES)
         if len(data) % TIME_ENTRY_BYTES:
@@ -204,7 +203,7 @@ class Segment:
         right = isinstance(first, Batch) and first.intact and first.header.last_offset == hint.offset
         return hint.position if right else 0
 
-    def _blocks(self, start: int) -> Iterator[Buffer | Hole]:
+    def _blocks(self, start: int) -> Iterator[Buffer | DamagedBytes]:
         if self.entry is not None:
             return _archived_blocks(self.storage, self.path, self.entry, start)
         if self.suffix == names.LOG_ZST:
@@ -213,7 +212,7 @@ class Segment:
 
     # ---- records
 
-    def records(self, start_offset: int = 0, on_damage: OnDamage | None = None) -> Iterator[Sequence[LogRecord]]:
+    def records(self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None) -> Iterator[Sequence[LogRecord]]:
         """Its records from `start_offset` on, without control records. Those of transactions are all there.
 
         Damage ends the reading with CorruptBatch or CorruptSegment, unless `on_damage` takes note of it.
@@ -222,7 +221,7 @@ class Segment:
             yield records
 
     def placed(
-        self, start_offset: int = 0, on_damage: OnDamage | None = None
+        self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None
     ) -> Iterator[tuple[Batch | RecordBlock | None, Sequence[LogRecord]]]:
         """As `records`, with the batch, or the place in the file, that they were found in."""
         if self.has_batches:
@@ -242,11 +241,13 @@ class Segment:
         except CorruptSegment as error:
             if on_damage is None:
                 raise CorruptSegment(f"{self.name}: {error.message}", hint=error.hint) from error
-            on_damage(Damage(-1, -1, at, error.message.rstrip(".")))
+            on_damage(DamagedBytes(error.message.rstrip("."), offset=at))
 
-    def _of_batches(self, start_offset: int, on_damage: OnDamage | None) -> Iterator[tuple[Batch, Sequence[LogRecord]]]:
+    def _of_batches(
+        self, start_offset: int, on_damage: OnDamagedBytes | None
+    ) -> Iterator[tuple[Batch, Sequence[LogRecord]]]:
         for item in self.scan_from(start_offset) if start_offset > self.base_offset else self.scan():
-            if isinstance(item, Damage):
+            if isinstance(item, DamagedBytes):
                 damage = item
             elif item.problem:
                 damage = damage_of(item, item.problem)
@@ -407,9 +408,9 @@ def display(storage: Storage, path: str) -> str:
     return f"{unquote(parts.path) if parts.scheme == 'file' else storage.uri}/{path}"
 
 
-def damage_of(batch: Batch, what: str) -> Damage:
+def damage_of(batch: Batch, what: str) -> DamagedBytes:
     """A batch that cannot be used, as the bytes that are lost."""
-    return Damage(batch.position, batch.header.size, batch.header.base_offset, what)
+    return DamagedBytes(what, batch.header.size, batch.position, batch.header.base_offset)
 
 
 # ---- finding
@@ -623,7 +624,7 @@ def _what_is_there(found: Source) -> str:
 # ---- bytes
 
 
-def _file_blocks(storage: Storage, path: str, start: int) -> Iterator[Buffer | Hole]:
+def _file_blocks(storage: Storage, path: str, start: int) -> Iterator[Buffer | DamagedBytes]:
     at = start
     while data := storage.read_range(path, at, at + _BLOCK):
         yield data
@@ -632,7 +633,7 @@ def _file_blocks(storage: Storage, path: str, start: int) -> Iterator[Buffer | H
             return
 
 
-def _archived_blocks(storage: Storage, path: str, entry: SegmentEntry, start: int) -> Iterator[Buffer | Hole]:
+def _archived_blocks(storage: Storage, path: str, entry: SegmentEntry, start: int) -> Iterator[Buffer | DamagedBytes]:
     try:
         for item in read_log(storage, path, entry, start=start, block=_BLOCK):
             if isinstance(item, Block):
@@ -641,7 +642,7 @@ def _archived_blocks(storage: Storage, path: str, entry: SegmentEntry, start: in
                 yield item
             del item
     except ObjectMissing:
-        yield Hole("the object is missing", entry.bytes - start)
+        yield DamagedBytes("the object is missing", entry.bytes - start)
 
 
 def _seek_table(storage: Storage, path: str, size: int) -> SeekTable:
@@ -661,7 +662,7 @@ def _zstd_size(storage: Storage, path: str, size: int) -> int:
         ) from error
 
 
-def _frames(storage: Storage, path: str, start: int) -> Iterator[Buffer | Hole]:
+def _frames(storage: Storage, path: str, start: int) -> Iterator[Buffer | DamagedBytes]:
     """The log of a `.log.zst` that no catalog tells of."""
     size = next(info.size for info in storage.list(path) if info.path == path)
     table = _seek_table(storage, path, size)
@@ -670,6 +671,8 @@ def _frames(storage: Storage, path: str, start: int) -> Iterator[Buffer | Hole]:
         try:
             decompress_frame(storage.read_range(path, frame.at, frame.at + frame.stored), memoryview(plain))
         except CorruptFrame as error:
-            yield Hole(f"the zstd frame at byte {frame.at} of the object is damaged: {error.message}", frame.size)
+            yield DamagedBytes(
+                f"the zstd frame at byte {frame.at} of the object is damaged: {error.message}", frame.size
+            )
         else:
             yield memoryview(plain)[max(0, start - frame.start) :]

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logkeep_engine.errors import Refused, UndecodableRecord
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
-from logkeep_engine.toolbox.scan import Batch, Damage
+from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.source import Selection, Source, display, open_source
 from logkeep_engine.toolbox.transactions import outcomes
 
@@ -91,7 +92,7 @@ def history(source: Source, topic: StateTopic) -> Iterator[Entry]:
     for (_, _, partition, _), segments in source.partitions().items():
         ended = outcomes(segments, source.state)
         for segment in segments:
-            damages: list[Damage] = []
+            damages: list[DamagedBytes] = []
             for where, records in segment.placed(on_damage=damages.append):
                 aborted = isinstance(where, Batch) and where.header in ended.aborted
                 undecided = isinstance(where, Batch) and not aborted and where.header in ended.undecided
@@ -121,5 +122,5 @@ def last_state(entries: Iterator[Entry], problems: list[Entry]) -> Iterator[Stat
     yield from state_of(decoded())
 
 
-def _damaged(topic: StateTopic, partition: int, damage: Damage) -> Entry:
+def _damaged(topic: StateTopic, partition: int, damage: DamagedBytes) -> Entry:
     return Entry(topic, partition, damage.offset, None, False, None, f"damage: {damage.what}")

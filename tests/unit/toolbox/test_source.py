@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.segment import without_preallocated
 from logkeep_engine.storage import open_uri
-from logkeep_engine.toolbox.scan import Batch, Damage
+from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.source import LogKey, Segment, open_source
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.log.batches import NOON, batch
@@ -99,7 +100,7 @@ def test_zeros_that_a_broker_reserved_in_its_indexes_lead_nowhere(
     starts: list[int] = []
     scan = Segment.scan
 
-    def noted(segment: Segment, start: int = 0) -> Iterator[Batch | Damage]:
+    def noted(segment: Segment, start: int = 0) -> Iterator[Batch | DamagedBytes]:
         starts.append(start)
         return scan(segment, start)
 
