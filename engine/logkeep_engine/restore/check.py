@@ -4,13 +4,11 @@ written."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.segment_check import check_segment
-from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
@@ -29,11 +27,11 @@ from logkeep_engine.archive.reading.salvage import (
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import Outcomes, fold
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.spec import OnDamagedArchive
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice
-from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
 
@@ -76,14 +74,6 @@ def check_segments(task: CheckTask, context: TaskContext) -> Checked:
     return Checked(tuple(faults), tuple(transactions))
 
 
-class RunTasks(Protocol):
-    """Runs a function over work items on executors, see `tasks.TaskRunner`."""
-
-    def __call__(
-        self, work: Sequence[Any], function: Callable[[Any, TaskContext], Any], on_result: Callable[[int, Any], None]
-    ) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Findings:
     """The findings of the check of an archive, when it may go on."""
@@ -96,15 +86,10 @@ class Findings:
 class ArchiveCheck:
     """The check of one run, whose faults are noted in the run's folder."""
 
-    def __init__(
-        self, run_id: str, spec: KafkaRestoreSpec, archive: Archive, state: RestoreState, run_tasks: RunTasks
-    ) -> None:
-        self._run_id = run_id
-        self._spec = spec
-        self._archive = archive
-        self._storage = archive.storage
-        self._state = state
-        self._run_tasks = run_tasks
+    def __init__(self, context: RestoreContext) -> None:
+        self._context = context
+        self._storage = context.archive.storage
+        self._run_tasks = context.run_tasks
 
     def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
         """All that will be restored. Raises ArchiveDamaged if something is, and the spec does not say to skip it."""
@@ -114,7 +99,7 @@ class ArchiveCheck:
             for topic, partition in partitions
             for entry in state.segments.get((topic.topic_id, partition), ())
         ]
-        refuse = self._spec.on_damaged_archive is OnDamagedArchive.REFUSE
+        refuse = self._context.spec.on_damaged_archive is OnDamagedArchive.REFUSE
         faults = self._missing_or_short(used)
         if faults and refuse:
             self._refuse(faults)
@@ -148,7 +133,7 @@ class ArchiveCheck:
         self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]
     ) -> list[LossFact]:
         surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
-        beginnings = missing_beginnings(self._archive, state)
+        beginnings = missing_beginnings(self._context.archive, state)
         loss = []
         for topic, partition in partitions:
             key = (topic.topic_id, partition)
@@ -176,9 +161,8 @@ class ArchiveCheck:
     def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES
         if used:
-            most = min(
-                most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._spec.spark.executor.slots)
-            )
+            tasks = _CHECKS_PER_SLOT * self._context.spec.spark.executor.slots
+            most = min(most, sum(entry.bytes for _, entry in used) // tasks)
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
         found: dict[int, Checked] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
@@ -244,8 +228,9 @@ class ArchiveCheck:
         return with_transactions(survey, outcomes[key], index)
 
     def _note(self, faults: Sequence[Damage]) -> None:
-        body = {"format": 1, "runId": self._run_id, "faults": [fault.to_json() for fault in faults]}
-        self._state.storage.put(self._state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
+        body = {"format": 1, "runId": self._context.run_id, "faults": [fault.to_json() for fault in faults]}
+        state = self._context.state
+        state.storage.put(state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
 
     def _refuse(self, faults: Sequence[Damage]) -> None:
         self._note(faults)
@@ -254,7 +239,7 @@ class ArchiveCheck:
         raise ArchiveDamaged(
             f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
             f"Kafka: {shown}{more}",
-            hint=f"All are in {self._state.name(DAMAGE)}. Repair the objects from a copy of the "
+            hint=f"All are in {self._context.state.name(DAMAGE)}. Repair the objects from a copy of the "
             "archive, or restore what is "
             "whole with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),

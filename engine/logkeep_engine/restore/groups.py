@@ -19,15 +19,43 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.contract.spec import ConsumerGroups, GroupRestore, KafkaRestoreSpec
 from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
-from logkeep_engine.restore.offset_map import OffsetMap, Place
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.offset_map import OffsetMap, Place, read_offset_map
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan
 
 FORMAT = 1
+GROUPS = "consumer-groups.json"
 _MAPS_AT_ONCE = 4  # one may be large, see `offset_map`
 _GROUPS_SHOWN = 5
 _ARCHIVED_SHOWN = 20
+
+
+def moves_groups(spec: KafkaRestoreSpec) -> bool:
+    """Whether a restore sets the positions of consumer groups."""
+    return spec.consumer_groups.restore is GroupRestore.TRANSLATE
+
+
+def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved], list[str]]:
+    """Set the positions of groups if the spec says so, and report them; returns them with the warnings."""
+    if not moves_groups(context.spec):
+        return [], []
+    state, archived, wanted = context.state, planned.archived, context.spec.consumer_groups
+
+    def read_map(topic: str, partition: int) -> OffsetMap:
+        path = state.map_path(topic, partition)
+        return read_offset_map(state.storage.read(path), f"{state.storage.uri}/{path}")
+
+    def archived_end(topic_id: str, partition: int) -> int:
+        settled = archived.settled(topic_id, partition)
+        return settled[-1][1] if settled else 0
+
+    moves = translate(select(archived.groups, wanted), planned.plan.topics, read_map, archived_end)
+    moved = commit(moves, context.control)
+    state.storage.put(state.file(GROUPS), b"".join(report(moved)))
+    found = warnings(moved, state.name(GROUPS))
+    return moved, found if moved else [*found, nothing_to_move(archived.groups, wanted)]
 
 
 class Outcome(StrEnum):
@@ -227,6 +255,3 @@ def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEn
         and not any(pattern.fullmatch(group_id) for pattern in exclude)
     }
     return [entry for entry in found if entry.group_id in ids]
-
-
-__all__ = ["Move", "Moved", "Outcome", "commit", "nothing_to_move", "report", "select", "translate", "warnings"]

@@ -26,25 +26,27 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
-    ExistingTopic,
     PartitionPlan,
     PartitionSurvey,
     RestorePlan,
-    TopicFacts,
     TopicPlan,
     batching_of,
+    pack,
+    spec_digest,
+)
+from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
+from logkeep_engine.restore.topics import (
+    ExistingTopic,
+    TopicFacts,
     check_append,
     final_configs,
-    pack,
     plan_topic,
     refuse_existing,
     retention_warnings,
     topic_facts,
     working_configs,
 )
-from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.run import spec_digest
-from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
