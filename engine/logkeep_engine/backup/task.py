@@ -86,7 +86,7 @@ async def _archive_pieces(
     concurrent = CONCURRENT_SMALL if small else CONCURRENT
     gate = asyncio.Semaphore(concurrent)
     streams = max(1, min(concurrent, len(pieces)))
-    portion = context.throttle.portion(FETCH_BYTES // streams, streams)
+    portion = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
     writers = [_writer(setting, piece, context.attempt) for piece in pieces]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:

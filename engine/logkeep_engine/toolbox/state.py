@@ -12,9 +12,10 @@ from typing import Any
 
 from logkeep_engine.errors import Refused, UndecodableRecord
 from logkeep_engine.log.damage import DamagedBytes
+from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.source import Selection, Source, display, open_source
+from logkeep_engine.toolbox.source import LogSource, Selection, open_source
 from logkeep_engine.toolbox.transactions import outcomes
 
 
@@ -49,7 +50,7 @@ class Entry:
 
 def open_state(
     where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
-) -> list[tuple[StateTopic, Source]]:
+) -> list[tuple[StateTopic, LogSource]]:
     """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
     of `chosen`. Of a topic that was deleted and made again, the one that a restore would take. Raises Refused if there
     is none, or a partition lies in two folders.
@@ -77,7 +78,7 @@ def open_state(
     return found
 
 
-def _check_once(topic: StateTopic, source: Source) -> None:
+def _check_once(topic: StateTopic, source: LogSource) -> None:
     """What is in force is what the last record says, and of two copies nobody knows which is the later one."""
     folders: dict[int, str] = {}
     for log in source.partitions():
@@ -87,7 +88,7 @@ def _check_once(topic: StateTopic, source: Source) -> None:
             raise Refused(f"partition {log.partition} of topic {topic} lies in {both}.", hint="Name one of them.")
 
 
-def history(source: Source, topic: StateTopic) -> Iterator[Entry]:
+def history(source: LogSource, topic: StateTopic) -> Iterator[Entry]:
     """Every record of the topic, by partition and offset."""
     for (_, _, partition, _), segments in source.partitions().items():
         ended = outcomes(segments, source.state)

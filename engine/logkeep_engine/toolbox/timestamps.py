@@ -21,7 +21,8 @@ from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.codec import decode_slices
 from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.source import Segment, Source, damage_of
+from logkeep_engine.toolbox.segment import LogSegment, damage_of
+from logkeep_engine.toolbox.source import LogSource
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -146,7 +147,7 @@ class Place:
         } | ({"folder": self.folder} if self.folder else {})
 
 
-def timestamps(source: Source, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
+def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
     """Of every partition, or of every segment; reads all records."""
     now = int(time.time() * 1000)
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
@@ -163,7 +164,7 @@ def timestamps(source: Source, *, bucket: Bucket = Bucket.NONE, per_segment: boo
             yield whole
 
 
-def places(source: Source, moment: int) -> Iterator[Place]:
+def places(source: LogSource, moment: int) -> Iterator[Place]:
     """Where `moment` (ms) lies in every partition. Reads the segments from where their time index says."""
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
         first = last = None
@@ -189,7 +190,7 @@ def places(source: Source, moment: int) -> Iterator[Place]:
         )
 
 
-def _read(segment: Segment, bucket: int, now: int, latest: int | None) -> Times:
+def _read(segment: LogSegment, bucket: int, now: int, latest: int | None) -> Times:
     times = Times(segment.topic, segment.topic_id, segment.partition, segment.name, folder=segment.folder)
 
     def damaged(damage: DamagedBytes) -> None:
@@ -200,11 +201,11 @@ def _read(segment: Segment, bucket: int, now: int, latest: int | None) -> Times:
     return times
 
 
-def _damage(segment: Segment, damage: DamagedBytes) -> str:
+def _damage(segment: LogSegment, damage: DamagedBytes) -> str:
     return f"{segment.name} at position {damage.position}, offset {damage.offset}: {damage.what}"
 
 
-def _note_damage(found: dict[str, None], segment: Segment, damage: DamagedBytes) -> None:
+def _note_damage(found: dict[str, None], segment: LogSegment, damage: DamagedBytes) -> None:
     found[_damage(segment, damage)] = None
 
 
@@ -244,7 +245,7 @@ def _fill_buckets(times: Times, found: Sequence[tuple[int, int]], bucket: int, *
 _TYPES = {None: "none", -2: "CreateTime", -1: "none", 0: "CreateTime", 1: "LogAppendTime"}
 
 
-def _bounds(segment: Segment, on_damage: OnDamagedBytes) -> tuple[int | None, int | None]:
+def _bounds(segment: LogSegment, on_damage: OnDamagedBytes) -> tuple[int | None, int | None]:
     """The lowest and highest time of a segment's records, by the catalog or the headers where that is enough."""
     low = high = None
     if segment.entry is not None:
@@ -264,7 +265,7 @@ def _bounds(segment: Segment, on_damage: OnDamagedBytes) -> tuple[int | None, in
     return low, high
 
 
-def _first_at(segment: Segment, moment: int, on_damage: OnDamagedBytes) -> LogRecord | None:
+def _first_at(segment: LogSegment, moment: int, on_damage: OnDamagedBytes) -> LogRecord | None:
     """The first record of that time or later. The time index leads to it; where it leads to none, the latest time is
     that of a marker or of an emptied batch, or the index is wrong: all is read then.
     """
