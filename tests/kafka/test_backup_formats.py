@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup import making
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
@@ -33,6 +32,7 @@ from tests.kafka import spark_functions
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.test_backup import CODECS, SLOW, driver, many_partitions, told, wait_for_receipts
 from tests.runners import Job, Runner
+from tests.unit.archive.build import read_records
 
 FORMATS = ("Records", "Avro")
 

@@ -10,7 +10,7 @@ from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.segment import without_preallocated
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogKey, open_source
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.log.batches import NOON, batch
@@ -99,13 +99,13 @@ def test_zeros_that_a_broker_reserved_in_its_indexes_lead_nowhere(
         assert place["offset"] == offset
     (segment,) = open_source(str(log)).segments
     starts: list[int] = []
-    scan = LogSegment.scan
+    scan = ToolboxSegment.scan
 
-    def noted(segment: LogSegment, start: int = 0) -> Iterator[Batch | DamagedBytes]:
+    def noted(segment: ToolboxSegment, start: int = 0) -> Iterator[Batch | DamagedBytes]:
         starts.append(start)
         return scan(segment, start)
 
-    monkeypatch.setattr(LogSegment, "scan", noted)
+    monkeypatch.setattr(ToolboxSegment, "scan", noted)
     assert next(item.position for item in segment.scan_from(7)) == 7 * len(batch(0, value=b"v" * 60))
     assert min(starts) > 0
 
