@@ -28,8 +28,8 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import RestoreTask, stream_of
-from logkeep_engine.spark.source_plan import Piece
-from logkeep_engine.spark.source_rows import read_piece
+from logkeep_engine.spark.source_plan import SegmentRead
+from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -248,8 +248,8 @@ def test_a_format_is_a_module_and_a_line_in_the_registry(storage: Storage, toys:
 
 def test_every_reader_reads_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
     first, second = toys
-    piece = Piece("orders", second, 5, 7)
-    assert [record.offset for records, _ in read_piece(storage, piece) for record in records] == [5, 6]
+    read = SegmentRead("orders", second, 5, 7)
+    assert [record.offset for records, _ in read_rows(storage, read) for record in records] == [5, 6]
     assert [record.offset for records in read_records(storage, "orders", 0, first) for record in records] == [
         0,
         1,
