@@ -14,7 +14,8 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Security, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import SpecInvalid, parse_backup
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:

@@ -1,13 +1,13 @@
 """The two kinds as the operator sees them: identity and spec (`resource`), status (`status`). Typed specs come from
 the contract."""
 
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import (
     API_VERSION,
     GROUP,
     VERSION,
     KafkaBackupSpec,
     KafkaRestoreSpec,
-    SpecInvalid,
     parse_backup,
     parse_restore,
 )

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from logkeep_engine.contract import names as contract
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import SpecInvalid, Storage, parse_backup, parse_restore
+from logkeep_engine.contract.spec import Storage, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
     Run,
