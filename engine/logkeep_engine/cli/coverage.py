@@ -64,7 +64,8 @@ def coverage(
         connection = security.connection("--bootstrap-server", bootstrap_server)
         backups = [backup for name in file for backup in _backups(name)]
         from logkeep_engine.backup.covered import is_of, uncovered
-        from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+        from logkeep_engine.kafka.control import ControlPlane
+        from logkeep_engine.kafka.topics import TopicInfo
 
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logkeep_engine.errors import RecordsWithheld
-from logkeep_engine.kafka.brokers import Patience, Trouble
 from logkeep_engine.kafka.connection import Limits
+from logkeep_engine.kafka.trouble import Patience, Trouble
 from logkeep_engine.log.batch import parse_header
 
 if TYPE_CHECKING:

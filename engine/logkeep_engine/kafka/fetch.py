@@ -11,11 +11,14 @@ from functools import partial
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
 from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.emptiness import EmptyAnswers
-from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Call, Code, FetchAnswer
+from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.protocol import EARLIEST, LATEST, FetchAnswer
 from logkeep_engine.kafka.survey import Survey
+from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for, refused
 from logkeep_engine.log.batch import LOG_OVERHEAD
 
 DEFAULT_MAX_BYTES = 16 << 20

@@ -20,7 +20,8 @@ from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
-from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupOffset, NotSet
 from logkeep_engine.restore.offset_map import OffsetMap, Place
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan
 

@@ -38,7 +38,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri
 
 MIB = 1 << 20
