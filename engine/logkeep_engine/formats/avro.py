@@ -175,7 +175,7 @@ class AvroEncoder:
         lowest, highest = self._min_timestamp, self._max_timestamp
         largest = self._largest
         for record in islice(records, start, None):
-            # Millions pass here: a call for each number would take most of the time.
+            # One loop: a call for each number would take most of the time, and one for each field 6 to 13 % of it.
             offset = record.offset
             if offset <= last:
                 raise CorruptSegment(
