@@ -59,7 +59,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "convert_piece")
+MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "convert_chunk")
 """The tasks that move records; others check the archive first."""
 
 

@@ -46,12 +46,12 @@ def _simulated(*names: str) -> tuple[str, ...]:
 
 PACKAGES: Mapping[str, Near] = {
     "archive": Near(
-        _engine("archive", "archiving*"),
+        _engine("archive", "archiving*", "frame*"),
         _unit("archive/*", "test_archiving.py"),
         _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
     ),
     "backup": Near(
-        _engine("backup", "archiving*"),
+        _engine("backup", "archiving*", "frame*"),
         _unit("backup/*", "test_archiving.py"),
         (
             *_broker("backup*", "balance", "divergence", "follower_reads", "gaps", "hostile_batches", "old_brokers"),
@@ -113,7 +113,7 @@ PACKAGES: Mapping[str, Near] = {
         ("tests",),
         (
             *_unit("lanes/*", "test_architecture.py", "test_import_rules.py", "test_loop.py", "test_near.py"),
-            *_unit("test_docstrings.py", "test_profiles.py", "test_repository_layout.py"),
+            *_unit("test_docstrings.py", "test_glossary.py", "test_profiles.py", "test_repository_layout.py"),
         ),
         (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),

@@ -1,20 +1,18 @@
-"""What all runs that write an archive share: how they end, when receipts are committed, what is tidied up afterwards.
-
-    result = run.perform()      # `run` is an `ArchivingRun`
+"""The shared half of all runs that write an archive: their end, when receipts are committed, what is tidied up.
 
     with Committer(writer) as committer:
         ...
         committer.add(receipt)
         committer.commit_if_due()
 
-`backup.run`, `convert.run` and `convert.imported` say what a run does in between.
+`backup.run`, `convert.run` and `convert.imported` are such runs; `frame` says how any run is performed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -25,10 +23,10 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, LogkeepError
-from logkeep_engine.report import Reporter, failed
+from logkeep_engine.frame import DriverRun
+from logkeep_engine.report import Reporter
 
 log = logging.getLogger(__name__)
 
@@ -36,44 +34,29 @@ COMMIT_SECONDS = 1.0
 COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
 
 
-class ArchivingRun(ABC):
-    """One run, with what is known of it so far. `faults`: all of an archive or a folder that was refused."""
+class ArchivingRun(DriverRun):
+    """A run that writes an archive. `faults`: all of an archive or a folder that was refused."""
 
     def __init__(self, run_id: str, kind: str, reporter: Reporter) -> None:
+        super().__init__(run_id, kind, reporter.start_time)
         self.faults: tuple[str, ...] = ()
-        self._run_id = run_id
-        self._kind = kind
         self._reporter = reporter
         self._archive: Archive | None = None
         self._writer: Writer | None = None
         self._notes: list[str] = []
         self._tried_all = False
 
-    def perform(self) -> RunResult:
-        """Do it, and say how it went.
-
-        Never raises for what happens in a run: every error becomes a result with its exit code, and is noted in the
-        archive if the run had begun there.
-        """
+    def perform_or_raise(self) -> RunResult:
+        """Do the run, as any; its heartbeat stops at the end."""
         try:
-            self.execute()
-            result = replace(self.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
-        except (Exception, KeyboardInterrupt) as error:
-            if isinstance(error, Exception) and not isinstance(error, LogkeepError):
-                log.exception("unexpected error")
-            result = failed(self.result(), error)
-            self.faults = error.faults if isinstance(error, ArchiveDamaged) else ()
-            if self._writer is not None:
-                self._writer.give_up(error, result.message, partial=self._tried_all)
-                result = replace(result, commit=self._writer.state.commit)
+            return super().perform_or_raise()
         finally:
             if self._writer is not None:
                 self._writer.close()
-        return replace(result, end_time=time.time())
 
     @abstractmethod
     def execute(self) -> None:
-        """The run itself.
+        """Do the work of the run.
 
         Sets `_archive` and `_writer` as soon as they are there, and `_tried_all` once nothing is left to archive but
         what has failed.
@@ -81,14 +64,7 @@ class ArchivingRun(ABC):
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
-        result = RunResult(
-            run_id=self._run_id,
-            kind=self._kind,
-            outcome="Failed",
-            exit_code=int(ExitCode.FAILED),
-            start_time=self._reporter.start_time,
-            end_time=time.time(),
-        )
+        result = super().result()
         if self._archive is not None:
             info = self._archive.info
             result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
@@ -103,6 +79,12 @@ class ArchivingRun(ABC):
                 segments=run.segments,
             )
         return result
+
+    def give_up(self, error: BaseException, result: RunResult) -> None:
+        """Note in the archive, if the run had begun there, that it has failed."""
+        self.faults = error.faults if isinstance(error, ArchiveDamaged) else ()
+        if self._writer is not None:
+            self._writer.give_up(error, result.message, partial=self._tried_all)
 
     def _tidy(self, writer: Writer, partitions: Iterable[Partition], *, repeated: bool = False) -> None:
         """Remove what earlier attempts have left beside the segments of this run, which has written `partitions`.

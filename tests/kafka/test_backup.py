@@ -16,8 +16,8 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, Outcome
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.backup import plan as planning
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup import making
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.names import ExitCode
@@ -84,7 +84,7 @@ def test_second_run_archives_what_is_new_and_a_third_nothing(backups: Backups, t
 def test_chunks_and_segments_cut_a_partition_without_losing_or_doubling_a_batch(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 1 << 20)
     topics.create(unique)
     topics.produce(unique, numbers(30_000, 300), batch=77)
     result = backups.run(unique, segment={"maxBytes": "1Mi"})
@@ -236,7 +236,7 @@ class WithoutChunk(Runner):
 def test_chunk_that_failed_is_archived_by_the_next_run(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, format_name: str
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
     topics.create(unique)
     topics.produce(unique, numbers(3000))
     backups.wrap = lambda runner: WithoutChunk(runner, hole)
@@ -275,7 +275,7 @@ def test_hole_that_retention_has_reached_is_recorded_as_lost(
     hole: int,
     log_start: int,
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
     topics.create(unique)
     topics.produce(unique, numbers(3000), batch=batch)
     backups.wrap = lambda runner: WithoutChunk(runner, hole)
@@ -317,7 +317,7 @@ class OneByOne(Runner):
 def test_log_start_may_move_into_or_past_a_batch_across_a_bound_while_the_run_goes_on(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, log_start: int, backwards: bool
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
     topics.create(unique)
     topics.produce(unique, numbers(2000), batch=300)  # across the bound 1000 lies [900, 1200)
     backups.wrap = lambda runner: OneByOne(runner, lambda: topics.delete_records(unique, log_start), backwards)
@@ -547,7 +547,7 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
     topics.produce(unique, numbers(10))
     connection = connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})
     another_incarnation = Piece(0, unique, "AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, 1, 1000)
-    (done,) = archive_pieces(Setting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
+    (done,) = archive_pieces(BackupSetting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
     assert done.receipt is not None
     ((start, end, reason),) = [(gap.start, gap.end, gap.reason) for gap in done.receipt.gaps]
     assert (start, end, reason) == (0, 10, REASON_DELETED)

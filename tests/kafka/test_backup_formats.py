@@ -15,7 +15,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading.record_reader import read_records
-from logkeep_engine.backup import plan as planning
+from logkeep_engine.backup import making
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import Cluster
@@ -137,7 +137,7 @@ def test_only_committed_records_are_archived(backups: Backups, topics: Topics, u
 def test_chunks_that_meet_inside_of_batches_share_their_records(
     backups: Backups, topics: Topics, unique: str, format_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 300 << 10)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 300 << 10)
     topics.create(unique)
     topics.produce(unique, numbers(60_000, 70), batch=10_000)
     result = backups.run(unique, format=format_name, topics=only(unique), segment={"maxBytes": "1Mi"})
@@ -152,7 +152,7 @@ def test_chunks_that_meet_inside_of_batches_share_their_records(
 def test_transaction_that_spans_chunks_is_left_out_in_all_of_them(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 100 << 10)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 100 << 10)
     topics.create(unique)
     for commit in (True, False, True, False):
         topics.transaction(unique, numbers(3000), commit=commit, batch=50)
@@ -215,7 +215,7 @@ def test_log_that_starts_inside_a_batch_is_archived_from_there(backups: Backups,
 def test_segments_end_with_the_record_that_passes_the_limit(
     backups: Backups, topics: Topics, unique: str, format_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 3 << 20)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 3 << 20)
     topics.create(unique)
     topics.produce(unique, numbers(30_000, 300), batch=77)
     result = backups.run(unique, format=format_name, segment={"maxBytes": "1Mi"})
@@ -257,7 +257,7 @@ def test_second_run_adds_what_is_new_and_changes_no_segment(
 def test_topic_s_folder_has_the_files_that_the_original_tool_reads(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNK_BYTES", 50 << 10)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 50 << 10)
     topics.create(unique, 2)
     topics.produce(unique, numbers(3000))
     topics.commit_position(f"{unique}-one", unique, 700)

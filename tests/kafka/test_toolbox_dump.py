@@ -17,11 +17,15 @@ from pyspark import SparkContext
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
 from logkeep_engine.storage import open_uri
-from logkeep_engine.toolbox.dump import Options, RowKind, dump_file, dump_segment
-from logkeep_engine.toolbox.indexes import State, survey
+from logkeep_engine.toolbox.dump import Options, dump_segment
+from logkeep_engine.toolbox.dump_files import dump_file
+from logkeep_engine.toolbox.index import IndexVerdict
+from logkeep_engine.toolbox.indexes import survey
 from logkeep_engine.toolbox.offsets import StateTopic
 from logkeep_engine.toolbox.recover import plan_recovery
-from logkeep_engine.toolbox.source import Segment, Source, open_source
+from logkeep_engine.toolbox.rows import RowKind
+from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.source import LogSource, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
 from logkeep_engine.toolbox.transactions import outcomes
 from tests.cluster.kafka import KafkaBroker
@@ -119,7 +123,7 @@ def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[st
     return [line for line in done.stdout.splitlines() if not line.startswith(("Dumping ", "Log starting", "Snapshot"))]
 
 
-def ours(segments: Iterable[Segment], options: Options) -> list[str]:
+def ours(segments: Iterable[LogSegment], options: Options) -> list[str]:
     return [row.text() for segment in segments for row in dump_segment(segment, options)]
 
 
@@ -211,7 +215,7 @@ def test_indexes_of_a_stopped_broker_have_no_fault_and_are_ours(folders: Path) -
     ]
     assert len(found) >= 12
     assert [(index.name, index.faults) for index in found if index.faults] == []
-    assert {index.state for index in found} == {State.GOOD}
+    assert {index.state for index in found} == {IndexVerdict.GOOD}
 
 
 def test_the_data_folder_of_a_stopped_broker_is_whole(folders: Path) -> None:
@@ -238,14 +242,14 @@ def assert_whole(data: Path) -> None:
 
 def test_indexes_of_an_archive_have_no_fault(archive: Path) -> None:
     found = list(survey(open_source(archive.as_uri())))
-    assert {index.state for index in found} == {State.GOOD}
+    assert {index.state for index in found} == {IndexVerdict.GOOD}
     assert any(index.found for index in found if index.path.endswith(names.TXNINDEX))
 
 
 Kept = tuple[int, int, Any, Any]
 
 
-def kept_by_kafka(broker: KafkaBroker, source: Source, option: str) -> list[Kept]:
+def kept_by_kafka(broker: KafkaBroker, source: LogSource, option: str) -> list[Kept]:
     """Partition, offset, key and value of every record that Kafka's tool decodes."""
     pattern = re.compile(r"\| offset: (\d+) .*? key: (\{.*?\}) payload: (.*)")
     found: list[Kept] = []
@@ -257,7 +261,7 @@ def kept_by_kafka(broker: KafkaBroker, source: Source, option: str) -> list[Kept
     return found
 
 
-def kept_by_us(source: Source, topic: StateTopic) -> list[Kept]:
+def kept_by_us(source: LogSource, topic: StateTopic) -> list[Kept]:
     found: list[Kept] = []
     for entry in history(source, topic):
         assert entry.record is not None

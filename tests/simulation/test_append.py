@@ -16,8 +16,8 @@ from tests.kafka.restores import back_up, bring_back
 from tests.simulation.cluster import SimulatedCluster, World
 from tests.simulation.partition_log import batch
 
-LOST = "logkeep_engine.restore.run.count.lost"
-FINISH = "logkeep_engine.restore.run.CreatedTopics.finish"
+LOST = "logkeep_engine.restore.count.lost"
+FINISH = "logkeep_engine.restore.targets.CreatedTopics.finish"
 ARCHIVED = [b"archived-%d" % number for number in range(5)]
 
 

@@ -21,18 +21,22 @@ KINDS: dict[str, type[Contract]] = {
 # A room of the engine, a module in it, and rooms from which it must not import.
 ROOMS = {
     "contract.spec": (
-        "archive archiving backup cli collector convert errors formats interrupt kafka limits log report restore spark "
-        "storage tasks toolbox"
+        "archive archiving backup cli collector convert errors formats frame interrupt kafka limits log report restore "
+        "spark storage tasks toolbox"
     ),
     "log.batch": (
-        "archive archiving backup cli convert formats interrupt kafka limits report restore spark storage tasks toolbox"
+        "archive archiving backup cli convert formats frame interrupt kafka limits report restore spark storage tasks "
+        "toolbox"
     ),
     "formats.avro": (
-        "archive archiving backup cli convert interrupt kafka limits report restore spark storage tasks toolbox"
+        "archive archiving backup cli convert frame interrupt kafka limits report restore spark storage tasks toolbox"
     ),
-    "archive.names": "archiving backup cli convert interrupt kafka report restore spark toolbox",
-    "storage.local": "archive archiving backup cli convert formats interrupt kafka report restore spark tasks toolbox",
-    "kafka.fetch": "archive archiving backup cli convert interrupt report restore spark toolbox",
+    "archive.names": "archiving backup cli convert frame interrupt kafka report restore spark toolbox",
+    "storage.local": (
+        "archive archiving backup cli convert formats frame interrupt kafka report restore spark tasks toolbox"
+    ),
+    "kafka.fetch": "archive archiving backup cli convert frame interrupt report restore spark toolbox",
+    "frame": "archiving backup cli convert restore spark toolbox",
     "archiving": "backup cli convert restore spark toolbox",
     "toolbox.dump": "archiving backup cli convert restore spark",
     "backup.plan": "cli convert restore spark",

@@ -36,23 +36,16 @@ from logkeep_engine.formats.records_names import (
     MAGIC,
     magic_problem,
 )
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.recovery import sync_folder
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Bytes [start, end) of a segment that are no record, or one that the segment has elsewhere."""
-
-    start: int
-    end: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecovery:
     """What a segment holds and what is, or would be, taken out of it.
 
-    `size` is that of the file as it was found, `valid_bytes` that of the file without the `cuts`. `index` tells how the
+    `cuts` are bytes that are no record, or one that the segment has elsewhere. `size` is that of the file as it was
+    found, `valid_bytes` that of the file without the `cuts`. `index` tells how the
     index stood to what is left. `unindexed` counts records that are kept and were not in the index. Offsets of the
     `records` lie in [first_offset, next_offset); both are -1 if there is none.
     """
@@ -62,7 +55,7 @@ class SegmentRecovery:
     next_offset: int
     size: int
     valid_bytes: int
-    cuts: tuple[Cut, ...]
+    cuts: tuple[DamagedBytes, ...]
     unindexed: int
     index: IndexCheck
 
@@ -151,7 +144,7 @@ class _Walk:
         self.offsets = array("q")
         self.positions = array("q", [len(MAGIC)])
         self.kept: list[tuple[int, int]] = [(0, len(MAGIC))]
-        self.cuts: list[Cut] = []
+        self.cuts: list[DamagedBytes] = []
         self.last = -1
 
     def run(self) -> None:
@@ -212,7 +205,7 @@ class _Walk:
 
     def _cut(self, end: int, reason: str) -> None:
         start = self.cuts[-1].end if self.cuts and self.cuts[-1].end > self.kept[-1][1] else self.kept[-1][1]
-        self.cuts.append(Cut(start, end, reason))
+        self.cuts.append(DamagedBytes(reason, end - start, start))
 
     def _next_known(self, at: int) -> int | None:
         """The next entry of the index, from position `at` on, where there is the record that it says."""

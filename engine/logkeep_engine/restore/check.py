@@ -4,35 +4,34 @@ written."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.segment_check import check_segment
-from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.salvage import (
-    Lost,
     Survey,
     SurveyTask,
+    UnreadableRange,
     survey_partition,
     survey_records,
     with_transactions,
 )
-from logkeep_engine.archive.reading.segments import Fault, read_transactions
+from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import Outcomes, fold
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.spec import OnDamagedArchive
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice
-from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
 
@@ -55,32 +54,24 @@ class CheckTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSegments:
     """Every fault of a task's segments, and what each that has transactions says of them."""
 
-    faults: tuple[Fault, ...]
+    faults: tuple[Damage, ...]
     transactions: tuple[tuple[int, SegmentTransactions], ...]
     """With the segment's place in the task."""
 
 
-def check_segments(task: CheckTask, context: TaskContext) -> Checked:
+def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
     """Runs on an executor."""
-    faults: list[Fault] = []
+    faults: list[Damage] = []
     transactions: list[tuple[int, SegmentTransactions]] = []
     for at, (topic, entry) in enumerate(task.segments):
         checked = check_segment(task.storage, topic, entry)
-        faults += checked.faults
+        faults += checked.damage
         if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
             transactions.append((at, checked.transactions))
-    return Checked(tuple(faults), tuple(transactions))
-
-
-class RunTasks(Protocol):
-    """Runs a function over work items on executors, see `tasks.TaskRunner`."""
-
-    def __call__(
-        self, work: Sequence[Any], function: Callable[[Any, TaskContext], Any], on_result: Callable[[int, Any], None]
-    ) -> None: ...
+    return CheckedSegments(tuple(faults), tuple(transactions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +86,10 @@ class Findings:
 class ArchiveCheck:
     """The check of one run, whose faults are noted in the run's folder."""
 
-    def __init__(
-        self, run_id: str, spec: KafkaRestoreSpec, archive: Archive, state: RestoreState, run_tasks: RunTasks
-    ) -> None:
-        self._run_id = run_id
-        self._spec = spec
-        self._archive = archive
-        self._storage = archive.storage
-        self._state = state
-        self._run_tasks = run_tasks
+    def __init__(self, context: RestoreContext) -> None:
+        self._context = context
+        self._storage = context.archive.storage
+        self._run_tasks = context.run_tasks
 
     def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
         """All that will be restored. Raises ArchiveDamaged if something is, and the spec does not say to skip it."""
@@ -113,7 +99,7 @@ class ArchiveCheck:
             for topic, partition in partitions
             for entry in state.segments.get((topic.topic_id, partition), ())
         ]
-        refuse = self._spec.on_damaged_archive is OnDamagedArchive.REFUSE
+        refuse = self._context.spec.on_damaged_archive is OnDamagedArchive.REFUSE
         faults = self._missing_or_short(used)
         if faults and refuse:
             self._refuse(faults)
@@ -147,16 +133,16 @@ class ArchiveCheck:
         self, state: ArchiveState, partitions: Sequence[tuple[TopicEntry, int]], surveys: Sequence[PartitionSurvey]
     ) -> list[LossFact]:
         surveyed = {(found.topic_id, found.partition): found.survey.lost for found in surveys}
-        beginnings = missing_beginnings(self._archive, state)
+        beginnings = missing_beginnings(self._context.archive, state)
         loss = []
         for topic, partition in partitions:
             key = (topic.topic_id, partition)
-            never = (Lost(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
+            never = (UnreadableRange(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
             for lost in (*surveyed.get(key, ()), *never):
                 loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
         return loss
 
-    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Fault]:
+    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Damage]:
         """One listing a topic tells what is not there or has another size."""
         sizes: dict[str, int] = {}
         for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
@@ -167,17 +153,18 @@ class ArchiveCheck:
                 found = sizes.get(path)
                 if found != size:
                     what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
-                    faults.append(Fault(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what))
+                    faults.append(
+                        Damage(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what)
+                    )
         return faults
 
-    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Fault], dict[_Key, SegmentTransactions]]:
+    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES
         if used:
-            most = min(
-                most, sum(entry.bytes for _, entry in used) // (_CHECKS_PER_SLOT * self._spec.spark.executor.slots)
-            )
+            tasks = _CHECKS_PER_SLOT * self._context.spec.spark.executor.slots
+            most = min(most, sum(entry.bytes for _, entry in used) // tasks)
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
-        found: dict[int, Checked] = {}
+        found: dict[int, CheckedSegments] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
         transactions = {
             _key(work[index].segments[at][1]): said
@@ -190,11 +177,11 @@ class ArchiveCheck:
         self,
         state: ArchiveState,
         partitions: Sequence[tuple[TopicEntry, int]],
-        faults: Sequence[Fault],
+        faults: Sequence[Damage],
         outcomes: Mapping[Partition, Outcomes],
     ) -> tuple[PartitionSurvey, ...]:
         """The partitions of which not everything is as their indexes say."""
-        faulty: dict[tuple[str, int], list[Fault]] = {}
+        faulty: dict[tuple[str, int], list[Damage]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
             faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
@@ -229,7 +216,7 @@ class ArchiveCheck:
         topic: str,
         key: Partition,
         survey: Survey,
-        faulty: Mapping[tuple[str, int], Sequence[Fault]],
+        faulty: Mapping[tuple[str, int], Sequence[Damage]],
         outcomes: Mapping[Partition, Outcomes],
     ) -> Survey:
         objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
@@ -240,18 +227,19 @@ class ArchiveCheck:
         index = [txn for entry in readable for txn in read_transactions(self._storage, topic, entry)]
         return with_transactions(survey, outcomes[key], index)
 
-    def _note(self, faults: Sequence[Fault]) -> None:
-        body = {"format": 1, "runId": self._run_id, "faults": [asdict(fault) for fault in faults]}
-        self._state.storage.put(self._state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
+    def _note(self, faults: Sequence[Damage]) -> None:
+        body = {"format": 1, "runId": self._context.run_id, "faults": [fault.to_json() for fault in faults]}
+        state = self._context.state
+        state.storage.put(state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
 
-    def _refuse(self, faults: Sequence[Fault]) -> None:
+    def _refuse(self, faults: Sequence[Damage]) -> None:
         self._note(faults)
         shown = "; ".join(str(fault) for fault in faults[:_FAULTS_SHOWN])
         more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
         raise ArchiveDamaged(
             f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
             f"Kafka: {shown}{more}",
-            hint=f"All are in {self._state.name(DAMAGE)}. Repair the objects from a copy of the "
+            hint=f"All are in {self._context.state.name(DAMAGE)}. Repair the objects from a copy of the "
             "archive, or restore what is "
             "whole with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),
@@ -275,7 +263,7 @@ def _key(entry: SegmentEntry) -> _Key:
     return entry.topic_id, entry.partition, entry.base_offset
 
 
-def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Fault]) -> list[str]:
+def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Sequence[Damage]) -> list[str]:
     warnings = []
     for choice in choices:
         topic = choice.source

@@ -7,16 +7,27 @@ record to be read, however often leaders have changed.
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Ended
-from logkeep_engine.restore.landed import Mark, Target
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.landed import Mark, TargetPartition
 from logkeep_engine.restore.offset_map import PartitionSummary
+from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import NO_TASK, RestorePlan
+from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.targets import check_same
+
+log = logging.getLogger(__name__)
+
+COUNTED = "counted.json"
+_ROUNDS = 5  # a partition may lose what was written once more while the rest is sent again
 
 Where = tuple[str, int]
 
@@ -25,7 +36,7 @@ Where = tuple[str, int]
 class Written:
     """The end of what a run says that it has written to a partition; `mark` None: nothing."""
 
-    target: Target
+    target: TargetPartition
     mark: Mark | None
 
     @property
@@ -37,12 +48,42 @@ class Written:
         return self.target.start if self.mark is None else self.mark.end
 
 
+def is_counted(state: RestoreState) -> bool:
+    """Whether an earlier start of the run has found all that it had written."""
+    return bool(state.storage.list(state.file(COUNTED)))
+
+
+def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -> Summaries:
+    """Check that all that was written is there, and note it.
+
+    What the cluster has lost since is sent again. Returns the summaries of the partitions as they are then. Raises
+    BrokerUnavailable if the cluster loses records every time.
+    """
+    state = context.state
+    for _ in range(_ROUNDS):
+        missing = lost(context.control, written(planned.plan, summaries), context.connection.limits.outage)
+        if not missing:
+            check_same(context.control, planned.plan)
+            counted = json.dumps({"format": 1, "partitions": len(summaries)}).encode()
+            state.storage.put(state.file(COUNTED), counted)
+            return summaries
+        log.warning("%s and %d more partitions have lost records since: sent again", missing[0], len(missing) - 1)
+        state.storage.delete([state.map_path(target.topic, target.partition) for target in missing])
+        summaries = restore_open_partitions(context, replace(planned, fresh=False))
+    raise BrokerUnavailable(
+        f"{missing[0]}: the cluster has lost records that it had acknowledged, {_ROUNDS} times.",
+        hint="Check the brokers and unclean.leader.election.enable, then start the same run again.",
+    )
+
+
 def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:
     """All that has to be there: of created topics also the partitions that must be empty."""
     found = []
     for topic in plan.topics:
         for part in topic.partitions:
-            target = Target(topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts)
+            target = TargetPartition(
+                topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts
+            )
             summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.partition]
             if summary is not None and summary.records:
                 found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
@@ -51,7 +92,7 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
     return found
 
 
-def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Target]:
+def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[TargetPartition]:
     """The targets that lack something of it.
 
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody

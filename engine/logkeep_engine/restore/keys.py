@@ -1,13 +1,36 @@
-"""Records without a key, which a compacted topic refuses: they are looked for before anything is written to one."""
+"""The search for records without a key: a compacted topic would refuse one in the middle of the restore, so they are
+looked for before anything is written.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
 
+from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.log.records import decode
+from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.filter import Outgoing
+from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.task import RestoreTask, stream_of
 from logkeep_engine.tasks import TaskContext
+
+
+def refuse_without_key(context: RestoreContext, planned: Planned) -> None:
+    """Raises TargetUnsuitable if a record without a key would go to a compacted topic."""
+    work = [
+        restore_task(context, planned, topic, partition) for topic, partition in with_task(planned) if topic.compacts
+    ]
+    found: dict[int, int | None] = {}
+    context.run_tasks(work, first_without_key, found.__setitem__)
+    for index, offset in sorted(found.items()):
+        if offset is not None:
+            task = work[index]
+            raise TargetUnsuitable(
+                f"topic {task.target} is compacted and refuses records without a key: {task.source} partition "
+                f"{task.partition} has one at offset {offset}; nothing was written",
+                hint=f"Restore under another name, or take compact out of cleanup.policy of {task.target} for the "
+                "time of the restore.",
+            )
 
 
 def first_without_key(task: RestoreTask, context: TaskContext) -> int | None:

@@ -7,198 +7,26 @@ of the catalog at `commit`.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import TopicEntry
-from logkeep_engine.archive.reading.salvage import Lost, Survey
+from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import BatchCompression, FormatName, RecordBatches
-from logkeep_engine.errors import (
-    ArchiveDamaged,
-    ArchiveMismatch,
-    SpecError,
-    TargetUnsuitable,
-    TopicExists,
-)
+from logkeep_engine.contract.spec import BatchCompression, FormatName, GroupRestore, KafkaRestoreSpec, RecordBatches
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
-from logkeep_engine.restore.selection import Choice
 
 FORMAT = Rule.BY_UNPACKED_SIZE
 FORMATS = tuple(Rule)
 
-MAX_INT32 = 2**31 - 1
-MAX_INT64 = 2**63 - 1
-DEFAULT_MAX_MESSAGE_BYTES = 1048588  # Kafka, ServerLogConfigs.MAX_MESSAGE_BYTES_DEFAULT
-
-# Configurations that speak of one cluster's brokers and mean nothing, or harm, on another.
-_CLUSTER_BOUND = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """What the catalog says of a topic's segments. Times are ms since the epoch, -1 if there is no record."""
-
-    records: int
-    bytes: int
-    max_batch_bytes: int
-    min_timestamp: int
-    max_timestamp: int
-    append_time: bool
-
-
-def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
-    """The facts of a topic from all of its segments; zeros and -1 if it has none.
-
-    Of segments that hold records `max_batch_bytes` is what the largest record may take as a batch.
-    """
-    found = [segment for segment in segments if segment.batches]
-    return TopicFacts(
-        records=sum(segment.records for segment in found),
-        bytes=sum(segment.bytes for segment in found),
-        max_batch_bytes=max((segment.max_batch_bytes for segment in found), default=0),
-        min_timestamp=min(
-            (segment.min_base_timestamp for segment in found if segment.min_base_timestamp >= 0), default=-1
-        ),
-        max_timestamp=max((segment.max_timestamp for segment in found), default=-1),
-        append_time=any(segment.append_time for segment in found),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ExistingTopic:
-    """A topic of the target cluster. `configs` are the effective values, defaults included. `topic_id` is empty if the
-    brokers have no topic ids.
-    """
-
-    name: str
-    partitions: int
-    configs: Mapping[str, str]
-    topic_id: str = ""
-
-    @property
-    def compacts(self) -> bool:
-        return "compact" in self.configs.get("cleanup.policy", "delete")
-
-
-def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
-    """Raises TopicExists naming every target that exists already (`ifTopicExists: Fail`)."""
-    names = set(existing)
-    there = [choice.target for choice in choices if choice.target in names]
-    if there:
-        raise TopicExists(
-            f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
-            f"exist{'s' if len(there) == 1 else ''} "
-            "on the target cluster; nothing was written",
-            hint="Delete them, rename with spec.topics.rename, or write behind what they hold with "
-            "spec.ifTopicExists: Append.",
-        )
-
-
-def _listing(names: Sequence[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> list[str]:
-    """Raises TargetUnsuitable if `existing` cannot take the topic's records as they are; returns warnings about what it
-    will do to them.
-    """
-    name, configs = existing.name, existing.configs
-    if existing.partitions < choice.source.partitions:
-        raise TargetUnsuitable(
-            f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
-            f"{choice.source.partitions}",
-            hint=f"Add partitions to {name}, or restore under another name.",
-        )
-    if configs.get("message.timestamp.type", "CreateTime") != "CreateTime":
-        raise TargetUnsuitable(
-            f"topic {name} has message.timestamp.type={configs['message.timestamp.type']}: it would stamp the time "
-            "of the restore on every record",
-            hint="Set message.timestamp.type=CreateTime on it for the time of the restore, or restore under another "
-            "name.",
-        )
-    limit = int(configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
-    if facts.max_batch_bytes > limit:
-        raise TargetUnsuitable(
-            f"topic {name} takes batches of at most max.message.bytes={limit}, the largest archived batch (or record) "
-            f"of {choice.source.name} has {facts.max_batch_bytes} bytes",
-            hint=f"Set max.message.bytes of {name} to {facts.max_batch_bytes} or more.",
-        )
-    _check_timestamp_bounds(choice, existing, facts, now_ms)
-    warnings = retention_warnings(name, configs, facts, now_ms)
-    if existing.compacts:
-        warnings.append(
-            f"topic {name} is compacted: the restored records come behind what it holds, so of a key that both have "
-            "the restored value stays, also where it is the older one"
-        )
-    return warnings
-
-
-def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> None:
-    bounds = (
-        ("message.timestamp.before.max.ms", now_ms - facts.min_timestamp if facts.min_timestamp >= 0 else 0, "older"),
-        ("message.timestamp.after.max.ms", facts.max_timestamp - now_ms, "newer"),
-    )
-    for key, distance, word in bounds:
-        limit = int(existing.configs.get(key, MAX_INT64))
-        if distance > limit:
-            raise TargetUnsuitable(
-                f"topic {existing.name} refuses records {word} than {key}={limit}, {choice.source.name} has records "
-                f"{distance} ms {word} than now",
-                hint=f"Raise {key} of {existing.name} for the time of the restore, or restore under another name.",
-            )
-
-
-def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts, now_ms: int) -> list[str]:
-    """What the topic's own configuration will soon do to the restored records."""
-    warnings = []
-    policy = configs.get("cleanup.policy", "delete").replace(" ", "").split(",")
-    if "delete" in policy:
-        keep_ms = int(configs.get("retention.ms", -1))
-        if keep_ms >= 0 and 0 <= facts.min_timestamp < now_ms - keep_ms:
-            what = "all" if facts.max_timestamp < now_ms - keep_ms else "some"
-            warnings.append(
-                f"topic {name}: retention.ms={keep_ms} and {what} restored segments hold records older than that: "
-                "Kafka deletes them soon; "
-                "raise retention.ms to keep them"
-            )
-        keep_bytes = int(configs.get("retention.bytes", -1))
-        if 0 <= keep_bytes < facts.bytes:
-            warnings.append(
-                f"topic {name}: retention.bytes={keep_bytes} a partition, {facts.bytes} bytes were archived: Kafka "
-                "may delete the oldest"
-            )
-    return warnings
-
-
-def working_configs(facts: TopicFacts) -> dict[str, str]:
-    """The configuration of a topic while it is being restored: it takes every batch as it is and deletes nothing.
-
-    `max.message.bytes` leaves room for batches that are built anew and compress a little worse.
-    """
-    largest = facts.max_batch_bytes + facts.max_batch_bytes // 4 + 65536
-    return {
-        "cleanup.policy": "delete",
-        "compression.type": "producer",
-        "max.message.bytes": str(min(MAX_INT32, max(DEFAULT_MAX_MESSAGE_BYTES, largest))),
-        "message.timestamp.after.max.ms": str(MAX_INT64),
-        "message.timestamp.before.max.ms": str(MAX_INT64),
-        "message.timestamp.type": "CreateTime",
-        "retention.bytes": "-1",
-        "retention.ms": "-1",
-    }
-
-
-def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """(to set, to delete) that turn a topic with the working configuration into one with the source's own."""
-    own = {key: value for key, value in source.items() if key not in _CLUSTER_BOUND}
-    return own, sorted(set(working) - set(own))
+NO_TASK = -1
+NEEDS_PRODUCER_ID = -2
 
 
 def batching_of(segments: FormatName, wanted: RecordBatches) -> Batching | None:
@@ -291,10 +119,6 @@ class RestorePlan:
     warnings: tuple[str, ...] = ()
     rule: Rule = FORMAT
     batching: Batching | None = None
-
-    def surveys_by_partition(self) -> dict[tuple[str, int], Survey]:
-        """By topic id and partition, those that have one."""
-        return {(item.topic_id, item.partition): item.survey for item in self.surveys}
 
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
@@ -423,7 +247,7 @@ def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     aborted = body["aborted"]
     survey = Survey(
         damaged=tuple(body["damaged"]),
-        lost=tuple(Lost(*row) for row in body["lost"]),
+        lost=tuple(UnreadableRange(*row) for row in body["lost"]),
         aborted=None if aborted is None else tuple(AbortedTxn(*row) for row in aborted),
     )
     return PartitionSurvey(body["topicId"], body["partition"], survey)
@@ -458,54 +282,20 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
     return [tuple(group) for _, group in sorted(tasks, key=lambda task: -task[0])]
 
 
-BROKER_DEFAULT = -1
-NO_TASK = -1
-NEEDS_PRODUCER_ID = -2
-
-
-def plan_topic(
-    choice: Choice,
-    segments: Mapping[int, Sequence[SegmentEntry]],
-    *,
-    existing: ExistingTopic | None,
-    end_offsets: Mapping[int, int],
-    replicas: int | None = None,
-) -> TopicPlan:
-    """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
-
-    `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: so many
-    are wanted instead of the archived number.
-    """
-    facts = topic_facts(segment for part in segments.values() for segment in part)
-    if existing is None:
-        limit = int(working_configs(facts)["max.message.bytes"])
-    else:
-        # A log takes no batch larger than a segment either (RECORD_LIST_TOO_LARGE).
-        limit = min(
-            int(existing.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
-            int(existing.configs.get("segment.bytes", MAX_INT32)),
-        )
-    return TopicPlan(
-        source=choice.source.name,
-        topic_id=choice.source.topic_id,
-        target=choice.target,
-        created=existing is None,
-        partition_count=choice.source.partitions,
-        replication_factor=0 if existing is not None else replicas_of(choice.source, replicas),
-        max_batch_bytes=limit,
-        partitions=tuple(
-            PartitionPlan(
-                partition, NEEDS_PRODUCER_ID if segments.get(partition) else NO_TASK, end_offsets.get(partition, 0)
-            )
-            for partition in range(choice.source.partitions)
-        ),
-        compacts=existing is not None and existing.compacts,
-        target_id=existing.topic_id if existing is not None else "",
-    )
-
-
-def replicas_of(source: TopicEntry, wanted: int | None) -> int:
-    """Of a new topic. An imported archive does not know (-1): the cluster's default is taken."""
-    if wanted is not None:
-        return wanted
-    return source.replication_factor if source.replication_factor > 0 else BROKER_DEFAULT
+def spec_digest(spec: KafkaRestoreSpec) -> str:
+    """Changes with everything that decides what is restored to where; not with Spark's settings or how to log in."""
+    storage = spec.source.storage
+    decides: dict[str, object] = {
+        "uri": storage.uri.rstrip("/") if storage is not None else "",
+        "topics": spec.topics.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "ifTopicExists": spec.if_topic_exists.value,
+        "onDamagedArchive": spec.on_damaged_archive.value,
+    }
+    # Only where they say something: the digest of a run begun by a version that does not know them stays what it was.
+    if spec.record_batches != RecordBatches():
+        decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
+    if spec.source.topic_ids:
+        decides["topicIds"] = dict(spec.source.topic_ids)
+    if spec.consumer_groups.restore is not GroupRestore.NONE:
+        decides["consumerGroups"] = spec.consumer_groups.model_dump(mode="json", by_alias=True)
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

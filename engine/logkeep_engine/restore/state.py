@@ -20,6 +20,7 @@ from logkeep_engine.storage import Storage, open_storage
 
 PLAN = "restore-plan.json"
 STARTED = "started.json"
+OFFSET_MAPS = "offset-maps"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,15 @@ class RestoreState:
     def name(self, name: str) -> str:
         """The same with the storage's URI, for messages."""
         return f"{self.storage.uri}/{self.file(name)}"
+
+    @property
+    def maps_folder(self) -> str:
+        """The folder of the run's offset maps."""
+        return f"{self.file(OFFSET_MAPS)}/"
+
+    def map_path(self, topic: str, partition: int) -> str:
+        """The path of the offset map of a target partition."""
+        return self.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
 
     def begin(self, archive: Archive) -> None:
         """Note that the run was started. Raises StateRefused where nothing can be written, and SpecError if the run has

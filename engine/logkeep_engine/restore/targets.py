@@ -7,20 +7,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
-from logkeep_engine.restore.plan import (
-    RestorePlan,
-    TopicPlan,
+from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.topics import (
     final_configs,
     retention_warnings,
     topic_facts,
+    topic_segments,
     working_configs,
 )
 
@@ -126,10 +124,3 @@ def check_same(control: ControlPlane, plan: RestorePlan) -> None:
                 hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
                 "same run again: it goes on from here.",
             )
-
-
-def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
-    """All that are archived of a topic, by partition."""
-    return [
-        entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
-    ]

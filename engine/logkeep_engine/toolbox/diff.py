@@ -30,8 +30,10 @@ from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.source import Segment, Source, display
+from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.source import LogSource
 from logkeep_engine.toolbox.transactions import outcomes
 
 if TYPE_CHECKING:
@@ -125,9 +127,9 @@ class Side(Protocol):
 class ArchiveSide:
     """An archive, or log folders. Of a topic that was deleted and made again, the one that a restore would take."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LogSource) -> None:
         self._state = source.state
-        self._partitions: dict[Partition, list[Segment]] = {}
+        self._partitions: dict[Partition, list[LogSegment]] = {}
         taken = source.taken()
         found = taken.partitions()
         for log in found:

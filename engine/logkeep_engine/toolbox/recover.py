@@ -36,7 +36,9 @@ from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_folder
 from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES
 from logkeep_engine.log.transactions import TransactionTracker
-from logkeep_engine.toolbox.source import SNAPSHOT, Segment, Source, display, local_path, os_errors
+from logkeep_engine.toolbox.files import display, local_path, os_errors
+from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.source import SNAPSHOT, LogSource
 
 ORIGINAL = ".orig"
 
@@ -52,7 +54,7 @@ class Plan:
     start. `end_offset`: the base offset of the next segment.
     """
 
-    segment: Segment
+    segment: LogSegment
     at: int
     valid_bytes: int
     cut_bytes: int
@@ -69,14 +71,14 @@ class Plan:
         return not (self.cut_bytes or self.dropped or self.unindexed)
 
 
-def plan_recovery(source: Source) -> Iterator[Plan]:
+def plan_recovery(source: LogSource) -> Iterator[Plan]:
     """What recovery would do to every segment; nothing is changed. Raises Refused for what is not recovered so: an
     archive's objects, objects of an object store, compressed logs and objects of the Avro format.
     """
     _check(source)
     for segments in source.partitions().values():
         tracker = TransactionTracker()
-        damaged: Segment | None = None
+        damaged: LogSegment | None = None
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if damaged is not None:
                 reason = f"it is behind the damage of {damaged.name}"
@@ -126,7 +128,7 @@ def _mend(plan: Plan, interval_bytes: int) -> None:
         _cut_records(plan, path)
 
 
-def _path_of(segment: Segment) -> Path:
+def _path_of(segment: LogSegment) -> Path:
     """The file of the log or the records."""
     path = local_path(segment.storage, segment.path)
     if path is None:
@@ -134,7 +136,7 @@ def _path_of(segment: Segment) -> Path:
     return path
 
 
-def _check(source: Source) -> None:
+def _check(source: LogSource) -> None:
     if source.archive is not None:
         raise Refused(
             f"{source.archive.storage.uri} is an archive: its objects are never changed.",
@@ -150,7 +152,7 @@ def _check(source: Source) -> None:
             raise Refused(f"{segment.name}: a file of this format is whole or not there, it is never cut.")
 
 
-def _plan_log(segment: Segment, following: Segment | None, tracker: TransactionTracker) -> Plan:
+def _plan_log(segment: LogSegment, following: LogSegment | None, tracker: TransactionTracker) -> Plan:
     path = _path_of(segment)
     end_offset = following.base_offset if following is not None else None
     opened = dict(tracker.open_transactions)
@@ -177,7 +179,7 @@ def _plan_log(segment: Segment, following: Segment | None, tracker: TransactionT
     )
 
 
-def _plan_records(segment: Segment) -> Plan:
+def _plan_records(segment: LogSegment) -> Plan:
     path = _path_of(segment)
     try:
         found = recover_segment(path, _index_of(path), dry_run=True)
@@ -189,10 +191,10 @@ def _plan_records(segment: Segment) -> Plan:
         reason = "; ".join(["it has no whole record", *named])
         empty = lost > 0 and not segment.size
         return Plan(segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost)
-    at = found.cuts[0].start if found.cuts else found.size
+    at = found.cuts[0].position if found.cuts else found.size
     cut_bytes = found.size - found.valid_bytes
     unindexed = not cut_bytes and found.index.state is not IndexState.GOOD
-    reasons = [found.index.what.rstrip(".")] if unindexed else [cut.reason.rstrip(".") for cut in found.cuts]
+    reasons = [found.index.what.rstrip(".")] if unindexed else [cut.what.rstrip(".") for cut in found.cuts]
     return Plan(
         segment,
         at,
@@ -232,7 +234,7 @@ def _index_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(names.RECORDS) + names.RECORDS_INDEX)
 
 
-def _set_aside(segment: Segment) -> list[Path]:
+def _set_aside(segment: LogSegment) -> list[Path]:
     """The log goes last: without it nobody would look for the others again."""
     path = _path_of(segment)
     stem = str(path).removesuffix(segment.suffix)

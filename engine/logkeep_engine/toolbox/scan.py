@@ -2,7 +2,7 @@
 
     for item in scan(blocks, size):
         if isinstance(item, Batch): ...     # item.problem tells what is wrong with it, "" if nothing is
-        else: ...                           # Damage: bytes that had to be passed over to find the next batch
+        else: ...                           # DamagedBytes: bytes that had to be passed over to find the next batch
 
 `log.recovery` stops where a log ends to be valid; this goes on, as whoever looks for what is left wants it. Memory: a
 block, or the largest batch; once in a log it may be all the rest, if nobody knows how large its batches are and a
@@ -15,11 +15,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from logkeep_engine.archive.reading.log_reader import Hole
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, check_crc, parse_header
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.recovery import misplaced
 from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
 
@@ -49,27 +49,15 @@ class Batch:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """`size` bytes from `position` on are no batch (-1: nobody knows how many there were). `offset` is the lowest that
-    may have been lost.
-    """
-
-    position: int
-    size: int
-    offset: int
-    what: str
-
-
 def scan(
-    blocks: Iterator[Buffer | Hole],
+    blocks: Iterator[Buffer | DamagedBytes],
     size: int,
     *,
     start: int = 0,
     base_offset: int = 0,
     max_batch_bytes: int = MAX_BATCH_BYTES,
     sure: bool = False,
-) -> Iterator[Batch | Damage]:
+) -> Iterator[Batch | DamagedBytes]:
     """The batches of a log of `size` bytes, whose bytes from position `start` on are `blocks`. `base_offset` is the
     segment's. `sure`: it is known that no batch is larger than `max_batch_bytes`.
     """
@@ -83,18 +71,18 @@ def scan(
             if isinstance(item, Batch) and item.intact and item.header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
                 expected = item.header.next_offset  # also behind one that fell: it is said once
             yield item
-        hole = window.pass_hole()
-        if hole is None:
+        damaged = window.pass_damage()
+        if damaged is None:
             return
-        yield Damage(window.position - max(hole.size, 0), hole.size, expected, hole.what)
+        yield DamagedBytes(damaged.what, damaged.size, window.position - max(damaged.size, 0), expected)
 
 
 class _Window:
-    """The bytes from `position` on that have been read and not yet looked at; they end at a hole, or with the log."""
+    """The bytes from `position` on that have been read and not yet looked at; they end at damage, or with the log."""
 
-    def __init__(self, blocks: Iterator[Buffer | Hole], position: int, size: int, *, sure: bool) -> None:
+    def __init__(self, blocks: Iterator[Buffer | DamagedBytes], position: int, size: int, *, sure: bool) -> None:
         self._blocks = blocks
-        self._hole: Hole | None = None
+        self._damaged: DamagedBytes | None = None
         self._size: int | None = size
         self._held: bytes | bytearray = b""
         self._start = 0
@@ -128,12 +116,12 @@ class _Window:
         if len(self) >= count:
             return True
         held: bytearray | None = None  # grows in place: a large batch is not held twice
-        while self._hole is None and len(self if held is None else held) < count:
+        while self._damaged is None and len(self if held is None else held) < count:
             item = next(self._blocks, None)
             if item is None:
                 break
-            if isinstance(item, Hole):
-                self._hole = item
+            if isinstance(item, DamagedBytes):
+                self._damaged = item
             else:
                 held = bytearray(self.view()) if held is None else held
                 held += item
@@ -145,18 +133,18 @@ class _Window:
         self._start += count
         self.position += count
 
-    def pass_hole(self) -> Hole | None:
-        """Go on behind the hole at which the bytes end; None: it is the end of the log."""
-        hole, self._hole = self._hole, None
+    def pass_damage(self) -> DamagedBytes | None:
+        """Go on behind the damage at which the bytes end; None: it is the end of the log."""
+        damaged, self._damaged = self._damaged, None
         self.ended = False
-        if hole is not None:
-            if hole.size < 0:
+        if damaged is not None:
+            if damaged.size < 0:
                 self._size = None
-            self.position += max(hole.size, 0)
-        return hole
+            self.position += max(damaged.size, 0)
+        return damaged
 
 
-def _next(window: _Window, expected: int, base_offset: int, max_batch_bytes: int) -> Batch | Damage | None:
+def _next(window: _Window, expected: int, base_offset: int, max_batch_bytes: int) -> Batch | DamagedBytes | None:
     if not window.fill(1):
         window.ended = True
         return None
@@ -217,14 +205,14 @@ def _followed(window: _Window, header: BatchHeader) -> bool:
     return magic <= _MAGIC and length > 0 and fits and 0 < base_offset - header.base_offset <= _INT32_MAX
 
 
-def _pass_damage(window: _Window, expected: int, max_batch_bytes: int, what: str) -> Damage:
+def _pass_damage(window: _Window, expected: int, max_batch_bytes: int, what: str) -> DamagedBytes:
     """Look for the next whole batch: where the damaged one says that it ends, then at every byte."""
     position = window.position
     if window.fill(_PREFIX.size):
         size = window.prefix()[1] + LOG_OVERHEAD
         if HEADER_SIZE <= size <= max_batch_bytes and _good(window, size, expected, max_batch_bytes):
             window.drop(size)
-            return Damage(position, size, expected, what)
+            return DamagedBytes(what, size, position, expected)
     at = 1
     while window.fill(at + HEADER_SIZE):
         magic = window.find(b"\x02", at + _MAGIC_AT)
@@ -234,11 +222,11 @@ def _pass_damage(window: _Window, expected: int, max_batch_bytes: int, what: str
             at = magic - _MAGIC_AT
             if _good(window, at, expected, max_batch_bytes):
                 window.drop(at)
-                return Damage(position, window.position - position, expected, what)
+                return DamagedBytes(what, window.position - position, position, expected)
         window.drop(at)
         at = 1
     window.drop(len(window))
-    return Damage(position, window.position - position, expected, what)
+    return DamagedBytes(what, window.position - position, position, expected)
 
 
 def _good(window: _Window, at: int, expected: int, max_batch_bytes: int) -> bool:

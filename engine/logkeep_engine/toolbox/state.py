@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logkeep_engine.errors import Refused, UndecodableRecord
+from logkeep_engine.log.damage import DamagedBytes
+from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
-from logkeep_engine.toolbox.scan import Batch, Damage
-from logkeep_engine.toolbox.source import Selection, Source, display, open_source
+from logkeep_engine.toolbox.scan import Batch
+from logkeep_engine.toolbox.source import LogSource, Selection, open_source
 from logkeep_engine.toolbox.transactions import outcomes
 
 
@@ -48,7 +50,7 @@ class Entry:
 
 def open_state(
     where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
-) -> list[tuple[StateTopic, Source]]:
+) -> list[tuple[StateTopic, LogSource]]:
     """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
     of `chosen`. Of a topic that was deleted and made again, the one that a restore would take. Raises Refused if there
     is none, or a partition lies in two folders.
@@ -76,7 +78,7 @@ def open_state(
     return found
 
 
-def _check_once(topic: StateTopic, source: Source) -> None:
+def _check_once(topic: StateTopic, source: LogSource) -> None:
     """What is in force is what the last record says, and of two copies nobody knows which is the later one."""
     folders: dict[int, str] = {}
     for log in source.partitions():
@@ -86,12 +88,12 @@ def _check_once(topic: StateTopic, source: Source) -> None:
             raise Refused(f"partition {log.partition} of topic {topic} lies in {both}.", hint="Name one of them.")
 
 
-def history(source: Source, topic: StateTopic) -> Iterator[Entry]:
+def history(source: LogSource, topic: StateTopic) -> Iterator[Entry]:
     """Every record of the topic, by partition and offset."""
     for (_, _, partition, _), segments in source.partitions().items():
         ended = outcomes(segments, source.state)
         for segment in segments:
-            damages: list[Damage] = []
+            damages: list[DamagedBytes] = []
             for where, records in segment.placed(on_damage=damages.append):
                 aborted = isinstance(where, Batch) and where.header in ended.aborted
                 undecided = isinstance(where, Batch) and not aborted and where.header in ended.undecided
@@ -121,5 +123,5 @@ def last_state(entries: Iterator[Entry], problems: list[Entry]) -> Iterator[Stat
     yield from state_of(decoded())
 
 
-def _damaged(topic: StateTopic, partition: int, damage: Damage) -> Entry:
+def _damaged(topic: StateTopic, partition: int, damage: DamagedBytes) -> Entry:
     return Entry(topic, partition, damage.offset, None, False, None, f"damage: {damage.what}")

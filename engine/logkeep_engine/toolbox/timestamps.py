@@ -19,8 +19,10 @@ from typing import Any
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.codec import decode_slices
-from logkeep_engine.toolbox.scan import Batch, Damage
-from logkeep_engine.toolbox.source import OnDamage, Segment, Source, damage_of
+from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
+from logkeep_engine.toolbox.scan import Batch
+from logkeep_engine.toolbox.segment import LogSegment, damage_of
+from logkeep_engine.toolbox.source import LogSource
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -145,7 +147,7 @@ class Place:
         } | ({"folder": self.folder} if self.folder else {})
 
 
-def timestamps(source: Source, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
+def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
     """Of every partition, or of every segment; reads all records."""
     now = int(time.time() * 1000)
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
@@ -162,7 +164,7 @@ def timestamps(source: Source, *, bucket: Bucket = Bucket.NONE, per_segment: boo
             yield whole
 
 
-def places(source: Source, moment: int) -> Iterator[Place]:
+def places(source: LogSource, moment: int) -> Iterator[Place]:
     """Where `moment` (ms) lies in every partition. Reads the segments from where their time index says."""
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
         first = last = None
@@ -188,10 +190,10 @@ def places(source: Source, moment: int) -> Iterator[Place]:
         )
 
 
-def _read(segment: Segment, bucket: int, now: int, latest: int | None) -> Times:
+def _read(segment: LogSegment, bucket: int, now: int, latest: int | None) -> Times:
     times = Times(segment.topic, segment.topic_id, segment.partition, segment.name, folder=segment.folder)
 
-    def damaged(damage: Damage) -> None:
+    def damaged(damage: DamagedBytes) -> None:
         times.damage.append(_damage(segment, damage))
 
     for records in segment.records(on_damage=damaged):
@@ -199,11 +201,11 @@ def _read(segment: Segment, bucket: int, now: int, latest: int | None) -> Times:
     return times
 
 
-def _damage(segment: Segment, damage: Damage) -> str:
+def _damage(segment: LogSegment, damage: DamagedBytes) -> str:
     return f"{segment.name} at position {damage.position}, offset {damage.offset}: {damage.what}"
 
 
-def _note_damage(found: dict[str, None], segment: Segment, damage: Damage) -> None:
+def _note_damage(found: dict[str, None], segment: LogSegment, damage: DamagedBytes) -> None:
     found[_damage(segment, damage)] = None
 
 
@@ -243,7 +245,7 @@ def _fill_buckets(times: Times, found: Sequence[tuple[int, int]], bucket: int, *
 _TYPES = {None: "none", -2: "CreateTime", -1: "none", 0: "CreateTime", 1: "LogAppendTime"}
 
 
-def _bounds(segment: Segment, on_damage: OnDamage) -> tuple[int | None, int | None]:
+def _bounds(segment: LogSegment, on_damage: OnDamagedBytes) -> tuple[int | None, int | None]:
     """The lowest and highest time of a segment's records, by the catalog or the headers where that is enough."""
     low = high = None
     if segment.entry is not None:
@@ -263,7 +265,7 @@ def _bounds(segment: Segment, on_damage: OnDamage) -> tuple[int | None, int | No
     return low, high
 
 
-def _first_at(segment: Segment, moment: int, on_damage: OnDamage) -> LogRecord | None:
+def _first_at(segment: LogSegment, moment: int, on_damage: OnDamagedBytes) -> LogRecord | None:
     """The first record of that time or later. The time index leads to it; where it leads to none, the latest time is
     that of a marker or of an emptied batch, or the index is wrong: all is read then.
     """
@@ -282,7 +284,9 @@ def _first_of(runs: Iterable[Sequence[LogRecord]], moment: int) -> LogRecord | N
     return None
 
 
-def _late(items: Iterable[Batch | Damage], moment: int, on_damage: OnDamage) -> Iterator[Sequence[LogRecord]]:
+def _late(
+    items: Iterable[Batch | DamagedBytes], moment: int, on_damage: OnDamagedBytes
+) -> Iterator[Sequence[LogRecord]]:
     """The records of batches that may have one of that time or later."""
     for batch in _data(items, on_damage):
         if batch.header.max_timestamp >= moment:
@@ -292,10 +296,10 @@ def _late(items: Iterable[Batch | Damage], moment: int, on_damage: OnDamage) -> 
                 on_damage(damage_of(batch, error.message.rstrip(".")))
 
 
-def _data(items: Iterable[Batch | Damage], on_damage: OnDamage) -> Iterator[Batch]:
+def _data(items: Iterable[Batch | DamagedBytes], on_damage: OnDamagedBytes) -> Iterator[Batch]:
     """The good ones of these batches, without control batches and those that compaction has emptied."""
     for item in items:
-        if isinstance(item, Damage):
+        if isinstance(item, DamagedBytes):
             on_damage(item)
         elif item.problem:
             on_damage(damage_of(item, item.problem))

@@ -20,7 +20,7 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.source import Segment
+from logkeep_engine.toolbox.segment import LogSegment
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -37,7 +37,7 @@ class Outcomes:
     stable: int
 
 
-def outcomes(segments: Sequence[Segment], state: ArchiveState | None = None) -> Outcomes:
+def outcomes(segments: Sequence[LogSegment], state: ArchiveState | None = None) -> Outcomes:
     """Of one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
     Of a log folder nobody knows what damage has swallowed: transactions that are open there are undecided.
@@ -49,7 +49,7 @@ def outcomes(segments: Sequence[Segment], state: ArchiveState | None = None) -> 
     return Outcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
 
 
-def _of_archive(segments: Sequence[Segment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
+def _of_archive(segments: Sequence[LogSegment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
     if not any(entry.transactional for entry in entries):
         return Outcomes(Spans(), Spans(), _MAX_OFFSET)
     kept = state.kept(entries[0].topic_id, entries[0].partition)
@@ -58,7 +58,7 @@ def _of_archive(segments: Sequence[Segment], entries: Sequence[SegmentEntry], st
     return Outcomes(Spans.of(found.aborted(index)), Spans(), _MAX_OFFSET)
 
 
-def _indexed(segments: Sequence[Segment]) -> Iterator[AbortedTxn]:
+def _indexed(segments: Sequence[LogSegment]) -> Iterator[AbortedTxn]:
     for segment in segments:
         if segment.has_batches:
             yield from segment.aborted()
@@ -67,7 +67,7 @@ def _indexed(segments: Sequence[Segment]) -> Iterator[AbortedTxn]:
 class _Walk:
     """Follows what the logs of a partition in a folder say themselves, from first to last, and their indexes."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[LogSegment]) -> None:
         self.aborted: list[Span] = []
         self.undecided: list[Span] = []
         self._committed: list[Span] = []

@@ -1,4 +1,4 @@
-"""Why a run cannot be started yet, and the place of its archive, which may be a reason."""
+"""Reasons why a run cannot be started yet, and the place of its archive, which may be such a reason."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BACKUP_RECHECK_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Waiting(Exception):
-    """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn`: somebody may have to
-    help, so that it is an event too. `requeue_after` is in seconds."""
+    """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn` makes an event of it,
+    since somebody may have to help. `requeue_after` is in seconds."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""What is wrong with a spec beyond what the contract's models see: things that only matter in a cluster."""
+"""Checks of a spec beyond those of the contract's models: problems that only matter in a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYSTEM_FOLDERS = frozenset(
 
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
-    """Raises SpecInvalid whose problems name the fields."""
+    """Check the spec. Raises SpecInvalid, whose problems name the fields."""
     problems = [*_spark_problems(spec.spark)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)

@@ -8,7 +8,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
-from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
@@ -92,6 +92,6 @@ def archive_of(storage: Storage, *receipts: Receipt) -> Archive:
     return Archive.open(storage)
 
 
-def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
+def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:
     """The faults of one segment's objects; [] if it is whole."""
-    return check_all(storage, topic, entry).faults
+    return check_all(storage, topic, entry).damage

@@ -176,11 +176,11 @@ class TestWhatComesOut:
         converted(source, target, "Records")
         assert json.loads(target.read("topics/orders/consumer_offsets_partition_000")) == {"billing": 40}
 
-    def test_a_partition_is_cut_into_pieces_and_comes_out_the_same(self, tmp_path: Path) -> None:
+    def test_a_partition_is_cut_into_chunks_and_comes_out_the_same(self, tmp_path: Path) -> None:
         source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 500, 50)))
         runner = HereRunner()
-        state = converted(source, target, "Records", runner=runner, piece_bytes=2000)
+        state = converted(source, target, "Records", runner=runner, chunk_bytes=2000)
         assert len(runner.ran) > 3
         assert contents(target) == contents(source)
         assert state.coverage[ORDERS.topic_id, 0] == [(0, 500)]
@@ -208,7 +208,7 @@ class TestWhatComesOut:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(storage, *(chunk(storage, at, at + 50) for at in range(0, 200, 50)))
         with pytest.raises(Killed):
-            convert(storage, target, "Avro", runner=DiesWithItsResult(), piece_bytes=1)
+            convert(storage, target, "Avro", runner=DiesWithItsResult(), chunk_bytes=1)
         assert verify(Archive.open(target)).orphans != []
         converted(storage, target, "Avro", run_id="convert-2")
         assert verify(Archive.open(target)).orphans == []
@@ -542,11 +542,11 @@ class TestLoss:
         assert target.list() == []
 
     def test_the_counts_are_whole_after_a_kill(self, source: LocalStorage, tmp_path: Path) -> None:
-        once = convert(source, folder(tmp_path / "once"), "Records", piece_bytes=1)
+        once = convert(source, folder(tmp_path / "once"), "Records", chunk_bytes=1)
         target = folder(tmp_path / "target")
         with pytest.raises(Killed):
-            convert(source, target, "Records", piece_bytes=1, runner=kill_before(2))
-        again = convert(source, target, "Records", piece_bytes=1)
+            convert(source, target, "Records", chunk_bytes=1, runner=kill_before(2))
+        again = convert(source, target, "Records", chunk_bytes=1)
         assert (once.result.outcome, again.result.outcome) == ("Succeeded", "Succeeded")
         assert again.losses.losses == once.losses.losses
 
@@ -562,12 +562,12 @@ class TestGoingOn:
         source, target, whole = (folder(tmp_path / name) for name in ("source", "target", "whole"))
         archive_of(source, *(chunk(source, at, at + 50) for at in range(0, 300, 50)))
         with pytest.raises(Killed):
-            convert(source, target, name, piece_bytes=1, runner=kill_before(killed))
+            convert(source, target, name, chunk_bytes=1, runner=kill_before(killed))
         runner = HereRunner()
-        state = converted(source, target, name, piece_bytes=1, runner=runner)
-        converted(source, whole, name, piece_bytes=1)
+        state = converted(source, target, name, chunk_bytes=1, runner=runner)
+        converted(source, whole, name, chunk_bytes=1)
         assert contents(target) == contents(source)
-        assert runner.ran.count("convert_piece") == 6 - killed
+        assert runner.ran.count("convert_chunk") == 6 - killed
         assert state.runs["convert-1"].attempts == 2
         if name != "Kafka":  # names have no epoch: the very same objects
             assert files(target, "_records") == files(whole, "_records")
@@ -682,7 +682,7 @@ class TestRefusals:
         converted(source, target, "Kafka")
 
     @pytest.mark.parametrize("name", FORMATS)
-    def test_a_damaged_source_is_named_and_nothing_of_the_piece_is_committed(
+    def test_a_damaged_source_is_named_and_nothing_of_the_chunk_is_committed(
         self, source: LocalStorage, tmp_path: Path, name: str
     ) -> None:
         (path, *_) = [

@@ -692,7 +692,7 @@ class TestIntoAnother:
     def test_doing_it_again_adds_what_is_new(self, tmp_path: Path) -> None:
         original, target = folder(tmp_path / "original"), folder(tmp_path / "target")
         archive_of(original, chunk(original, 0, 100), chunk(original, 100, 200))
-        source = written(original, tmp_path / "foreign", Layout.RECORDS_AT_ROOT, piece_bytes=1)
+        source = written(original, tmp_path / "foreign", Layout.RECORDS_AT_ROOT, chunk_bytes=1)
         later = "orders/segment_partition_000_from_offset_0000000100"
         kept = {suffix: path_of(source, later + suffix).read_bytes() for suffix in ("_records", "_index")}
         for suffix in kept:
@@ -719,7 +719,7 @@ class TestIntoAnother:
     def test_a_segment_that_came_late_is_refused_by_name(self, tmp_path: Path, layout: Layout, plans: bool) -> None:
         original, target = folder(tmp_path / "original"), folder(tmp_path / "target")
         archive_of(original, *(chunk(original, at, at + 100) for at in (0, 100, 200)))
-        source = written(original, tmp_path / "foreign", layout, piece_bytes=1)
+        source = written(original, tmp_path / "foreign", layout, chunk_bytes=1)
         late = [info.path for info in source.list("topics/orders/") if "0000000100" in info.path]
         kept = {path: source.read(path) for path in late}
         source.delete([*late, "topics/orders/index_partition_000"])
@@ -742,7 +742,7 @@ class TestIntoAnother:
     def test_a_segment_that_came_in_front_is_imported(self, tmp_path: Path) -> None:
         original, target = folder(tmp_path / "original"), folder(tmp_path / "target")
         archive_of(original, *(chunk(original, at, at + 100) for at in (0, 100, 200)))
-        source = written(original, tmp_path / "foreign", Layout.RECORDS_AT_ROOT, piece_bytes=1)
+        source = written(original, tmp_path / "foreign", Layout.RECORDS_AT_ROOT, chunk_bytes=1)
         first = {suffix: source.read(FIRST + suffix) for suffix in ("_records", "_index")}
         source.delete(FIRST + suffix for suffix in first)
         assert import_into(source, target, "Records").result.records == 200

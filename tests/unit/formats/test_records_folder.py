@@ -17,7 +17,8 @@ from logkeep_engine.errors import ArchiveBusy, CorruptSegment
 from logkeep_engine.formats.records import pack_record
 from logkeep_engine.formats.records_index import IndexCheck, IndexState
 from logkeep_engine.formats.records_names import SegmentName, read_partition_index, segments_of
-from logkeep_engine.formats.records_recovery import Cut, SegmentRecovery, recover_segment
+from logkeep_engine.formats.records_recovery import SegmentRecovery, recover_segment
+from logkeep_engine.log.damage import DamagedBytes
 from tests.unit.formats import records_writer
 from tests.unit.formats.records_folder import RecordsFolder, SegmentAppender, remake_partition_index
 from tests.unit.formats.records_golden import FIRST, POSITIONS, RECORDS, golden
@@ -220,7 +221,9 @@ def test_both_files_cut_anywhere_are_brought_together(tmp_path: Path) -> None:
 def test_dry_run_tells_what_would_be_cut_and_changes_nothing(tmp_path: Path) -> None:
     records, index = lay(tmp_path, SEGMENT[:210], INDEX)
     before = files(tmp_path)
-    cut = Cut(197, 210, "The segment is cut short: the record at position 197 needs at least 24 bytes and 13 are left.")
+    cut = DamagedBytes(
+        "The segment is cut short: the record at position 197 needs at least 24 bytes and 13 are left.", 13, 197
+    )
     assert recover_segment(records, index, dry_run=True) == SegmentRecovery(
         records=5,
         first_offset=0,
@@ -284,7 +287,7 @@ def test_torn_record_that_the_index_jumps_over_is_taken_out(tmp_path: Path) -> N
             data = SEGMENT[: start + torn] + SEGMENT[start:]
             records, index = lay(tmp_path, data, entries(number) + b"".join(shifted(number, torn)))
             found = recover_segment(records, index)
-            assert [(cut.start, cut.end) for cut in found.cuts] == [(start, start + torn)], (number, torn)
+            assert [(cut.position, cut.end) for cut in found.cuts] == [(start, start + torn)], (number, torn)
             assert (found.records, found.size, found.valid_bytes) == (6, 230 + torn, 230)
             assert (records.read_bytes(), index.read_bytes()) == (SEGMENT, INDEX)
 
@@ -295,8 +298,8 @@ def test_whole_record_that_the_index_jumps_over_and_has_again_is_taken_out(tmp_p
         data = SEGMENT[:end] + SEGMENT[start:]
         records, index = lay(tmp_path, data, entries(number) + b"".join(shifted(number, end - start)))
         found = recover_segment(records, index)
-        assert [(cut.start, cut.end) for cut in found.cuts] == [(start, end)]
-        assert found.cuts[0].reason == f"The index goes on with offset {OFFSETS[number]} at position {end}."
+        assert [(cut.position, cut.end) for cut in found.cuts] == [(start, end)]
+        assert found.cuts[0].what == f"The index goes on with offset {OFFSETS[number]} at position {end}."
         assert (records.read_bytes(), index.read_bytes()) == (SEGMENT, INDEX)
 
 
@@ -313,7 +316,7 @@ def test_two_crashes_leave_two_cuts(tmp_path: Path) -> None:
     said = entries(1) + b"".join(shifted(1, 10, 4) + shifted(4, 15))
     records, index = lay(tmp_path, torn, said)
     found = recover_segment(records, index)
-    assert [(cut.start, cut.end) for cut in found.cuts] == [(37, 47), (135, 140)]
+    assert [(cut.position, cut.end) for cut in found.cuts] == [(37, 47), (135, 140)]
     assert (records.read_bytes(), index.read_bytes()) == (SEGMENT, INDEX)
 
 
@@ -323,7 +326,7 @@ def test_damaged_record_is_taken_out_where_the_index_knows_the_next(tmp_path: Pa
         data = SEGMENT[:27] + struct.pack(">i", length) + SEGMENT[31:]
         records, index = lay(tmp_path, data, INDEX)
         found = recover_segment(records, index)
-        assert [(cut.start, cut.end) for cut in found.cuts] == [(1, 37)]
+        assert [(cut.position, cut.end) for cut in found.cuts] == [(1, 37)]
         assert records.read_bytes() == b"\x01" + SEGMENT[37:]
         assert index.read_bytes() == b"\x01" + b"".join(shifted(1, -36))
         with_no_index = lay(tmp_path, data, None)

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.salvage import Lost, Survey
+from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
@@ -26,25 +26,27 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
-    ExistingTopic,
     PartitionPlan,
     PartitionSurvey,
     RestorePlan,
-    TopicFacts,
     TopicPlan,
     batching_of,
+    pack,
+    spec_digest,
+)
+from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
+from logkeep_engine.restore.topics import (
+    ExistingTopic,
+    TopicFacts,
     check_append,
     final_configs,
-    pack,
     plan_topic,
     refuse_existing,
     retention_warnings,
     topic_facts,
     working_configs,
 )
-from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.run import spec_digest
-from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -321,7 +323,9 @@ class TestPlan:
             ),
         ),
         surveys=(
-            PartitionSurvey(f"{1:022d}", 0, Survey((0, 10), (Lost(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))),
+            PartitionSurvey(
+                f"{1:022d}", 0, Survey((0, 10), (UnreadableRange(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))
+            ),
             PartitionSurvey(f"{1:022d}", 1, Survey((), ())),
         ),
         loss=(LossFact("orders", 0, 3, 5, "cut"),),

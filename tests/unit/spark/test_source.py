@@ -25,7 +25,7 @@ from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, Pieces
+from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, SegmentReads
 from logkeep_engine.storage import Storage, open_uri
 from tests.examples import scaled
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, chunk, write_segment
@@ -110,8 +110,8 @@ def test_spark_does_not_see_that_filters_can_be_pushed(storage: Storage) -> None
 def test_nothing_to_read_is_one_empty_partition(storage: Storage) -> None:
     archive_of(storage, chunk(storage, 0, 50))
     (part,) = reader(storage, startingOffset="70").partitions()
-    assert isinstance(part, Pieces)
-    assert part.pieces == ()
+    assert isinstance(part, SegmentReads)
+    assert part.reads == ()
     assert offsets(reader(storage, startingOffset="70")) == []
 
 

@@ -16,8 +16,8 @@ from logkeep_engine.cli import app
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.toolbox import indexes
-from logkeep_engine.toolbox.indexes import Index, State
-from logkeep_engine.toolbox.source import Source
+from logkeep_engine.toolbox.index import Index, IndexVerdict
+from logkeep_engine.toolbox.source import LogSource
 from tests.unit.log.batches import NOON, batch
 from tests.unit.toolbox.logs import command, on_a_terminal, piped, write_log
 
@@ -90,7 +90,7 @@ def test_faults_of_indexes_are_said_as_they_come_and_no_index_is_held(
     alive: WeakSet[Held] = WeakSet()
     said: list[str] = []
 
-    def survey(source: Source, **_: Any) -> Iterator[Index]:
+    def survey(source: LogSource, **_: Any) -> Iterator[Index]:
         for number in range(4):
             held = Held()
             alive.add(held)
@@ -108,8 +108,8 @@ def test_faults_of_indexes_are_said_as_they_come_and_no_index_is_held(
     assert capsys.readouterr().out == "4 indexes, 4 with faults\n"
 
 
-def wrong(source: Source, path: str, found: bytes) -> Index:
-    return Index(source.storage, path, "t", 0, State.WRONG, ("it is wrong",), found, None, False, "")
+def wrong(source: LogSource, path: str, found: bytes) -> Index:
+    return Index(source.storage, path, "t", 0, IndexVerdict.WRONG, ("it is wrong",), found, None, False, "")
 
 
 def test_what_the_encoding_of_stdout_lacks_is_escaped(tmp_path: Path) -> None:

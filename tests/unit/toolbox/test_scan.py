@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from logkeep_engine.archive.reading.log_reader import Hole
 from logkeep_engine.log.batch import Buffer
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, Damage, scan
+from logkeep_engine.log.damage import DamagedBytes
+from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, scan
 from tests.unit.log.batches import batch, positions
 
 LOG = [batch(i * 10, 10, codec=Codec(i % 5), value=b"\x02x" * 15) for i in range(20)]
@@ -15,17 +15,17 @@ WHOLE = b"".join(LOG)
 STARTS = positions(LOG)
 
 
-def look(data: bytes, block: int = 1000, *, max_batch_bytes: int = MAX_BATCH_BYTES) -> list[Batch | Damage]:
-    blocks: Iterator[Buffer | Hole] = (data[at : at + block] for at in range(0, len(data), block))
+def look(data: bytes, block: int = 1000, *, max_batch_bytes: int = MAX_BATCH_BYTES) -> list[Batch | DamagedBytes]:
+    blocks: Iterator[Buffer | DamagedBytes] = (data[at : at + block] for at in range(0, len(data), block))
     return list(scan(blocks, len(data), max_batch_bytes=max_batch_bytes))
 
 
-def offsets(found: list[Batch | Damage]) -> list[int]:
+def offsets(found: list[Batch | DamagedBytes]) -> list[int]:
     return [item.header.base_offset for item in found if isinstance(item, Batch) and not item.problem]
 
 
-def damages(found: list[Batch | Damage]) -> list[Damage]:
-    return [item for item in found if isinstance(item, Damage)]
+def damages(found: list[Batch | DamagedBytes]) -> list[DamagedBytes]:
+    return [item for item in found if isinstance(item, DamagedBytes)]
 
 
 def without(*numbers: int) -> list[int]:
@@ -49,7 +49,7 @@ def test_any_flipped_byte_costs_its_batch_only(number: int) -> None:
         data[at] ^= 0x55
         found = look(bytes(data))
         assert offsets(found) == without(number), at - start
-        problems = [item for item in found if isinstance(item, Damage) or item.problem]
+        problems = [item for item in found if isinstance(item, DamagedBytes) or item.problem]
         assert [item.position for item in problems] == [start]
 
 
@@ -126,7 +126,7 @@ def test_a_batch_above_the_limit_whose_crc_is_wrong_is_damage() -> None:
     torn[-1] ^= 1
     found = look(LOG[0] + torn + batch(60, 2), max_batch_bytes=len(LARGE) - 1)
     assert offsets(found) == [0, 60]
-    assert damages(found) == [Damage(len(LOG[0]), len(LARGE), 10, f"a batch that claims {len(LARGE)} bytes")]
+    assert damages(found) == [DamagedBytes(f"a batch that claims {len(LARGE)} bytes", len(LARGE), len(LOG[0]), 10)]
 
 
 def test_after_one_such_length_no_other_is_tried() -> None:
@@ -140,24 +140,28 @@ def test_after_one_such_length_no_other_is_tried() -> None:
 
 
 def test_where_the_end_of_the_log_is_unknown_a_length_above_the_limit_is_damage() -> None:
-    blocks: list[Buffer | Hole] = [LOG[0], Hole("gone", -1), LARGE + batch(60, 2)]
+    blocks: list[Buffer | DamagedBytes] = [LOG[0], DamagedBytes("gone", -1), LARGE + batch(60, 2)]
     found = list(scan(iter(blocks), len(WHOLE), max_batch_bytes=len(LARGE) - 1))
     assert offsets(found) == [0, 60]
     assert [item.what for item in damages(found)] == ["gone", f"a batch that claims {len(LARGE)} bytes"]
 
 
 def test_a_hole_is_said_and_what_is_behind_it_is_read() -> None:
-    blocks: list[Buffer | Hole] = [WHOLE[: STARTS[3]], Hole("gone", STARTS[6] - STARTS[3]), WHOLE[STARTS[6] :]]
+    blocks: list[Buffer | DamagedBytes] = [
+        WHOLE[: STARTS[3]],
+        DamagedBytes("gone", STARTS[6] - STARTS[3]),
+        WHOLE[STARTS[6] :],
+    ]
     found = list(scan(iter(blocks), len(WHOLE)))
     assert offsets(found) == without(3, 4, 5)
-    assert damages(found) == [Damage(STARTS[3], STARTS[6] - STARTS[3], 30, "gone")]
+    assert damages(found) == [DamagedBytes("gone", STARTS[6] - STARTS[3], STARTS[3], 30)]
     assert [item.position for item in found if isinstance(item, Batch)] == [
         STARTS[i] for i in range(20) if not 3 <= i < 6
     ]
 
 
 def test_a_hole_of_unknown_size_does_not_end_the_log() -> None:
-    blocks: list[Buffer | Hole] = [WHOLE[: STARTS[3]], Hole("gone", -1), WHOLE[STARTS[6] :]]
+    blocks: list[Buffer | DamagedBytes] = [WHOLE[: STARTS[3]], DamagedBytes("gone", -1), WHOLE[STARTS[6] :]]
     found = list(scan(iter(blocks), len(WHOLE)))
     assert offsets(found) == without(3, 4, 5)
     assert [item.size for item in damages(found)] == [-1]

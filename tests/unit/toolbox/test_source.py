@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.segment import without_preallocated
 from logkeep_engine.storage import open_uri
-from logkeep_engine.toolbox.scan import Batch, Damage
-from logkeep_engine.toolbox.source import LogKey, Segment, open_source
+from logkeep_engine.toolbox.scan import Batch
+from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.source import LogKey, open_source
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.log.batches import NOON, batch
 from tests.unit.toolbox.logs import run, run_json, write_log
@@ -97,13 +99,13 @@ def test_zeros_that_a_broker_reserved_in_its_indexes_lead_nowhere(
         assert place["offset"] == offset
     (segment,) = open_source(str(log)).segments
     starts: list[int] = []
-    scan = Segment.scan
+    scan = LogSegment.scan
 
-    def noted(segment: Segment, start: int = 0) -> Iterator[Batch | Damage]:
+    def noted(segment: LogSegment, start: int = 0) -> Iterator[Batch | DamagedBytes]:
         starts.append(start)
         return scan(segment, start)
 
-    monkeypatch.setattr(Segment, "scan", noted)
+    monkeypatch.setattr(LogSegment, "scan", noted)
     assert next(item.position for item in segment.scan_from(7)) == 7 * len(batch(0, value=b"v" * 60))
     assert min(starts) > 0
 

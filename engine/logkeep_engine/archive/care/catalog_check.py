@@ -14,13 +14,13 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes
-from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError, ObjectMissing
 from logkeep_engine.storage import Storage
 
 
 @collector.paused()
-def check_catalog(archive: Archive, faults: list[Fault], epochs: set[int]) -> tuple[ArchiveState | None, int]:
+def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> tuple[ArchiveState | None, int]:
     """The state, or None if it cannot be known; the number of the catalog's objects. `epochs` gets those that began."""
     listing = archive.listing()
     count = len(listing.commits) + len(listing.checkpoints)
@@ -34,42 +34,42 @@ def check_catalog(archive: Archive, faults: list[Fault], epochs: set[int]) -> tu
             state.apply(commit)
             epochs.add(commit.epoch)
             for path in unread.pop(commit.number, ()):
-                _compare_checkpoint(archive, path, state, faults)
-        _read_checkpoints(archive, unread, faults)
-        faults.extend(_checkpoints_ahead(archive, unread, state.commit))
+                _compare_checkpoint(archive, path, state, damage)
+        _read_checkpoints(archive, unread, damage)
+        damage.extend(_checkpoints_ahead(archive, unread, state.commit))
         return state, count
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
-        faults.append(_catalog_fault(archive, names.commit_path(bad), error))
-    _read_checkpoints(archive, unread, faults)
+        damage.append(_catalog_damage(archive, names.commit_path(bad), error))
+    _read_checkpoints(archive, unread, damage)
     # A checkpoint may know what damaged commits do not say any more.
     for number in range(bad + 1, max(listing.commits) + 1):
         try:
             epochs.add(archive.read_commit(number).epoch)
         except (ArchiveDamaged, ArchiveMismatch) as error:
-            faults.append(_catalog_fault(archive, names.commit_path(number), error))
+            damage.append(_catalog_damage(archive, names.commit_path(number), error))
     try:
         return archive.load(), count
     except (ArchiveDamaged, ArchiveMismatch):
         return None, count
 
 
-def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Fault]:
+def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Damage]:
     """Faults of checkpoints that hold more than the commits which are there."""
     for number in paths:
         if number > last:
             name = f"{archive.storage.uri}/{names.CATALOG}"
             what = f"a checkpoint holds commits up to {number}, the last commit there is {last}: later ones are lost"
-            yield Fault(name, "", -1, None, what)
+            yield Damage(name, "", -1, None, what)
 
 
-def lost_tails(archive: Archive, state: ArchiveState) -> Iterator[Fault]:
-    """A fault for each known loss of commits from the catalog's end."""
+def lost_tails(archive: Archive, state: ArchiveState) -> Iterator[Damage]:
+    """A damage for each known loss of commits from the catalog's end."""
     for tail in archive.lost_tails(state, thorough=True):
-        yield Fault(f"{archive.storage.uri}/{tail.witness}", "", -1, None, str(tail))
+        yield Damage(f"{archive.storage.uri}/{tail.witness}", "", -1, None, str(tail))
 
 
-def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[str]) -> Iterator[Fault]:
+def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[str]) -> Iterator[Damage]:
     """Faults of segments whose epoch no commit of the catalog has. `last` is the last commit of which the epoch is
     known."""
     written: dict[int, list[str]] = {}
@@ -90,52 +90,52 @@ def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[st
                 f"it is of epoch {epoch}, at which no commit was made, with {len(paths)} objects in all: "
                 "the commits that named them are lost"
             )
-            yield Fault(f"{archive.storage.uri}/{paths[0]}", first.topic, first.partition, first.base_offset, what)
+            yield Damage(f"{archive.storage.uri}/{paths[0]}", first.topic, first.partition, first.base_offset, what)
 
 
-def _compare_checkpoint(archive: Archive, path: str, state: ArchiveState, faults: list[Fault]) -> None:
-    folded = _read_checkpoint(archive, path, faults)
+def _compare_checkpoint(archive: Archive, path: str, state: ArchiveState, damage: list[Damage]) -> None:
+    folded = _read_checkpoint(archive, path, damage)
     if folded is not None and not folded.same_facts(state):
         name = f"{archive.storage.uri}/{path}"
-        faults.append(Fault(name, "", -1, None, "it is not the fold of the commits"))
+        damage.append(Damage(name, "", -1, None, "it is not the fold of the commits"))
 
 
-def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], faults: list[Fault]) -> None:
+def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], damage: list[Damage]) -> None:
     """Only whether they can be read: there are no commits to compare them with."""
     for path in (path for some in paths.values() for path in some):
-        _read_checkpoint(archive, path, faults)
+        _read_checkpoint(archive, path, damage)
 
 
-def _read_checkpoint(archive: Archive, path: str, faults: list[Fault]) -> ArchiveState | None:
+def _read_checkpoint(archive: Archive, path: str, damage: list[Damage]) -> ArchiveState | None:
     try:
         return archive.read_checkpoint(path)
     except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
-        faults.append(_catalog_fault(archive, path, error))
+        damage.append(_catalog_damage(archive, path, error))
         return None
 
 
-def _catalog_fault(archive: Archive, path: str, error: Exception) -> Fault:
+def _catalog_damage(archive: Archive, path: str, error: Exception) -> Damage:
     message = error.message if isinstance(error, LogkeepError) else str(error)
     name = f"{archive.storage.uri}/{path}"
-    return Fault(name, "", -1, None, message.removeprefix(f"{name}: ").rstrip("."))
+    return Damage(name, "", -1, None, message.removeprefix(f"{name}: ").rstrip("."))
 
 
 def check_continuity(
     storage: Storage, state: ArchiveState, chosen: dict[str, str], beginnings: Mapping[Partition, int]
-) -> Iterator[Fault]:
+) -> Iterator[Damage]:
     """Faults of partitions with offsets that nothing accounts for, or whose segments overlap or lie outside of their
     coverage. `chosen` are the topics, name by id."""
     for topic_id, partition in state.partitions():
         if topic_id not in state.topics:
             name = f"{storage.uri}/{names.CATALOG}"
-            yield Fault(name, "", -1, None, f"partition {partition} of topic id {topic_id}, which no commit names")
+            yield Damage(name, "", -1, None, f"partition {partition} of topic id {topic_id}, which no commit names")
             continue
         if topic_id not in chosen:
             continue
         topic = chosen[topic_id]
         folder = f"{storage.uri}/{_folder(state, topic_id, partition)}"
         for start, end in holes(state, (topic_id, partition), beginnings):
-            yield Fault(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_SETTLED}")
+            yield Damage(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_SETTLED}")
         coverage = state.coverage.get((topic_id, partition), [])
         yield from _verify_order(storage, topic, coverage, state.segments.get((topic_id, partition), ()))
     for branch in all_branches(state):
@@ -157,16 +157,16 @@ def _key(item: tuple[Partition, list[Branch]]) -> Partition:
 
 def _verify_order(
     storage: Storage, topic: str, coverage: Sequence[Range], entries: Iterable[SegmentEntry]
-) -> Iterator[Fault]:
+) -> Iterator[Damage]:
     at = -1
     for entry in entries:
         name, partition = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}", entry.partition
         if entry.base_offset < at:
-            yield Fault(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
+            yield Damage(name, topic, partition, entry.base_offset, f"it overlaps the segment that ends before {at}")
         at = max(at, entry.next_offset)
         covers = bisect_right(coverage, entry.base_offset, key=_start)
         if not covers or coverage[covers - 1][1] <= entry.base_offset:
-            yield Fault(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
+            yield Damage(name, topic, partition, entry.base_offset, "it begins outside of its coverage")
 
 
 def _start(covered: Range) -> int:

@@ -10,8 +10,7 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.record_reader import RecordReading, fault_of
-from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.archive.reading.record_reader import RecordReading, damage_of
 from logkeep_engine.errors import (
     ObjectMissing,
 )
@@ -24,37 +23,37 @@ _INDEXED = frozenset({Layout.RECORDS, Layout.RECORDS_AT_ROOT})
 """Layouts with an index object beside the records."""
 
 
-def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Fault]:
-    """The faults of the objects of a segment of records; [] if it is whole. Bounded memory."""
+def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:
+    """The damage of the objects of a segment of records; [] if it is whole. Bounded memory."""
     facts = CountedRecords()
     if entry.layout in _INDEXED:
         return _verify_indexed(storage, topic, entry, facts)
-    faults: list[Fault] = []
+    damage: list[Damage] = []
     for item in open_damaged(storage, topic, (entry,)).records():
         if isinstance(item, Damage):
-            faults.append(item.fault)
+            damage.append(item)
         else:
             facts.note(item)
-    return faults or _wrong_facts(storage, topic, entry, facts)
+    return damage or _wrong_facts(storage, topic, entry, facts)
 
 
-def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: CountedRecords) -> list[Fault]:
+def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: CountedRecords) -> list[Damage]:
     """The same pass makes the index anew: the door does not say where in the object a record lies."""
-    faults: list[Fault] = []
+    damage: list[Damage] = []
     index = hashlib.sha256(records_names.MAGIC)
-    reading = RecordReading(storage, topic, entry, lambda fault, _: faults.append(fault))
+    reading = RecordReading(storage, topic, entry, damage.append)
     for records, positions in reading.parts(0, DEFAULT_BLOCK):
         facts.note(records)
         index.update(pack_entries([record.offset for record in records], positions))
-    faults = faults or _wrong_facts(storage, topic, entry, facts)
+    damage = damage or _wrong_facts(storage, topic, entry, facts)
     path = entry.stem(topic) + names.RECORDS_INDEX
-    what = _wrong_index(storage, path, entry, None if faults else index.hexdigest())
-    return [*faults, fault_of(storage, topic, entry, path, what)] if what else faults
+    what = _wrong_index(storage, path, entry, None if damage else index.hexdigest())
+    return [*damage, damage_of(storage, topic, entry, path, what)] if what else damage
 
 
-def _wrong_facts(storage: Storage, topic: str, entry: SegmentEntry, found: CountedRecords) -> list[Fault]:
+def _wrong_facts(storage: Storage, topic: str, entry: SegmentEntry, found: CountedRecords) -> list[Damage]:
     path = entry.stem(topic) + entry.log_suffix
-    return [fault_of(storage, topic, entry, path, what) for what in _differences(found, entry)]
+    return [damage_of(storage, topic, entry, path, what) for what in _differences(found, entry)]
 
 
 def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:

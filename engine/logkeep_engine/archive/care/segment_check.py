@@ -13,7 +13,7 @@ from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.archive.reading.parts import known_parts, read_parts
-from logkeep_engine.archive.reading.segments import Fault, read_index
+from logkeep_engine.archive.reading.segments import read_index
 from logkeep_engine.errors import CorruptBatch, ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
@@ -21,25 +21,25 @@ from logkeep_engine.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """`faults` of a segment's objects, and what it says of transactions: None if it holds records, not batches."""
+    """`damage` of a segment's objects, and what it says of transactions: None if it holds records, not batches."""
 
-    faults: list[Fault]
+    damage: list[Damage]
     transactions: SegmentTransactions | None
 
 
 def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
     """Check as `check_segment` does, and what no reader depends on."""
     found = check_segment(storage, topic, entry)
-    if found.transactions is not None and not found.faults:
-        found.faults.extend(_verify_parts(storage, topic, entry, found.transactions))
+    if found.transactions is not None and not found.damage:
+        found.damage.extend(_verify_parts(storage, topic, entry, found.transactions))
     return found
 
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
-    """Check one segment's objects, in one pass and bounded memory: no faults if it is whole. `topic` is its name."""
+    """Check one segment's objects, in one pass and bounded memory: no damage if it is whole. `topic` is its name."""
     if not is_batched(entry):
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
-    faults: list[Fault] = []
+    damage: list[Damage] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
     builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
     known = known_parts(storage, topic, entry)
@@ -47,7 +47,7 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
 
     for item in open_damaged(storage, topic, (entry,)).batches():
         if isinstance(item, Damage):
-            faults.append(item.fault)
+            damage.append(item)
             if item.lost is not None:
                 follower.cut(item.lost[1])
             continue
@@ -57,26 +57,26 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
             follower.note(run, headers)
         except (CorruptBatch, ValueError) as error:
             offset = headers[0][1].base_offset
-            faults.append(_fault(storage, topic, entry, entry.log_suffix, offset, str(error)))
+            damage.append(_damage(storage, topic, entry, entry.log_suffix, offset, str(error)))
             follower.cut(headers[-1][1].next_offset)
-    whole = not faults
+    whole = not damage
     if whole:
         summary = builder.finish()
-        faults.extend(_verify_facts(storage, topic, entry, summary))
-        faults.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
-        faults.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
+        damage.extend(_verify_facts(storage, topic, entry, summary))
+        damage.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
+        damage.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
     else:
         # Indexes cannot be held against a damaged log, but that they are there can be said.
         for suffix, size in ((names.INDEX, entry.index_bytes), (names.TIMEINDEX, entry.timeindex_bytes)):
-            faults.extend(_verify_size(storage, topic, entry, suffix, size)[1])
+            damage.extend(_verify_size(storage, topic, entry, suffix, size)[1])
     index, wrong = _transaction_index(storage, topic, entry)
-    faults.extend(wrong)
-    faults.extend(_verify_transactions(storage, topic, entry, index or (), follower.ends() if whole else None))
+    damage.extend(wrong)
+    damage.extend(_verify_transactions(storage, topic, entry, index or (), follower.ends() if whole else None))
     transactions = follower.finish(entry.next_offset, index)
-    return SegmentCheck(faults, transactions)
+    return SegmentCheck(damage, transactions)
 
 
-def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Fault]:
+def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Damage]:
     found = SegmentEntry.of(
         summary, topic_id=entry.topic_id, partition=entry.partition, epoch=entry.epoch, attempt=entry.attempt
     )
@@ -95,55 +95,55 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
         expected, actual = getattr(entry, item.name), getattr(found, item.name)
         if expected != actual:
             what = f"{item.name} is {actual}, the catalog says {expected}"
-            yield _fault(storage, topic, entry, entry.log_suffix, entry.base_offset, what)
+            yield _damage(storage, topic, entry, entry.log_suffix, entry.base_offset, what)
 
 
 def _verify_size(
     storage: Storage, topic: str, entry: SegmentEntry, suffix: str, size: int
-) -> tuple[bytes | None, list[Fault]]:
+) -> tuple[bytes | None, list[Damage]]:
     """The object's content if it is there with the catalog's size, and what is wrong with it."""
     try:
         data = storage.read(entry.stem(topic) + suffix)
     except ObjectMissing:
-        return None, [_fault(storage, topic, entry, suffix, entry.base_offset, "the object is missing")]
+        return None, [_damage(storage, topic, entry, suffix, entry.base_offset, "the object is missing")]
     if len(data) != size:
         what = f"{len(data)} bytes, the catalog says {size}"
-        return None, [_fault(storage, topic, entry, suffix, entry.base_offset, what)]
+        return None, [_damage(storage, topic, entry, suffix, entry.base_offset, what)]
     return data, []
 
 
-def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, made: bytes) -> list[Fault]:
+def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, made: bytes) -> list[Damage]:
     size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
-    data, faults = _verify_size(storage, topic, entry, suffix, size)
+    data, damage = _verify_size(storage, topic, entry, suffix, size)
     if data is not None and data != made:
-        return [_fault(storage, topic, entry, suffix, entry.base_offset, "it is not the index of the log")]
-    return faults
+        return [_damage(storage, topic, entry, suffix, entry.base_offset, "it is not the index of the log")]
+    return damage
 
 
 def _transaction_index(
     storage: Storage, topic: str, entry: SegmentEntry
-) -> tuple[Sequence[AbortedTxn] | None, list[Fault]]:
+) -> tuple[Sequence[AbortedTxn] | None, list[Damage]]:
     """The entries, None if they cannot be read, and what is wrong then."""
-    faults: list[Fault] = []
-    return read_index(storage, topic, entry, lambda fault, _: faults.append(fault)), faults
+    damage: list[Damage] = []
+    return read_index(storage, topic, entry, damage.append), damage
 
 
 def _verify_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, index: Sequence[AbortedTxn], ends: set[tuple[int, int]] | None
-) -> list[Fault]:
+) -> list[Damage]:
     return [
-        _fault(storage, topic, entry, names.TXNINDEX, item.last_offset, what)
+        _damage(storage, topic, entry, names.TXNINDEX, item.last_offset, what)
         for item in index
         if (what := _wrong_transaction(item, ends))
     ]
 
 
-def _verify_parts(storage: Storage, topic: str, entry: SegmentEntry, made: SegmentTransactions) -> Iterator[Fault]:
+def _verify_parts(storage: Storage, topic: str, entry: SegmentEntry, made: SegmentTransactions) -> Iterator[Damage]:
     """The object that saves reading the log for its transactions; it need not be there."""
     data = read_parts(storage, topic, entry)
     if data is not None and data != made.to_json(entry):
         what = "it is not what the log says; it can be deleted, the log holds the same"
-        yield _fault(storage, topic, entry, names.TXNPARTS, entry.base_offset, what)
+        yield _damage(storage, topic, entry, names.TXNPARTS, entry.base_offset, what)
 
 
 def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> str:
@@ -154,5 +154,5 @@ def _wrong_transaction(item: AbortedTxn, ends: set[tuple[int, int]] | None) -> s
     return ""
 
 
-def _fault(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, offset: int | None, what: str) -> Fault:
-    return Fault(f"{storage.uri}/{entry.stem(topic)}{suffix}", topic, entry.partition, offset, what)
+def _damage(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, offset: int | None, what: str) -> Damage:
+    return Damage(f"{storage.uri}/{entry.stem(topic)}{suffix}", topic, entry.partition, offset, what)

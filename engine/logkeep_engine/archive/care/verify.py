@@ -1,7 +1,7 @@
 """Is the archive whole? Reads every object that the catalog names and makes everything anew that can be made anew.
 
     report = verify(Archive.open(storage))
-    for fault in report.faults: print(fault)
+    for damage in report.faults: print(damage)
 
 Checked: archive.json, every commit and checkpoint (a checkpoint must equal the fold of the commits), that each
 partition's coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`), that its
@@ -14,7 +14,7 @@ that of its records.
 Of each partition with transactions: whether indexes and markers say the same; where they do not, nothing is lost.
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But
 if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
-which no commit was made, that is a fault.
+which no commit was made, that is damage.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
-from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_files import is_made_again
 from logkeep_engine.storage import Storage
@@ -60,7 +60,7 @@ class VerifyProgress:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """`objects` counts those that were looked at; `bytes` and `records` are those of segments without fault.
+    """`objects` counts those that were looked at; `bytes` and `records` are those of segments without damage.
 
     `orphans`: objects under `topics/` that no commit names. `disagreements`: transactions of which marker and index say
     different things. Nothing is lost by either: readers hold to the marker.
@@ -70,7 +70,7 @@ class VerifyReport:
     segments: int
     bytes: int
     records: int
-    faults: list[Fault]
+    faults: list[Damage]
     orphans: list[str]
     disagreements: list[str] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class VerifyReport:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        return {"whole": self.whole, **asdict(self)}
+        return {"whole": self.whole, **asdict(self), "faults": [damage.to_json() for damage in self.faults]}
 
 
 def verify(
@@ -94,7 +94,7 @@ def verify(
     Memory: about four read blocks a worker. Raises storage errors, since an archive that cannot be read is not known to
     be damaged.
     """
-    faults: list[Fault] = []
+    faults: list[Damage] = []
     objects = 1  # archive.json, read by `open`
     epochs: set[int] = set()
     state, catalog_objects = check_catalog(archive, faults, epochs)
@@ -129,7 +129,7 @@ def verify(
             key = entry.topic_id, entry.partition
         if checked.transactions is not None:
             transactions.append(checked.transactions)
-        found = checked.faults
+        found = checked.damage
         faults.extend(found)
         done_bytes += entry.bytes
         objects += len(entry.objects(chosen[entry.topic_id]))

@@ -8,17 +8,9 @@ from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
-from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.segments import (
-    Fault,
-    OnFault,
-    Run,
-    read_from,
-    read_index,
-    read_segment,
-    read_transactions,
-)
+from logkeep_engine.archive.reading.segments import Run, read_from, read_index, read_segment, read_transactions
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
@@ -35,25 +27,25 @@ class BatchLayout:
     batched = True
 
     def batches(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Run]:
         """From the batch that holds `start` on. A reader that goes on behind damage reads the log from its begin."""
         if start <= entry.base_offset:
-            return read_segment(storage, topic, entry, on_fault=on_fault)
-        if on_fault is None:
+            return read_segment(storage, topic, entry, on_damage=on_damage)
+        if on_damage is None:
             return read_from(storage, topic, entry, start)
-        return _behind(read_segment(storage, topic, entry, on_fault=on_fault), start)
+        return _behind(read_segment(storage, topic, entry, on_damage=on_damage), start)
 
     def records(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
         """The records that a consumer of committed records sees, from `start` on."""
-        runs = self.batches(storage, topic, entry, start, on_fault)
-        found = decoded(storage, topic, entry, runs, aborted, on_fault)
+        runs = self.batches(storage, topic, entry, start, on_damage)
+        found = decoded(storage, topic, entry, runs, aborted, on_damage)
         return found if start <= entry.base_offset else _since(found, start)
 
     def transactions(
-        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
         """Out of the `.txnparts` object, or out of the log and its index."""
         if not entry.transactional:
@@ -61,8 +53,8 @@ class BatchLayout:
         found = known_parts(storage, topic, entry)
         if found is not None:
             return found
-        if on_fault is not None:
-            return _what_is_left_of_transactions(storage, topic, entry, on_fault)
+        if on_damage is not None:
+            return _what_is_left_of_transactions(storage, topic, entry, on_damage)
         follower = SegmentFollower(entry.base_offset, entry.epoch)
         for run, headers in read_segment(storage, topic, entry):
             follower.note(run, headers)
@@ -70,25 +62,25 @@ class BatchLayout:
 
 
 def _what_is_left_of_transactions(
-    storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault
+    storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage
 ) -> SegmentTransactions:
     """What a damaged log, or a log with a damaged index, says of transactions."""
     follower = SegmentFollower(entry.base_offset, entry.epoch)
 
-    def note(fault: Fault, lost: Range | None) -> None:
-        on_fault(fault, lost)
-        if lost is not None:
-            follower.cut(lost[1])
+    def note(damage: Damage) -> None:
+        on_damage(damage)
+        if damage.lost is not None:
+            follower.cut(damage.lost[1])
 
-    for run, headers in read_segment(storage, topic, entry, on_fault=note):
+    for run, headers in read_segment(storage, topic, entry, on_damage=note):
         for item in headers:
             try:
                 follower.note(run, [item])
             except CorruptBatch as error:
                 path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
-                fault = Fault(path, topic, entry.partition, item[1].base_offset, error.message.rstrip("."))
-                note(fault, (item[1].base_offset, item[1].next_offset))
-    return follower.finish(entry.next_offset, read_index(storage, topic, entry, on_fault))
+                lost = (item[1].base_offset, item[1].next_offset)
+                note(Damage(path, topic, entry.partition, lost[0], error.message.rstrip("."), lost))
+    return follower.finish(entry.next_offset, read_index(storage, topic, entry, on_damage))
 
 
 def decoded(
@@ -97,12 +89,12 @@ def decoded(
     entry: SegmentEntry,
     runs: Iterable[Run],
     aborted: Spans,
-    on_fault: OnFault | None = None,
+    on_damage: OnDamage | None = None,
     hint: str = _ARCHIVED_LIKE_THIS,
 ) -> Iterator[Sequence[LogRecord]]:
     """The records in `runs` without control batches and `aborted` transactions, in lists of bounded size.
 
-    Without `on_fault` a batch that cannot be taken apart raises ArchiveDamaged with `hint`, though its CRC holds.
+    Without `on_damage` a batch that cannot be taken apart raises ArchiveDamaged with `hint`, though its CRC holds.
     """
     path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
     for data, headers in runs:
@@ -117,10 +109,11 @@ def decoded(
             except BatchTooLarge as error:
                 raise error.within(f"{path} (topic {topic} partition {entry.partition})") from error
             except CorruptBatch as error:
-                fault = Fault(path, topic, entry.partition, header.base_offset, error.message.rstrip("."))
-                if on_fault is None:
-                    raise ArchiveDamaged(f"{fault}.", hint=hint) from error
-                on_fault(fault, (header.base_offset if last is None else last + 1, header.next_offset))
+                lost = (header.base_offset if last is None else last + 1, header.next_offset)
+                damage = Damage(path, topic, entry.partition, header.base_offset, error.message.rstrip("."), lost)
+                if on_damage is None:
+                    raise ArchiveDamaged(f"{damage}.", hint=hint) from error
+                on_damage(damage)
 
 
 def _behind(runs: Iterable[Run], start: int) -> Iterator[Run]:

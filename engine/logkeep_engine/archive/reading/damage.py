@@ -1,17 +1,41 @@
-"""Damage in place: a reader that goes on behind damage hands it out between what is whole."""
+"""Damage of an archive: bytes that are not as they were written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.segments import Fault
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A `fault` and the offsets [start, end) that cannot be read for it; None: nothing is lost, but the object is not
-    as it was."""
+    """An `object` of the archive is not what the catalog says, at `offset`.
 
-    fault: Fault
-    lost: Range | None
+    A reader that goes on behind damage hands it out between what is whole. Then `lost` are the offsets [start, end)
+    that the reader cannot read; None: nothing is lost. `topic` "" and `partition` -1: the catalog itself is damaged.
+    """
+
+    object: str
+    topic: str
+    partition: int
+    offset: int | None
+    what: str
+    lost: Range | None = None
+
+    def __str__(self) -> str:
+        where = f" (topic {self.topic} partition {self.partition}" if self.topic else ""
+        if self.offset is not None:
+            where += f" offset {self.offset}" if where else f" (offset {self.offset}"
+        return f"{self.object}{where}{')' if where else ''}: {self.what}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The damage as reports show it."""
+        document = asdict(self)
+        del document["lost"]
+        return document
+
+
+OnDamage = Callable[[Damage], None]
+"""A reader calls this with each damage that it meets, and goes on behind it."""

@@ -12,8 +12,9 @@ from typing import Protocol
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading.batch_layout import BatchLayout
+from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_layout import RecordLayout
-from logkeep_engine.archive.reading.segments import OnFault, Run
+from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
@@ -22,8 +23,8 @@ from logkeep_engine.storage import Storage
 class LayoutReader(Protocol):
     """Reads one segment at a time. It has no state.
 
-    Without `on_fault` the first fault raises ArchiveDamaged. With it, the reader tells the fault and the offsets that
-    are lost, and goes on behind them.
+    Without `on_damage` the reader raises ArchiveDamaged at the first damage. With it, the reader tells each damage and
+    goes on behind it.
     """
 
     @property
@@ -32,20 +33,20 @@ class LayoutReader(Protocol):
         ...
 
     def batches(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Run]:
         """Runs of whole batches, from the batch that holds offset `start` or the first behind it. Raises TypeError if
         the segments are not `batched`."""
         ...
 
     def records(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
         """Records in lists of bounded size, from offset `start` on: those that a consumer of committed records sees."""
         ...
 
     def transactions(
-        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
         """What the segment says of transactions, its index included."""
         ...

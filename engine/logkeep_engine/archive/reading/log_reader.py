@@ -1,6 +1,6 @@
 """The bytes of an archived log, block by block, whether it lies there as it is or in seekable zstd.
 
-    for item in read_log(storage, path, entry): ...      # Block | Hole
+    for item in read_log(storage, path, entry): ...      # Block | DamagedBytes
 
 Blocks are read, and decompressed, ahead of the caller in threads. They lie in buffers that are used again as soon as
 no view of them is left (fresh pages cost more than the work on them), so a caller may keep a view as long as it likes.
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.errors import CorruptFrame
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,
     FRAME_MAGIC,
@@ -59,18 +60,9 @@ class Block:
         return view
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """`size` bytes of the log (-1: nobody knows how many) cannot be had. 0: the object is not as it was written, but
-    nothing of the log is lost for it."""
-
-    what: str
-    size: int
-
-
 def read_log(
     storage: Storage, path: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
-) -> Iterator[Block | Hole]:
+) -> Iterator[Block | DamagedBytes]:
     """The log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is compressed.
 
     The bytes are those of the object, be they more or fewer than the catalog says.
@@ -81,7 +73,7 @@ def read_log(
     return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
 
 
-def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | Hole]:
+def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | DamagedBytes]:
     at = start
     try:
         while True:
@@ -113,11 +105,11 @@ class _Compressed:
         self._ring = _Ring(min(block, entry.bytes), _headroom(entry))
         self._stored = _Ring(frame_bound(block), 0)
 
-    def items(self, start: int) -> Iterator[Block | Hole]:
+    def items(self, start: int) -> Iterator[Block | DamagedBytes]:
         try:
             table, whole = self._open()
         except CorruptFrame as wrong:
-            yield Hole(wrong.message, 0)
+            yield DamagedBytes(wrong.message, 0)
             yield from _skip(_ahead(self._without_table(), True), start)
             return
         first = table.index_at(start)
@@ -173,7 +165,7 @@ class _Compressed:
         view = memoryview(self._stored.take(size).buffer)[:size]
         return view[: self._storage.read_into(self._path, group[0].at, view)]
 
-    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | Hole]:
+    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | DamagedBytes]:
         for group, stored in groups:
             item = self._ring.take(sum(frame.size for frame in group))
             item.end = item.start
@@ -186,7 +178,7 @@ class _Compressed:
                     if item.end > item.start:
                         yield item
                     where = f"the zstd frame at byte {frame.at} of the object, {frame.stored} bytes, is damaged"
-                    yield Hole(f"{where}: {wrong.message}", frame.size)
+                    yield DamagedBytes(f"{where}: {wrong.message}", frame.size)
                     item = Block(item.buffer, item.end + frame.size, item.end + frame.size)
                 else:
                     item.end += frame.size
@@ -194,7 +186,7 @@ class _Compressed:
                 yield item
             del item, target, stored
 
-    def _without_table(self) -> Iterator[Block | Hole]:
+    def _without_table(self) -> Iterator[Block | DamagedBytes]:
         """Frame by frame, as plain `zstd -d` would go, and on to the next frame where it would give up."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
@@ -216,7 +208,7 @@ class _Compressed:
                             return
                         if not lost:
                             where = f"no whole zstd frame at byte {at + position} of the object"
-                            yield Hole(f"{where}: {wrong.message}", -1)
+                            yield DamagedBytes(f"{where}: {wrong.message}", -1)
                         lost = True
                         found = data.find(FRAME_MAGIC, position + 1)
                         position = found if found >= 0 else max(position + 1, len(data) - len(FRAME_MAGIC) + 1)
@@ -250,10 +242,10 @@ class _Compressed:
         return item, end
 
 
-def _skip(items: Iterator[Block | Hole], count: int) -> Iterator[Block | Hole]:
+def _skip(items: Iterator[Block | DamagedBytes], count: int) -> Iterator[Block | DamagedBytes]:
     """`items` without the first `count` bytes of the log."""
     for item in items:
-        if isinstance(item, Hole):
+        if isinstance(item, DamagedBytes):
             count = max(0, count - item.size) if item.size >= 0 else 0
         if isinstance(item, Block) and count:
             skipped = min(count, item.end - item.start)

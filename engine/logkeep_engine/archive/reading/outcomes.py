@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
-from logkeep_engine.archive.reading.segments import OnFault, read_index
+from logkeep_engine.archive.reading.segments import read_index
 from logkeep_engine.archive.reading.transactions import Outcomes, fold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
@@ -29,16 +30,16 @@ def aborted_in(
     topic: str,
     entries: Sequence[SegmentEntry],
     kept: Sequence[Range],
-    on_fault: OnFault | None = None,
+    on_damage: OnDamage | None = None,
 ) -> tuple[list[AbortedTxn], Outcomes]:
     """The aborted transactions of one partition, and how they are known. `entries` are all its segments from some
     offset on, `kept` the ranges that they stand for. If something cannot be read, raises ArchiveDamaged, or tells
-    `on_fault` (from several threads, and of an index twice) and goes by what can.
+    `on_damage` (from several threads, and of an index twice) and goes by what can.
     """
     if not any(entry.transactional for entry in entries):
         return [], Outcomes()
-    outcomes = partition_outcomes(storage, topic, entries, kept, on_fault)
-    return outcomes.aborted(partition_index(storage, topic, entries, on_fault)), outcomes
+    outcomes = partition_outcomes(storage, topic, entries, kept, on_damage)
+    return outcomes.aborted(partition_index(storage, topic, entries, on_damage)), outcomes
 
 
 def partition_outcomes(
@@ -46,26 +47,26 @@ def partition_outcomes(
     topic: str,
     entries: Sequence[SegmentEntry],
     kept: Sequence[Range],
-    on_fault: OnFault | None = None,
+    on_damage: OnDamage | None = None,
 ) -> Outcomes:
     """Facts that the indexes of a partition do not say. Damage as with `aborted_in`."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry, on_fault), entries), kept)
+        return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry, on_damage), entries), kept)
 
 
 def partition_index(
-    storage: Storage, topic: str, entries: Iterable[SegmentEntry], on_fault: OnFault | None = None
+    storage: Storage, topic: str, entries: Iterable[SegmentEntry], on_damage: OnDamage | None = None
 ) -> list[AbortedTxn]:
     """The entries of all transaction indexes. One that is missing or altered is damage as with `aborted_in`."""
     indexed = [entry for entry in entries if entry.txnindex_bytes]
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        found = pool.map(lambda entry: read_index(storage, topic, entry, on_fault), indexed)
+        found = pool.map(lambda entry: read_index(storage, topic, entry, on_damage), indexed)
         return [txn for some in found for txn in some or ()]
 
 
 def segment_transactions(
-    storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None = None
+    storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None = None
 ) -> SegmentTransactions:
-    """One segment's word on transactions. Without `on_fault` raises ArchiveDamaged if its log has to be read and is
+    """One segment's word on transactions. Without `on_damage` raises ArchiveDamaged if its log has to be read and is
     damaged, or its index is."""
-    return reader_of(entry).transactions(storage, topic, entry, on_fault)
+    return reader_of(entry).transactions(storage, topic, entry, on_damage)

@@ -19,10 +19,10 @@ from typing import Never, Protocol, TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import is_batched, reader_of
 from logkeep_engine.archive.reading.outcomes import aborted_in
-from logkeep_engine.archive.reading.segments import Fault, OnFault, Run
+from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.archive.reading.transactions import Outcomes
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -107,13 +107,13 @@ class _Partition:
     def batched(self) -> bool:
         return all(map(is_batched, self.entries))
 
-    def _batches_of(self, entry: SegmentEntry, start: int, on_fault: OnFault | None) -> Iterator[Run]:
-        return reader_of(entry).batches(self.storage, self.topic, entry, start, on_fault)
+    def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Run]:
+        return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
 
     def _records_of(
-        self, aborted: Spans, entry: SegmentEntry, start: int, on_fault: OnFault | None
+        self, aborted: Spans, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Sequence[LogRecord]]:
-        return reader_of(entry).records(self.storage, self.topic, entry, start, on_fault, aborted)
+        return reader_of(entry).records(self.storage, self.topic, entry, start, on_damage, aborted)
 
     def _from(self, start: int) -> Iterator[SegmentEntry]:
         return (entry for entry in self.entries if entry.next_offset > start)
@@ -142,9 +142,7 @@ class _Tolerant(_Partition):
     @cached_property
     def transactions(self) -> Transactions:
         told: set[Damage] = set()
-        found = aborted_in(
-            self.storage, self.topic, self.entries, self.kept, lambda fault, lost: told.add(Damage(fault, lost))
-        )
+        found = aborted_in(self.storage, self.topic, self.entries, self.kept, told.add)
         return Transactions(*found, tuple(sorted(told, key=str)))
 
     def batches(self, start: int = 0) -> Iterator[Run | Damage]:
@@ -158,15 +156,11 @@ class _Tolerant(_Partition):
 
 
 def _in_place(
-    read: Callable[[SegmentEntry, int, OnFault | None], Iterator[T]], entry: SegmentEntry, start: int
+    read: Callable[[SegmentEntry, int, OnDamage | None], Iterator[T]], entry: SegmentEntry, start: int
 ) -> Iterator[T | Damage]:
     """What `read` gives of a segment, with the damage that it tells in between."""
     told: list[Damage] = []
-
-    def note(fault: Fault, lost: Range | None) -> None:
-        told.append(Damage(fault, lost))
-
-    for item in read(entry, start, note):
+    for item in read(entry, start, told.append):
         yield from told
         told.clear()
         yield item

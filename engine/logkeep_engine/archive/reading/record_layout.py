@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_reader import read_records
-from logkeep_engine.archive.reading.segments import OnFault, Run
+from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
@@ -20,19 +21,19 @@ class RecordLayout:
     batched = False
 
     def batches(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Run]:
         """None: a caller asks `batched` first."""
         raise TypeError(f"a segment of layout {entry.layout!r} has no batches")
 
     def records(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
         """The records from `start` on; there are no `aborted` ones among them."""
-        return read_records(storage, topic, entry, start_offset=start, on_fault=on_fault)
+        return read_records(storage, topic, entry, start_offset=start, on_damage=on_damage)
 
     def transactions(
-        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
         """Nothing: markers are not archived."""
         return SegmentTransactions.without(entry)

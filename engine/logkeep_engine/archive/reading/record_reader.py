@@ -9,13 +9,14 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from operator import attrgetter
 from typing import cast
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.segments import Fault, OnFault
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -39,17 +40,17 @@ def read_records(
     entry: SegmentEntry,
     *,
     start_offset: int = 0,
-    on_fault: OnFault | None = None,
+    on_damage: OnDamage | None = None,
     block: int = DEFAULT_BLOCK,
 ) -> Iterator[list[LogRecord]]:
     """The records of a Records or Avro segment from `start_offset` on, in lists of bounded size.
 
-    Without `on_fault` raises ArchiveDamaged at the first fault. With it, a fault is told with the offsets that cannot
-    be read for it, and what could be read was handed out: nothing in these formats protects single records, so after a
-    fault in the object's SHA-256 nobody knows which of them is altered. A whole segment is held against its SHA-256 and
-    count at the end; a part, which the index of a Records segment allows to read alone, cannot be.
+    Without `on_damage` raises ArchiveDamaged at the first damage. With it, damage is told after the records before it
+    were handed out. Nothing in these formats protects single records: if the object's SHA-256 is wrong, nobody knows
+    which of them is altered. At the end, a whole segment is compared with its SHA-256 and count. A part, which the
+    index of a Records segment allows to read alone, cannot be compared.
     """
-    for records, _ in RecordReading(storage, topic, entry, on_fault).parts(start_offset, block):
+    for records, _ in RecordReading(storage, topic, entry, on_damage).parts(start_offset, block):
         if records[0].offset >= start_offset:
             yield records
         elif records[-1].offset >= start_offset:
@@ -59,12 +60,12 @@ def read_records(
 class RecordReading:
     """One pass over a segment."""
 
-    def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None) -> None:
+    def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None) -> None:
         give_back_what_is_large()
         self._storage = storage
         self._topic = topic
         self._entry = entry
-        self._on_fault = on_fault
+        self._on_damage = on_damage
         self._path = entry.stem(topic) + entry.log_suffix
         self._expected = entry.base_offset
         self._digest = hashlib.sha256()
@@ -156,15 +157,15 @@ class RecordReading:
         return (self._expected, self._entry.next_offset)
 
     def _report(self, what: str, lost: Range | None) -> None:
-        fault = fault_of(self._storage, self._topic, self._entry, self._path, what, self._expected)
-        if self._on_fault is None:
-            raise ArchiveDamaged(f"{fault}.", hint=_HINT)
-        self._on_fault(fault, lost if lost is not None and lost[0] < lost[1] else None)
+        damage = damage_of(self._storage, self._topic, self._entry, self._path, what, self._expected)
+        if self._on_damage is None:
+            raise ArchiveDamaged(f"{damage}.", hint=_HINT)
+        self._on_damage(replace(damage, lost=lost) if lost is not None and lost[0] < lost[1] else damage)
 
 
-def fault_of(
+def damage_of(
     storage: Storage, topic: str, entry: SegmentEntry, path: str, what: str, offset: int | None = None
-) -> Fault:
-    """A fault of the object `path` of a segment, at `offset` or at its first."""
+) -> Damage:
+    """A damage of the object `path` of a segment, at `offset` or at its first."""
     at = entry.base_offset if offset is None else offset
-    return Fault(f"{storage.uri}/{path}", topic, entry.partition, at, what)
+    return Damage(f"{storage.uri}/{path}", topic, entry.partition, at, what)

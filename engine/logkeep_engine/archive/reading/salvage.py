@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.reading.transactions import Outcomes
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
@@ -21,7 +20,7 @@ from logkeep_engine.tasks import TaskContext
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class UnreadableRange:
     """Source offsets [start, end) cannot be read."""
 
     start: int
@@ -38,7 +37,7 @@ class Survey:
     """
 
     damaged: tuple[int, ...]
-    lost: tuple[Lost, ...]
+    lost: tuple[UnreadableRange, ...]
     aborted: tuple[AbortedTxn, ...] | None = None
 
 
@@ -56,26 +55,26 @@ def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
     return survey(task.storage, task.topic, task.segments)
 
 
-def survey_records(topic: str, segments: Sequence[SegmentEntry], faults: Sequence[Fault]) -> Survey:
-    """As `survey`, of a partition whose segments hold records, from the `faults` of its objects alone. Pure.
+def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequence[Damage]) -> Survey:
+    """As `survey`, of a partition whose segments hold records, from the `damage` of its objects alone. Pure.
 
     A damaged segment is left out as a whole: nothing but the SHA-256 of all of it protects a record in these formats,
     so of an altered object nobody knows which records are as they were. An index that is damaged costs nothing.
     """
-    what = {fault.object: fault.what for fault in reversed(faults)}
-    lost: dict[int, Lost] = {}
+    what = {found.object: found.what for found in reversed(damage)}
+    lost: dict[int, UnreadableRange] = {}
     for item in segments:
         path = f"{item.stem(topic)}{item.log_suffix}"
         if path in what:
             reason = f"{what[path]}; nothing tells which records of the object are whole"
-            lost[item.base_offset] = Lost(item.base_offset, item.next_offset, reason)
+            lost[item.base_offset] = UnreadableRange(item.base_offset, item.next_offset, reason)
     return Survey(tuple(lost), tuple(lost.values()))
 
 
 def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> Survey:
     """Look at every batch of the damaged segments of one partition. Raises only what the storage does."""
     lost = [
-        Lost(*item.lost, item.fault.what)
+        UnreadableRange(*item.lost, item.what)
         for item in open_damaged(storage, topic, segments).batches()
         if isinstance(item, Damage) and item.lost is not None
     ]
@@ -86,7 +85,7 @@ def with_transactions(survey: Survey, outcomes: Outcomes, index: Sequence[Aborte
     """The survey with what is known of the partition's transactions. `index`: the entries of all its transaction
     indexes that can be read."""
     undecided = (
-        Lost(
+        UnreadableRange(
             txn.first_offset,
             txn.last_offset + 1,
             f"outcome of a transaction of producer {txn.producer_id} is not archived",

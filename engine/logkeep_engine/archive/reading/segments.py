@@ -1,6 +1,6 @@
 """Reading archived segments, every batch checked. Bounded memory whatever the segment's size, compressed or not.
 
-`read_segment` is strict (the first fault is ArchiveDamaged) or, with `on_fault`, goes on with the next whole batch and
+`read_segment` is strict (the first fault is ArchiveDamaged) or, with `on_damage`, goes on with the next whole batch and
 says which offsets are lost. What a CRC does not cover (offsets, leader epochs) is held against the catalog: offsets
 must rise inside the segment's range, and the whole object must have the catalog's SHA-256. The last is known at the end
 only: whoever must not act on a segment that is altered there verifies it first.
@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import chain
 from typing import Self
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.log_reader import Hole, read_log
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
+from logkeep_engine.archive.reading.log_reader import read_log
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
 from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_crc, parse_header, walk_checked
+from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
@@ -36,38 +38,15 @@ SEEK_BLOCK = FRAME_BYTES
 Run = tuple[memoryview, list[tuple[int, BatchHeader]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something of the archive is not what the catalog says. `topic` "" and `partition` -1: it is the catalog
-    itself."""
-
-    object: str
-    topic: str
-    partition: int
-    offset: int | None
-    what: str
-
-    def __str__(self) -> str:
-        where = f" (topic {self.topic} partition {self.partition}" if self.topic else ""
-        if self.offset is not None:
-            where += f" offset {self.offset}" if where else f" (offset {self.offset}"
-        return f"{self.object}{where}{')' if where else ''}: {self.what}"
-
-
-OnFault = Callable[[Fault, Range | None], None]
-"""Told of a fault and the offsets [start, end) that cannot be read for it; None: nothing is lost, but the object is not
-as it was."""
-
-
 def read_segment(
-    storage: Storage, topic: str, entry: SegmentEntry, *, on_fault: OnFault | None = None, block: int = DEFAULT_BLOCK
+    storage: Storage, topic: str, entry: SegmentEntry, *, on_damage: OnDamage | None = None, block: int = DEFAULT_BLOCK
 ) -> Iterator[Run]:
     """Runs of whole batches, each a view on batches that lie back to back and their headers with positions in the view.
 
-    Every CRC is checked. Without `on_fault` raises ArchiveDamaged at the first fault. Storage errors are raised in both
-    modes, but for a missing object, which is a fault.
+    Every CRC is checked. Without `on_damage` raises ArchiveDamaged at the first damage. Storage errors are raised with
+    and without it; only a missing object counts as damage.
     """
-    return _Reading(storage, topic, entry, on_fault).runs(block)
+    return _Reading(storage, topic, entry, on_damage).runs(block)
 
 
 def read_from(
@@ -149,8 +128,10 @@ def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list
     return found
 
 
-def read_index(storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None) -> list[AbortedTxn] | None:
-    """As `read_transactions`; None if the index is missing or altered and `on_fault` was told."""
+def read_index(
+    storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+) -> list[AbortedTxn] | None:
+    """As `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
     if not entry.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX
@@ -166,9 +147,10 @@ def read_index(storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFa
         what = "the object is missing"
     except CorruptIndex as error:
         what = error.message
-    if on_fault is None:
-        raise _damaged(_fault(storage, path, topic, entry, None, what))
-    on_fault(_fault(storage, path, topic, entry, None, what.rstrip(".")), None)
+    damage = Damage(f"{storage.uri}/{path}", topic, entry.partition, None, what)
+    if on_damage is None:
+        raise _damaged(damage)
+    on_damage(replace(damage, what=what.rstrip(".")))
     return None
 
 
@@ -176,18 +158,18 @@ class _Reading:
     """One pass over a segment's log, from position `start` of it on."""
 
     def __init__(
-        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None, start: int = 0
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None, start: int = 0
     ) -> None:
         self._storage = storage
         self._topic = topic
         self._entry = entry
-        self._on_fault = on_fault
+        self._on_damage = on_damage
         self._path = entry.stem(topic) + entry.log_suffix
         self._expected = entry.base_offset
         self._start = start
         self._position = start  # in the log, of the first byte that is looked at
         self._size: int | None = 0  # bytes read, None: nobody knows, since some could not be
-        self._faults = 0
+        self._told = 0
         # Set while looking for the next whole batch behind a damaged one: what was wrong, where, and where the length
         # says it is.
         self._damage: tuple[int, str] | None = None
@@ -198,12 +180,12 @@ class _Reading:
         with _Digest(threaded=self._entry.bytes > block) as digest:
             try:
                 for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
-                    if isinstance(item, Hole) and item.size == 0:
+                    if isinstance(item, DamagedBytes) and item.size == 0:
                         self._report(item.what, self._expected, None)
-                    elif isinstance(item, Hole):
+                    elif isinstance(item, DamagedBytes):
                         yield from self._batches(rest, item.what)
                         rest = memoryview(b"")
-                        self._pass_hole(item)
+                        self._pass_damage(item)
                     else:
                         fresh = memoryview(item.buffer)[item.start : item.end]
                         if self._start == 0:
@@ -280,8 +262,8 @@ class _Reading:
         return headers, at, None
 
     def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
-        if self._on_fault is None:
-            raise _damaged(self._fault(self._expected, wrong, self._position + at))
+        if self._on_damage is None:
+            raise _damaged(self._damage_at(self._expected, wrong, self._position + at))
         self._damage = (self._position + at, wrong)
         self._jump = None
         if len(data) - at >= _SIZE_AND_MAGIC.size:
@@ -289,16 +271,16 @@ class _Reading:
             if HEADER_SIZE <= size <= self._entry.max_batch_bytes:
                 self._jump = at + size
 
-    def _pass_hole(self, hole: Hole) -> None:
+    def _pass_damage(self, damaged: DamagedBytes) -> None:
         """Go on behind bytes that could not be had: what comes next begins with a batch, as far as is known."""
         if self._damage is None:
-            self._begin_search(memoryview(b""), 0, hole.what)
+            self._begin_search(memoryview(b""), 0, damaged.what)
         self._jump = 0
-        if hole.size < 0:
+        if damaged.size < 0:
             self._size = None
             return
-        self._position += hole.size
-        self._size = None if self._size is None else self._size + hole.size
+        self._position += damaged.size
+        self._size = None if self._size is None else self._size + damaged.size
 
     def _resume(self, data: bytes, start: int, final: bool) -> tuple[bool, int]:
         """(True, position of the next whole batch), or (False, position from which bytes must be kept to go on
@@ -368,7 +350,7 @@ class _Reading:
                 self._expected,
                 self._rest(),
             )
-        elif not self._start and not self._faults and (found := digest.hexdigest()) != entry.sha256:
+        elif not self._start and not self._told and (found := digest.hexdigest()) != entry.sha256:
             self._report(
                 f"its SHA-256 is {found}, the catalog says {entry.sha256}: "
                 "offsets or leader epochs of batches were altered",
@@ -380,16 +362,17 @@ class _Reading:
         return (self._expected, self._entry.next_offset)
 
     def _report(self, what: str, offset: int, lost: Range | None, position: int | None = None) -> None:
-        fault = self._fault(offset, what, position)
-        if self._on_fault is None:
-            raise _damaged(fault)
-        self._faults += 1
-        self._on_fault(fault, lost if lost is not None and lost[0] < lost[1] else None)
+        damage = self._damage_at(offset, what, position, lost if lost is not None and lost[0] < lost[1] else None)
+        if self._on_damage is None:
+            raise _damaged(damage)
+        self._told += 1
+        self._on_damage(damage)
 
-    def _fault(self, offset: int, what: str, position: int | None = None) -> Fault:
+    def _damage_at(self, offset: int, what: str, position: int | None = None, lost: Range | None = None) -> Damage:
         if position is not None:
             what = f"{what.rstrip('.')} at position {position}"
-        return _fault(self._storage, self._path, self._topic, self._entry, offset, what)
+        entry = self._entry
+        return Damage(f"{self._storage.uri}/{self._path}", self._topic, entry.partition, offset, what, lost)
 
 
 class _Digest:
@@ -429,9 +412,5 @@ def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[
     return headers if start == 0 else [(position - start, header) for position, header in headers]
 
 
-def _fault(storage: Storage, path: str, topic: str, entry: SegmentEntry, offset: int | None, what: str) -> Fault:
-    return Fault(f"{storage.uri}/{path}", topic, entry.partition, offset, what)
-
-
-def _damaged(fault: Fault) -> ArchiveDamaged:
-    return ArchiveDamaged(f"{fault}.", hint=_HINT)
+def _damaged(damage: Damage) -> ArchiveDamaged:
+    return ArchiveDamaged(f"{damage}.", hint=_HINT)

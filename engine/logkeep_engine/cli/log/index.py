@@ -1,4 +1,4 @@
-"""The commands `logkeep log index …`: check indexes against their logs, and make them again."""
+"""The commands `logkeep log index …`: they check indexes against their logs, and make them again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logkeep_engine.cli.output import print_json
 from logkeep_engine.contract.names import ExitCode
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.indexes import Index
+    from logkeep_engine.toolbox.index import Index
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,5 @@
-"""The command `logkeep log offsets`: committed offsets, groups and transactions, as the coordinators keep them."""
+"""The command `logkeep log offsets`: prints committed offsets, groups and transactions, as the coordinators keep
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from logkeep_engine.cli.output import json_text, print_json, stdout, table, visi
 
 if TYPE_CHECKING:
     from logkeep_engine.toolbox.offsets import StateRecord, StateTopic
-    from logkeep_engine.toolbox.source import Source
+    from logkeep_engine.toolbox.source import LogSource
     from logkeep_engine.toolbox.state import Entry
 
 
@@ -62,7 +63,7 @@ def offsets(
         leave_if_damaged([f"{one.topic}-{one.partition} offset {one.offset}: {one.problem}" for one in problems])
 
 
-def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[StateTopic, Source]]:
+def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[StateTopic, LogSource]]:
     from logkeep_engine.toolbox.offsets import StateTopic
     from logkeep_engine.toolbox.state import open_state
 
@@ -72,8 +73,8 @@ def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[S
     return open_state(source, chosen, endpoint=server.endpoint, region=server.region)
 
 
-def _history(logs: Sequence[tuple[StateTopic, Source]], group: str | None, problems: list[Entry]) -> Iterator[Entry]:
-    """Every record of a group, or of all; those that cannot be read become problems."""
+def _history(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[Entry]) -> Iterator[Entry]:
+    """Every record of a group, or of all groups. Records that cannot be read become problems."""
     from logkeep_engine.toolbox.state import history
 
     for topic, found in logs:
@@ -84,8 +85,8 @@ def _history(logs: Sequence[tuple[StateTopic, Source]], group: str | None, probl
                 yield entry
 
 
-def _kept(logs: Sequence[tuple[StateTopic, Source]], group: str | None, problems: list[Entry]) -> list[StateRecord]:
-    """The records in force of a group, or of all."""
+def _kept(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[Entry]) -> list[StateRecord]:
+    """The records in force of a group, or of all groups."""
     from logkeep_engine.toolbox.state import history, last_state
 
     return [

@@ -1,4 +1,4 @@
-"""Rows of `logkeep log dump` as they come: JSON lines, Kafka's text, or tables on a terminal."""
+"""This module prints the rows of `logkeep log dump` as they come: JSON lines, Kafka's text, or tables on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logkeep_engine.cli.log.times import moment
 from logkeep_engine.cli.output import json_text, stdout, table, visible
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.dump import Row
+    from logkeep_engine.toolbox.rows import Row
 
 ROWS = 500  # of a table on a terminal, which are gathered before they are shown
 
@@ -26,7 +26,7 @@ class Rows:
         self.undecodable = 0
 
     def add(self, row: Row) -> None:
-        from logkeep_engine.toolbox.dump import RowKind
+        from logkeep_engine.toolbox.rows import RowKind
 
         if row.kind is RowKind.DAMAGE or "problem" in row.fields:
             self.damages += 1
@@ -45,7 +45,7 @@ class Rows:
             self._gathered.append(row)
 
     def end(self) -> None:
-        """Show what was gathered."""
+        """Print the rows that were gathered."""
         if self._console is None or not self._gathered:
             return
         cells = [_cells(row) for row in self._gathered]
@@ -58,13 +58,14 @@ class Rows:
 
 
 def _printable(text: str) -> str:
-    """Bytes that are no text (of a header key, say) as \\udcff: printing them raw is an error, or garbage."""
+    """Show bytes that are no text, such as those of a header key, as \udcff. To print them raw is an error, or prints
+    garbage."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cells(row: Row) -> dict[str, str]:
-    """A row of a dump for a terminal: what does not fit beside each other in a line of a log is put together."""
-    from logkeep_engine.toolbox.dump import RowKind
+    """The cells of a row for a terminal. Fields that do not fit beside each other are put together."""
+    from logkeep_engine.toolbox.rows import RowKind
 
     fields = row.fields
     if row.kind is RowKind.RECORD:

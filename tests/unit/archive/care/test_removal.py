@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
-from logkeep_engine.archive.reading.segments import Fault
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.snapshot import _last_end, choose, load_at
 from logkeep_engine.errors import ArchiveFenced, LogkeepError
 from logkeep_engine.log.batch import Codec
@@ -344,7 +344,7 @@ def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storag
 def test_an_archive_with_removed_segments_is_read_for_good() -> None:
     storage = open_uri(f"file://{GOLDEN}")
     archive = Archive.open(storage)
-    faults: list[Fault] = []
+    faults: list[Damage] = []
     state, _ = check_catalog(archive, faults, set())
     assert (faults, state is not None) == ([], True)
     assert archive.load().removed == {(ID, 0): [(0, 40)]}

@@ -18,7 +18,8 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.segments import Fault, read_segment, read_transactions
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.segments import read_segment, read_transactions
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
@@ -46,18 +47,18 @@ def _log(entry: SegmentEntry) -> str:
 
 def _tolerant(
     storage: Storage, entry: SegmentEntry, block: int = 700
-) -> tuple[list[int], list[Range | None], list[Fault]]:
+) -> tuple[list[int], list[Range | None], list[Damage]]:
     """(offsets of the records that are read, lost ranges, faults)."""
     lost: list[Range | None] = []
-    faults: list[Fault] = []
+    faults: list[Damage] = []
 
-    def note(fault: Fault, span: Range | None) -> None:
-        faults.append(fault)
-        lost.append(span)
+    def note(damage: Damage) -> None:
+        faults.append(damage)
+        lost.append(damage.lost)
 
     offsets = [
         record.offset
-        for run, headers in read_segment(storage, "orders", entry, on_fault=note, block=block)
+        for run, headers in read_segment(storage, "orders", entry, on_damage=note, block=block)
         for position, _ in headers
         for record in decode(run, position)
     ]
@@ -172,7 +173,7 @@ def _whole_batches(storage: Storage, entry: SegmentEntry) -> tuple[set[bytes], l
     read = {
         bytes(run[position : position + header.size])
         for run, headers in read_segment(
-            storage, "orders", entry, on_fault=lambda _, span: spans.append(span), block=512
+            storage, "orders", entry, on_damage=lambda damage: spans.append(damage.lost), block=512
         )
         for position, header in headers
     }
@@ -423,7 +424,7 @@ def test_memory_stays_bounded_whatever_the_segment_holds(storage: Storage) -> No
     del data, batches
     tracemalloc.start()
     lost: list[Range | None] = []
-    for _ in read_segment(storage, "orders", entry, on_fault=lambda _, span: lost.append(span), block=65536):
+    for _ in read_segment(storage, "orders", entry, on_damage=lambda damage: lost.append(damage.lost), block=65536):
         pass
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -94,8 +94,10 @@ def test_beginning_that_was_filled_is_missed_no_more(storage: Storage) -> None:
 
 def test_conversion_that_was_killed_misses_its_beginning_too(storage: Storage) -> None:
     archive = run(storage, "one", [], [(100, 200)])
-    pieces = [convert_plan.Piece(number, ID, 0, start, start + 100, 10) for number, start in enumerate((0, 100, 200))]
-    plan = convert_plan.ConvertPlan("one", "source", "target", {}, (ORDERS,), (), (), tuple(pieces))
+    chunks = [
+        convert_plan.ConvertChunk(number, ID, 0, start, start + 100, 10) for number, start in enumerate((0, 100, 200))
+    ]
+    plan = convert_plan.ConvertPlan("one", "source", "target", {}, (ORDERS,), (), (), tuple(chunks))
     storage.delete(["runs/one/plan.json"])
     storage.put("runs/one/convert-plan.json", plan.to_json())
     assert beginnings(archive) == {0: 0}

@@ -19,7 +19,7 @@ from logkeep_engine.archive.reading import log_reader
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.archive.reading.salvage import survey
-from logkeep_engine.archive.reading.segments import Fault, first_at_or_after, read_from, read_segment
+from logkeep_engine.archive.reading.segments import first_at_or_after, read_from, read_segment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec
@@ -69,19 +69,19 @@ def log(storage: Storage, entry: SegmentEntry, block: int = 8 << 20) -> bytes:
     return b"".join(bytes(run) for run, _ in read_segment(storage, "orders", entry, block=block))
 
 
-def tolerant(storage: Storage, entry: SegmentEntry, block: int = 8 << 20) -> tuple[list[Range], list[Fault], set[int]]:
+def tolerant(storage: Storage, entry: SegmentEntry, block: int = 8 << 20) -> tuple[list[Range], list[Damage], set[int]]:
     """(lost ranges, faults, base offsets of the batches that are read)."""
     lost: list[Range] = []
-    faults: list[Fault] = []
+    faults: list[Damage] = []
 
-    def note(fault: Fault, span: Range | None) -> None:
-        faults.append(fault)
-        if span is not None:
-            lost.append(span)
+    def note(damage: Damage) -> None:
+        faults.append(damage)
+        if damage.lost is not None:
+            lost.append(damage.lost)
 
     read = {
         decode(run, position)[0].offset
-        for run, headers in read_segment(storage, "orders", entry, on_fault=note, block=block)
+        for run, headers in read_segment(storage, "orders", entry, on_damage=note, block=block)
         for position, _ in headers
     }
     return lost, faults, read
@@ -395,7 +395,7 @@ def test_memory_stays_bounded_whatever_the_segment_holds(storage: Storage, compr
         if content is not None:
             storage.put(damaged, content)
         tracemalloc.start()
-        for _ in read_segment(storage, "orders", entry, on_fault=lambda *_: None, block=FRAME_BYTES):
+        for _ in read_segment(storage, "orders", entry, on_damage=lambda *_: None, block=FRAME_BYTES):
             pass
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -12,10 +12,10 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading import layouts
-from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
-from logkeep_engine.archive.reading.salvage import Lost, Survey
-from logkeep_engine.archive.reading.segments import Fault, OnFault, Run
+from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
+from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compression, FormatOptions
 from logkeep_engine.convert.read import read_records
@@ -28,8 +28,8 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import RestoreTask, stream_of
-from logkeep_engine.spark.source_plan import Piece
-from logkeep_engine.spark.source_rows import read_piece
+from logkeep_engine.spark.source_plan import SegmentRead
+from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -134,9 +134,7 @@ def test_nobody_knows_how_a_transaction_ended_whose_index_is_lost(storage: Stora
     reader = open_damaged(storage, "orders", [entry], [(0, 3)])
     found = reader.transactions
     assert [(txn.first_offset, txn.last_offset) for txn in found.outcomes.undecided] == [(0, 1)]
-    assert [(item.fault.object, item.lost) for item in found.damage] == [
-        (f"{storage.uri}/{stem}{names.TXNINDEX}", None)
-    ]
+    assert [(item.object, item.lost) for item in found.damage] == [(f"{storage.uri}/{stem}{names.TXNINDEX}", None)]
     assert offsets(reader) == [2]
 
 
@@ -194,26 +192,33 @@ class ToyLayout:
     batched = False
 
     def batches(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Run]:
         raise TypeError("a toy has no batches")
 
     def records(
-        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_fault: OnFault | None, aborted: Spans
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
         path = f"toys/{topic}-{entry.partition}-{entry.base_offset}.json"
         try:
             rows = json.loads(storage.read(path))
         except ValueError as error:
-            fault = Fault(f"{storage.uri}/{path}", topic, entry.partition, entry.base_offset, "it is no toy")
-            if on_fault is None:
+            fault = Damage(
+                f"{storage.uri}/{path}",
+                topic,
+                entry.partition,
+                entry.base_offset,
+                "it is no toy",
+                (entry.base_offset, entry.next_offset),
+            )
+            if on_damage is None:
                 raise ArchiveDamaged(f"{fault}.", hint="Write the toy again.") from error
-            on_fault(fault, (entry.base_offset, entry.next_offset))
+            on_damage(fault)
             return
         yield [PlainRecord(at, NOON, 0, None, text.encode(), ()) for at, text in rows if at >= start]
 
     def transactions(
-        self, storage: Storage, topic: str, entry: SegmentEntry, on_fault: OnFault | None
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
         return SegmentTransactions.without(entry)
 
@@ -242,8 +247,8 @@ def test_a_format_is_a_module_and_a_line_in_the_registry(storage: Storage, toys:
 
 def test_every_reader_reads_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
     first, second = toys
-    piece = Piece("orders", second, 5, 7)
-    assert [record.offset for records, _ in read_piece(storage, piece) for record in records] == [5, 6]
+    read = SegmentRead("orders", second, 5, 7)
+    assert [record.offset for records, _ in read_rows(storage, read) for record in records] == [5, 6]
     assert [record.offset for records in read_records(storage, "orders", 0, first) for record in records] == [
         0,
         1,
@@ -272,7 +277,7 @@ def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[Se
         producer_id=7,
         start=0,
         segments=tuple(toys),
-        survey=Survey((0,), (Lost(0, 4, "damaged"),)),
+        survey=Survey((0,), (UnreadableRange(0, 4, "damaged"),)),
         map_path="map.json",
         batching=Batching(),
     )

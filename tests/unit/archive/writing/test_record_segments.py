@@ -13,9 +13,8 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.record_reader import read_records
-from logkeep_engine.archive.reading.segments import Fault
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
@@ -281,10 +280,10 @@ def flip(storage: Storage, path: str, at: int) -> None:
     storage.put(path, bytes(data))
 
 
-Damage = Callable[[Storage, SegmentEntry], None]
+Harm = Callable[[Storage, SegmentEntry], None]
 
 
-def flipped(at: int) -> Damage:
+def flipped(at: int) -> Harm:
     return lambda storage, entry: flip(storage, data_path(entry), at)
 
 
@@ -317,7 +316,7 @@ def newer(storage: Storage, entry: SegmentEntry) -> None:
         (newer, "version 2"),
     ],
 )
-def test_damaged_object_is_refused_by_name(storage: Storage, layout: Layout, damage: Damage, says: str) -> None:
+def test_damaged_object_is_refused_by_name(storage: Storage, layout: Layout, damage: Harm, says: str) -> None:
     entry = write(storage, layout, records(*range(1000)))
     damage(storage, entry)
     with pytest.raises(ArchiveDamaged, match=says) as caught:
@@ -329,30 +328,25 @@ def test_damaged_object_is_refused_by_name(storage: Storage, layout: Layout, dam
 
 
 @BOTH
-def test_with_on_fault_everything_before_the_damage_is_handed_out(storage: Storage, layout: Layout) -> None:
+def test_with_on_damage_everything_before_the_damage_is_handed_out(storage: Storage, layout: Layout) -> None:
     entry = write(storage, layout, records(*range(1000)))
     cut(storage, entry)
-    told: list[tuple[Fault, Range | None]] = []
-    found = [
-        record.offset
-        for part in read_records(storage, "orders", entry, on_fault=lambda fault, lost: told.append((fault, lost)))
-        for record in part
-    ]
+    told: list[Damage] = []
+    found = [record.offset for part in read_records(storage, "orders", entry, on_damage=told.append) for record in part]
     assert found == list(range(len(found)))
-    ((_, lost),) = told
-    assert lost == (len(found), 1000)
+    assert [damage.lost for damage in told] == [(len(found), 1000)]
 
 
 def test_altered_value_costs_no_record_but_is_told(storage: Storage) -> None:
     entry = write(storage, Layout.RECORDS, records(*range(1000)))
     path = data_path(entry)
     flip(storage, path, storage.read(path).index(b"value"))
-    told: list[tuple[Fault, Range | None]] = []
-    parts = list(read_records(storage, "orders", entry, on_fault=lambda fault, lost: told.append((fault, lost))))
+    told: list[Damage] = []
+    parts = list(read_records(storage, "orders", entry, on_damage=told.append))
     assert sum(map(len, parts)) == 1000
-    ((fault, lost),) = told
-    assert "records were altered" in fault.what
-    assert lost is None
+    (damage,) = told
+    assert "records were altered" in damage.what
+    assert damage.lost is None
 
 
 @pytest.mark.parametrize(

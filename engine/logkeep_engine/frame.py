@@ -1,0 +1,70 @@
+"""The frame of every run: its work ends in a result, and so does every error.
+
+    result = run.perform()      # `run` is a `Run`
+
+`archiving` adds what all runs that write an archive share. `restore.run` is a run that writes none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import LogkeepError
+from logkeep_engine.report import failed
+
+log = logging.getLogger(__name__)
+
+
+class DriverRun(ABC):
+    """One run, with what is known of it so far."""
+
+    def __init__(self, run_id: str, kind: str, start_time: float) -> None:
+        self._run_id = run_id
+        self._kind = kind
+        self._start_time = start_time
+
+    def perform(self) -> RunResult:
+        """Do the run, and return its result.
+
+        Never raises for what happens in a run: every error becomes a result with its exit code.
+        """
+        try:
+            return self.perform_or_raise()
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, Exception) and not isinstance(error, LogkeepError):
+                log.exception("unexpected error")
+            return replace(failed(self.result(), error), end_time=time.time())
+
+    def perform_or_raise(self) -> RunResult:
+        """Do the run, and return the result of its success. The run notes an error before this method raises it."""
+        try:
+            self.execute()
+            result = replace(self.result(), outcome="Succeeded", exit_code=int(ExitCode.OK))
+        except (Exception, KeyboardInterrupt) as error:
+            self.give_up(error, failed(self.result(), error))
+            raise
+        return result
+
+    @abstractmethod
+    def execute(self) -> None:
+        """Do the work of the run."""
+
+    def result(self) -> RunResult:
+        """The facts so far; outcome and exit code are those of a failed run."""
+        return RunResult(
+            run_id=self._run_id,
+            kind=self._kind,
+            outcome="Failed",
+            exit_code=int(ExitCode.FAILED),
+            start_time=self._start_time,
+            end_time=time.time(),
+        )
+
+    @abstractmethod
+    def give_up(self, error: BaseException, result: RunResult) -> None:
+        """Note that the run has failed with `error`; `result` is the result of the failure."""

@@ -1,0 +1,72 @@
+"""The things that all steps of a restore work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.salvage import Survey
+from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.limits import RunLimits
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.tasks import TaskContext, TaskRunner
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class RestoreContext:
+    """One run: its spec, the archive that it reads, the place of its state, and the cluster that it writes to.
+
+    `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
+    are ready.
+    """
+
+    run_id: str
+    spec: KafkaRestoreSpec
+    archive: Archive
+    state: RestoreState
+    cluster_id: str
+    control: ControlPlane
+    connection: Connection
+    runner_factory: Callable[[], TaskRunner]
+    reporter: Reporter
+
+    def run_tasks(
+        self, work: Sequence[T], function: Callable[[T, TaskContext], R], on_result: Callable[[int, R], None]
+    ) -> None:
+        """Run a function over work items on executors, see `tasks.TaskRunner`. Without work, no runner is started."""
+        if work:
+            limits = RunLimits(self.spec.limits.bytes_per_second_int)
+            self.runner_factory().run(work, function, on_result, self.reporter.update, limits)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a run, and the archive at the plan's commit. `fresh`: this driver made the plan, and nothing of it is
+    done.
+    """
+
+    plan: RestorePlan
+    archived: ArchiveState
+    fresh: bool
+
+    @cached_property
+    def surveys(self) -> dict[Partition, Survey]:
+        """The surveys of the partitions that have one."""
+        return {(item.topic_id, item.partition): item.survey for item in self.plan.surveys}
+
+    def segments(self, topic: TopicPlan, partition: int) -> Sequence[SegmentEntry]:
+        """The archived segments that go to a partition of a target topic."""
+        return self.archived.segments.get((topic.topic_id, partition), ())

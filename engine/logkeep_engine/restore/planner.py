@@ -1,0 +1,241 @@
+"""The step of a restore that plans: an earlier start's plan is loaded, or a new one is made, checked and stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading.visible import shows
+from logkeep_engine.contract.spec import IfTopicExists
+from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.restore import groups
+from logkeep_engine.restore.check import ArchiveCheck, Findings
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.keys import refuse_without_key
+from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, RestorePlan, TopicPlan, batching_of, spec_digest
+from logkeep_engine.restore.selection import Choice, select_topics, with_branches
+from logkeep_engine.restore.state import PLAN
+from logkeep_engine.restore.targets import check_same
+from logkeep_engine.restore.topics import (
+    ExistingTopic,
+    check_append,
+    plan_topic,
+    refuse_existing,
+    replicas_of,
+    topic_facts,
+    topic_segments,
+)
+
+T = TypeVar("T")
+
+_AT_ONCE = 32
+
+
+class RestorePlanner:
+    """The plan of one run."""
+
+    def __init__(self, context: RestoreContext) -> None:
+        self._context = context
+        self._spec = context.spec
+        self._control = context.control
+        self._digest = spec_digest(context.spec)
+
+    def load_or_make(self) -> Planned:
+        """The plan of an earlier start of this run, or a new one.
+
+        Raises SpecError if the run was begun with another spec, archive or cluster.
+        """
+        known = self._load()
+        if known is None:
+            planned = self._make()
+            self._store(planned.plan)
+            return planned
+        self._refuse_other(known)
+        check_same(self._control, known)
+        archived = snapshot.load_at(self._context.archive, known.commit)
+        return Planned(known, with_branches(archived, self._spec.source.topic_ids), fresh=False)
+
+    # ---- the stored plan
+
+    def _load(self) -> RestorePlan | None:
+        state = self._context.state
+        try:
+            return RestorePlan.from_json(state.storage.read(state.file(PLAN)), state.name(PLAN))
+        except ObjectMissing:
+            return None
+
+    def _refuse_other(self, plan: RestorePlan) -> None:
+        context, hint = self._context, "Give this restore a run id of its own."
+        if plan.archive_id != context.archive.info.archive_id:
+            raise SpecError(f"run {context.run_id} was begun from archive {plan.archive_id}, not this one", hint=hint)
+        if plan.cluster_id != context.cluster_id:
+            raise SpecError(
+                f"run {context.run_id} was begun into Kafka cluster {plan.cluster_id}, not {context.cluster_id}",
+                hint=hint,
+            )
+        if plan.spec_digest != self._digest:
+            raise SpecError(f"run {context.run_id} was begun with another spec", hint=hint)
+
+    def _store(self, plan: RestorePlan) -> None:
+        state, data = self._context.state, plan.to_json()
+        path = state.file(PLAN)
+        try:
+            state.storage.create(path, data)
+        except ObjectExists:
+            # Also when the answer to this very call was lost: then the object is the same.
+            if state.storage.read(path) != data:
+                raise SpecError(
+                    f"run {self._context.run_id} is being started twice at once",
+                    hint="Wait for the other one, or give this restore a run id of its own.",
+                ) from None
+
+    # ---- a new plan
+
+    def _make(self) -> Planned:
+        """The plan for the newest state of the archive. Nothing is written to the cluster."""
+        context, spec = self._context, self._spec
+        batching = batching_of(context.archive.info.segments, spec.record_batches)
+        seen = snapshot.choose(context.archive)
+        refuse_unfinished(seen, context.archive.storage.uri, spec)
+        archived = with_branches(seen.state, spec.source.topic_ids)
+        selection = select_topics(
+            archived, spec.topics, spec.source.topic_ids, shows(context.archive.storage, archived)
+        )
+        choices = selection.choices
+        existing = self._existing(choices)
+        warnings = [*seen.warnings, *selection.warnings, *told_empty(archived, choices)]
+        warnings += self._check_targets(archived, choices, existing)
+        findings = self._check_archive(archived, choices)
+        plan = RestorePlan(
+            run_id=context.run_id,
+            spec_digest=self._digest,
+            archive_id=context.archive.info.archive_id,
+            commit=archived.commit,
+            cluster_id=context.cluster_id,
+            topics=self._plan_topics(archived, choices, existing),
+            surveys=findings.surveys,
+            loss=findings.loss,
+            warnings=(*warnings, *findings.warnings),
+            batching=batching,
+        )
+        refuse_without_key(context, Planned(plan, archived, fresh=True))
+        return Planned(self._with_producer_ids(plan), archived, fresh=True)
+
+    def _check_targets(
+        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+    ) -> list[str]:
+        """Raises the error of a target that cannot take what is restored; returns warnings about the others."""
+        if self._spec.if_topic_exists is IfTopicExists.FAIL:
+            refuse_existing(choices, existing)
+        now_ms = int(time.time() * 1000)
+        warnings: list[str] = []
+        for choice in choices:
+            if choice.target in existing:
+                facts = topic_facts(topic_segments(archived, choice.source))
+                warnings += check_append(choice, existing[choice.target], facts, now_ms)
+        if groups.moves_groups(self._spec):
+            # Groups that may not even be looked at stop the restore now, not when all records are there.
+            chosen = groups.select(archived.groups, self._spec.consumer_groups)
+            self._control.group_offsets(entry.group_id for entry in chosen)
+        self._check_replicas([choice for choice in choices if choice.target not in existing])
+        return warnings
+
+    def _check_archive(self, archived: ArchiveState, choices: Sequence[Choice]) -> Findings:
+        """The findings of the check of everything that is restored. Raises the error of an archive that has nothing to
+        restore, or that is damaged.
+        """
+        self._context.reporter.phase("Checking")
+        if not self._spec.allow_empty:
+            refuse_empty(self._context.archive.storage, archived, choices)
+        findings = ArchiveCheck(self._context).check(archived, choices)
+        if not self._spec.allow_empty:
+            refuse_damaged(archived, choices, findings.surveys)
+        return findings
+
+    def _check_replicas(self, created: Sequence[Choice]) -> None:
+        """A topic that cannot have its replicas is told of before anything is written."""
+        wanted = {choice.target: replicas_of(choice.source, self._spec.topics.replication_factor) for choice in created}
+        if wanted:
+            name = max(wanted, key=lambda target: wanted[target])
+            self._control.check_replicas(name, wanted[name])
+
+    def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
+        """The target topics that the cluster has already."""
+        wanted = {choice.target for choice in choices}
+        found = [topic for topic in self._control.topics() if topic.name in wanted]
+        configs: dict[str, dict[str, str]] = {}
+        if found and self._spec.if_topic_exists is IfTopicExists.APPEND:
+            configs = effective_topic_configs(self._control, [topic.name for topic in found])
+        return {
+            topic.name: ExistingTopic(
+                topic.name,
+                len(topic.partitions),
+                configs.get(topic.name, {}),
+                "" if topic.topic_id == NO_TOPIC_ID else topic.topic_id,
+            )
+            for topic in found
+        }
+
+    def _plan_topics(
+        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+    ) -> tuple[TopicPlan, ...]:
+        appended = [
+            (choice.target, partition)
+            for choice in choices
+            if choice.target in existing
+            for partition in range(choice.source.partitions)
+        ]
+        ends = self._control.latest_offsets(appended)
+        missing = [where for where in appended if where not in ends]
+        if missing:
+            raise TopicGone(
+                f"topic {missing[0][0]!r} partition {missing[0][1]} vanished while the restore was planned",
+                hint="Try again.",
+            )
+        return tuple(
+            plan_topic(
+                choice,
+                {
+                    partition: archived.segments.get((choice.source.topic_id, partition), [])
+                    for partition in range(choice.source.partitions)
+                },
+                existing=existing.get(choice.target),
+                end_offsets={
+                    partition: ends[choice.target, partition]
+                    for partition in range(choice.source.partitions)
+                    if (choice.target, partition) in ends
+                },
+                replicas=self._spec.topics.replication_factor,
+            )
+            for choice in choices
+        )
+
+    def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
+        """The plan with a producer id of its own for each partition that has something to restore."""
+        wanted = sum(
+            partition.producer_id == NEEDS_PRODUCER_ID for topic in plan.topics for partition in topic.partitions
+        )
+
+        async def ask() -> list[tuple[int, int]]:
+            async with RawClient(self._context.connection) as client:
+                return await _gather([client.init_producer_id] * wanted)
+
+        return plan.with_producer_ids([producer_id for producer_id, _ in asyncio.run(ask())] if wanted else [])
+
+
+async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[T]]) -> T:
+        async with slots:
+            return await call()
+
+    return list(await asyncio.gather(*(one(call) for call in calls)))
