@@ -175,12 +175,12 @@ class Namespace:
         return wait_for("a Job", look)
 
     def job_status(self, job: dict[str, Any], **status: Any) -> None:
-        """As the Job controller."""
+        """Write a Job's status like the Job controller."""
         name = job["metadata"]["name"]
         self.kubectl("patch", "job", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
 
     def job_ends(self, job: dict[str, Any], condition: str, reason: str = "", message: str = "") -> None:
-        """As the Job controller, in the steps that the API's validation asks for."""
+        """End a Job like the Job controller, in the steps that the API's validation asks for."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
         def made(kind: str) -> dict[str, str]:
@@ -209,7 +209,7 @@ class Namespace:
         self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
 
     def write(self, job: dict[str, Any], progress: Progress | None = None, result: RunResult | None = None) -> None:
-        """As the driver."""
+        """Write a document like the driver."""
         documents = {"progress.json": progress, "result.json": result}
         data = {key: document.to_json() for key, document in documents.items() if document is not None}
         name = f"{job['metadata']['name']}-progress"
