@@ -9,6 +9,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
+SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+
 
 def reach(servers: str, endpoint: str) -> str:
     """Ask the broker and the S3 server for something; returns the host name of the executor."""
@@ -43,6 +45,9 @@ def main() -> None:
         "spark.executor.memory": "512m",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
+        "spark.driver.extraJavaOptions": SMALL_JAVA,
+        "spark.executor.extraJavaOptions": SMALL_JAVA,
+        "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         **{f"spark.executorEnv.{key}": os.environ[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     }

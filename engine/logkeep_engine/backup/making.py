@@ -19,7 +19,7 @@ _UNCOMPARED = Standing(UNKNOWN, known=False)
 
 
 @dataclass(frozen=True)
-class Answers:
+class BrokerAnswers:
     """What brokers said of the topics of a run.
 
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
@@ -46,7 +46,7 @@ class Answers:
 def make_plan(
     run_id: str,
     topics: Sequence[TopicInfo],
-    answers: Answers,
+    answers: BrokerAnswers,
     state: ArchiveState,
     *,
     among: Collection[TopicPartition] | None = None,
@@ -101,7 +101,7 @@ class _Making:
 
     def __init__(
         self,
-        answers: Answers,
+        answers: BrokerAnswers,
         state: ArchiveState,
         beginnings: Mapping[Partition, int],
         branch: bool,

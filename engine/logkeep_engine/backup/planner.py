@@ -21,7 +21,7 @@ from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.coverage import told_patterns, told_topics
 from logkeep_engine.backup.divergence import Standings, standings_of
-from logkeep_engine.backup.making import Answers, make_plan, unheard_of
+from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
@@ -48,7 +48,7 @@ LEADER_TRIES = 5
 _DELETED = (Fate.GONE, Fate.RECREATED)
 
 
-class Planner:
+class BackupPlanner:
     """The plan of one run, with all that attempts have added to it."""
 
     def __init__(
@@ -330,7 +330,7 @@ class Planner:
             {where: (ids[where[0]], where[1]) for where in partitions if where[0] in configs}, state
         )
         ends = {where: found.end for where, found in bounds.items()}
-        answers = Answers(
+        answers = BrokerAnswers(
             configs=configs,
             earliest={where: found.start for where, found in bounds.items()},
             ends=ends,

@@ -13,7 +13,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import _archive
 from logkeep_engine.contract.spec import Cluster
@@ -80,7 +80,7 @@ def writer(
 ) -> ChunkWriter:
     connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
     piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first, leader_epoch)
-    return ChunkWriter(Setting(connection, storage, 7, limit), piece, attempt)
+    return ChunkWriter(BackupSetting(connection, storage, 7, limit), piece, attempt)
 
 
 def absorb(chunk: ChunkWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = ()) -> None:
