@@ -159,7 +159,7 @@ def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage)
 
 @dataclass(frozen=True)
 class Log:
-    """What a task finds."""
+    """The log that a task finds."""
 
     batches: tuple[bytes, ...] = (batch(0), batch(10), batch(20))
     start: int = 0

@@ -1,4 +1,4 @@
-"""What a run will do, from offsets and the archive's state alone."""
+"""The plan of a run, from offsets and the archive's state alone."""
 
 import json
 import re

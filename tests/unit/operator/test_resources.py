@@ -1,4 +1,4 @@
-"""What is put into a cluster for a run."""
+"""The objects that a run puts into a cluster."""
 
 from __future__ import annotations
 
