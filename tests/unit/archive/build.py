@@ -76,7 +76,7 @@ def chunk(
     attempt: int = 0,
     topic: TopicEntry = ORDERS,
 ) -> Receipt:
-    """What the task of [start, end) hands in: one segment of batches of ten records."""
+    """The receipt of the task of [start, end): one segment of batches of ten records."""
     batches = [Batch(offset, min(10, end - offset)).encode() for offset in range(start, end, 10)]
     entry = write_segment(storage, batches, topic=topic, partition=partition, epoch=epoch, attempt=attempt)
     return Receipt((Coverage(topic.topic_id, partition, start, end),), (entry,))

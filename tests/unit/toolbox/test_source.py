@@ -1,4 +1,4 @@
-"""What lies where the user points, and which of it is one log."""
+"""The source finds what lies where the user points, and what of it is one log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_folder_that_was_put_aside_can_be_named(data: Path, tmp_path: Path, na
 
 
 def test_a_partition_in_two_folders_cannot_be_compared(data: Path, tmp_path: Path) -> None:
-    """As of two brokers: which of them is meant is for the user to say."""
+    """They may be of two brokers: the user must say which one is meant."""
     write_log(tmp_path / "other" / "orders-0", [batch(0, 5)])
     done = run("diff", tmp_path, data)
     assert done.exit_code == 2
