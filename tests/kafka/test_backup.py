@@ -386,7 +386,7 @@ class Meanwhile(Runner):
 
 
 def read_by_name(done: tuple[PieceDone, ...]) -> tuple[PieceDone, ...]:
-    """As if a broker with a replica selector had made the tasks ask by name."""
+    """Make the tasks read by name, as if a broker with a replica selector had asked for it."""
     return tuple(replace(piece, by_name=True) for piece in done)
 
 
@@ -579,7 +579,7 @@ SLOW = {"bytesPerSecond": "16Mi"}
 
 
 def many_partitions(topics: Topics, name: str, count: int = 24) -> None:
-    """Of 4 MB each."""
+    """A topic with many partitions of 4 MB each."""
     topics.create(name, count)
     values = numbers(4000, 1000)
     for partition in range(count):

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, Le
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
 MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
 

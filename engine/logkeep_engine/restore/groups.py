@@ -20,7 +20,8 @@ from enum import StrEnum
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, GroupRestore, KafkaRestoreSpec
-from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupOffset, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, read_offset_map
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan

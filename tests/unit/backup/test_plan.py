@@ -1,4 +1,4 @@
-"""What a run will do, from offsets and the archive's state alone."""
+"""The plan of a run, from offsets and the archive's state alone."""
 
 import json
 import re
@@ -38,7 +38,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri
 
 MIB = 1 << 20
