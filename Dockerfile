@@ -10,7 +10,8 @@ ARG BASE=debian:bookworm-slim
 ARG OPERATOR_BASE=operator-base
 ARG ENGINE_BASE=engine-base
 
-# This stage takes the requirements of each image from pyproject.toml. Packages are installed again only if these change.
+# This stage takes the requirements of each image from pyproject.toml. Only if these change, packages are installed
+# again.
 FROM ${BASE} AS requirements
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml docker/requirements.py /build/

@@ -43,15 +43,16 @@ format:  ## let ruff mend what it can
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
-# With ARGS this is one pytest. Without, it runs every test, in lanes side by side. Each lane's output and the duration of
-# each test are in test-logs/. RECORD=1 keeps the durations in tests/durations.json: the next run makes its lanes by them.
-LANES ?= 2
+# With ARGS this is one pytest. Without, it runs every test, in lanes side by side. Each lane's output and the duration
+# of each test are in test-logs/. RECORD=1 keeps the durations in tests/durations.json, by which lanes choose what they
+# take next.
+LANES ?= 3
 RECORD ?=
-test: setup lint  ## set up, lint, every test: LANES=2 side by side; RECORD=1 keeps their durations
+test: setup lint  ## set up, lint, every test: LANES=3 side by side; RECORD=1 keeps their durations
 	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes --lanes $(LANES) $(if $(RECORD),--record))
 
-test-deep:  ## tests with random examples, with many more and new ones (hours)
-	$(python) -m pytest tests -m hypothesis --hypothesis-profile=deep --timeout=7200 $(ARGS)
+test-deep:  ## tests with random examples, seeds and rounds, with many more (hours)
+	$(python) -m pytest tests -m 'hypothesis or deep' --hypothesis-profile=deep --timeout=7200 $(ARGS)
 
 test-unit:  ## tests that start nothing (minutes)
 	$(python) -m pytest tests/unit $(ARGS)

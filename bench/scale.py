@@ -139,7 +139,7 @@ class _MadeUpTasks:
 
 
 def receipt_of(piece: Piece, epoch: int) -> Receipt:
-    """What the task of a piece would hand in."""
+    """The receipt that the task of a piece would hand in."""
     entry = segment(piece.topic_id, piece.partition, piece.start, piece.end, epoch)
     return Receipt((Coverage(piece.topic_id, piece.partition, piece.start, piece.end),), (entry,))
 

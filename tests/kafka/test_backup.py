@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, Outcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup import making
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.names import ExitCode
@@ -386,7 +386,7 @@ class Meanwhile(Runner):
 
 
 def read_by_name(done: tuple[PieceDone, ...]) -> tuple[PieceDone, ...]:
-    """As if a broker with a replica selector had made the tasks ask by name."""
+    """Make the tasks read by name, as if a broker with a replica selector had asked for it."""
     return tuple(replace(piece, by_name=True) for piece in done)
 
 
@@ -547,7 +547,7 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
     topics.produce(unique, numbers(10))
     connection = connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})
     another_incarnation = Piece(0, unique, "AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, 1, 1000)
-    (done,) = archive_pieces(Setting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
+    (done,) = archive_pieces(BackupSetting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
     assert done.receipt is not None
     ((start, end, reason),) = [(gap.start, gap.end, gap.reason) for gap in done.receipt.gaps]
     assert (start, end, reason) == (0, 10, REASON_DELETED)
@@ -579,7 +579,7 @@ SLOW = {"bytesPerSecond": "16Mi"}
 
 
 def many_partitions(topics: Topics, name: str, count: int = 24) -> None:
-    """Of 4 MB each."""
+    """A topic with many partitions of 4 MB each."""
     topics.create(name, count)
     values = numbers(4000, 1000)
     for partition in range(count):

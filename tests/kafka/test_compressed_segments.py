@@ -37,7 +37,7 @@ def segments(storage: Storage, topic: str, partition: int = 0) -> list[SegmentEn
 
 
 def unpacked(storage: Storage, topic: str, entries: Sequence[SegmentEntry]) -> bytes:
-    """What plain zstd makes of the objects."""
+    """The bytes that plain zstd makes of the objects."""
     return b"".join(
         bytes(cramjam.zstd.decompress(storage.read(entry.stem(topic) + names.LOG_ZST))) for entry in entries
     )

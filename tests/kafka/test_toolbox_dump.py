@@ -24,7 +24,7 @@ from logkeep_engine.toolbox.indexes import survey
 from logkeep_engine.toolbox.offsets import StateTopic
 from logkeep_engine.toolbox.recover import plan_recovery
 from logkeep_engine.toolbox.rows import RowKind
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
 from logkeep_engine.toolbox.transactions import outcomes
@@ -123,7 +123,7 @@ def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[st
     return [line for line in done.stdout.splitlines() if not line.startswith(("Dumping ", "Log starting", "Snapshot"))]
 
 
-def ours(segments: Iterable[LogSegment], options: Options) -> list[str]:
+def ours(segments: Iterable[ToolboxSegment], options: Options) -> list[str]:
     return [row.text() for segment in segments for row in dump_segment(segment, options)]
 
 

@@ -1,4 +1,4 @@
-"""What all runs that write an archive share: when receipts are committed, and how a run ends."""
+"""Runs that write an archive share this: when receipts are committed, and how a run ends."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, Le
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
 MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
 
@@ -19,7 +19,7 @@ _UNCOMPARED = Standing(UNKNOWN, known=False)
 
 
 @dataclass(frozen=True)
-class Answers:
+class BrokerAnswers:
     """What brokers said of the topics of a run.
 
     `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
@@ -46,7 +46,7 @@ class Answers:
 def make_plan(
     run_id: str,
     topics: Sequence[TopicInfo],
-    answers: Answers,
+    answers: BrokerAnswers,
     state: ArchiveState,
     *,
     among: Collection[TopicPartition] | None = None,
@@ -101,7 +101,7 @@ class _Making:
 
     def __init__(
         self,
-        answers: Answers,
+        answers: BrokerAnswers,
         state: ArchiveState,
         beginnings: Mapping[Partition, int],
         branch: bool,

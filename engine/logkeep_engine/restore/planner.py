@@ -39,7 +39,7 @@ T = TypeVar("T")
 _AT_ONCE = 32
 
 
-class Planner:
+class RestorePlanner:
     """The plan of one run."""
 
     def __init__(self, context: RestoreContext) -> None:

@@ -41,7 +41,7 @@ from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.filter import Action, Outgoing, decide
-from logkeep_engine.restore.landed import Landed, Mark, Target, is_there, look
+from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there, look
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
@@ -95,8 +95,8 @@ class RestoreTask:
     compacts: bool = False
 
     @property
-    def place(self) -> Target:
-        return Target(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+    def place(self) -> TargetPartition:
+        return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
 
     @property
     def where(self) -> str:
@@ -131,11 +131,11 @@ async def _restore_all(
     tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
 ) -> tuple[PartitionSummary, ...]:
     progress = Progress(context)
-    room = _Room(_MEMORY)
+    budget = _MemoryBudget(_MEMORY)
     async with RawClient(tasks[0].connection) as client:
 
         async def one(task: RestoreTask) -> PartitionSummary:
-            async with room.taken(task.memory):
+            async with budget.taken(task.memory):
                 known = (
                     await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
                 )
@@ -188,7 +188,7 @@ class _LookAgain(Exception):
     """It is not known any more what is in the target: read it back."""
 
 
-class _Room:
+class _MemoryBudget:
     """So many bytes, shared by those who come in turn."""
 
     def __init__(self, size: int) -> None:

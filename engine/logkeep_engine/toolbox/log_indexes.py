@@ -21,7 +21,7 @@ from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.toolbox.index import Index, IndexVerdict, index_of
 from logkeep_engine.toolbox.index_entries import ENTRY_BYTES, EntryCheck
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource
 
 MAX_FAULTS = 10
@@ -52,10 +52,10 @@ class _Producers:
         self.last_marker: dict[int, int] = {}
 
 
-def indexes_of_logs(source: LogSource, segments: Sequence[LogSegment], interval_bytes: int) -> Iterator[Index]:
+def indexes_of_logs(source: LogSource, segments: Sequence[ToolboxSegment], interval_bytes: int) -> Iterator[Index]:
     """Logs of one partition, in order: transactions may span them."""
     producers = _Producers()
-    passes: list[tuple[LogSegment, _Log, list[Index]]] = []
+    passes: list[tuple[ToolboxSegment, _Log, list[Index]]] = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         found = {suffix: segment.beside(suffix) for suffix in (names.INDEX, names.TIMEINDEX, names.TXNINDEX)}
         check = EntryCheck(segment, found)
@@ -86,7 +86,7 @@ def indexes_of_logs(source: LogSource, segments: Sequence[LogSegment], interval_
 
 
 def _pass(
-    segment: LogSegment, end_offset: int | None, producers: _Producers, check: EntryCheck, interval_bytes: int
+    segment: ToolboxSegment, end_offset: int | None, producers: _Producers, check: EntryCheck, interval_bytes: int
 ) -> _Log:
     log = _Log(next_offset=segment.base_offset)
     builder = IndexBuilder(segment.base_offset, interval_bytes)
@@ -136,7 +136,7 @@ def _note_transaction(log: _Log, producers: _Producers, batch: Batch) -> None:
 
 def _judge(
     source: LogSource,
-    segment: LogSegment,
+    segment: ToolboxSegment,
     suffix: str,
     found: bytes | None,
     made: bytes,
@@ -168,7 +168,9 @@ def _judge(
     return index_of(source, segment, segment.stem + suffix, state, faults, found, known)
 
 
-def _transactions(source: LogSource, segment: LogSegment, log: _Log, found: bytes | None, first_offset: int) -> Index:
+def _transactions(
+    source: LogSource, segment: ToolboxSegment, log: _Log, found: bytes | None, first_offset: int
+) -> Index:
     """The transaction index of a broker's segment. What began before the first segment that is there stands in the
     old index only; so does what began with batches that compaction has taken.
     """
@@ -225,7 +227,9 @@ def _outcomes(logs: Sequence[_Log]) -> list[dict[int, bool]]:
     return found[::-1]
 
 
-def _archived_transactions(source: LogSource, segment: LogSegment, log: _Log, outcomes: Mapping[int, bool]) -> Index:
+def _archived_transactions(
+    source: LogSource, segment: ToolboxSegment, log: _Log, outcomes: Mapping[int, bool]
+) -> Index:
     """As a backup writes it: also the transactions that have only data in the segment, up to their last batch there.
 
     Its hash is in the catalog, so what is made here is known to be right, or not to be.

@@ -1,6 +1,6 @@
 """Small archives for tests, written as a backup writes them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.segment_check import check_all
@@ -8,13 +8,16 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
-from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
+from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -73,7 +76,7 @@ def chunk(
     attempt: int = 0,
     topic: TopicEntry = ORDERS,
 ) -> Receipt:
-    """What the task of [start, end) hands in: one segment of batches of ten records."""
+    """The receipt of the task of [start, end): one segment of batches of ten records."""
     batches = [Batch(offset, min(10, end - offset)).encode() for offset in range(start, end, 10)]
     entry = write_segment(storage, batches, topic=topic, partition=partition, epoch=epoch, attempt=attempt)
     return Receipt((Coverage(topic.topic_id, partition, start, end),), (entry,))
@@ -90,6 +93,12 @@ def archive_of(storage: Storage, *receipts: Receipt) -> Archive:
         writer.commit(topics=[ORDERS], receipts=receipts)
         writer.end(Outcome.SUCCEEDED)
     return Archive.open(storage)
+
+
+def read_records(
+    storage: Storage, topic: str, entry: SegmentEntry, *, start_offset: int = 0, on_damage: OnDamage | None = None
+) -> Iterator[Sequence[LogRecord]]:
+    return reader_of(entry).records(storage, topic, entry, start_offset, on_damage, Spans())
 
 
 def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:

@@ -1,4 +1,4 @@
-"""What a run will do, from offsets and the archive's state alone."""
+"""The plan of a run, from offsets and the archive's state alone."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Rece
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderSeen, Standing
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
-from logkeep_engine.backup.making import Answers, make_plan
+from logkeep_engine.backup.making import BrokerAnswers, make_plan
 from logkeep_engine.backup.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
@@ -38,7 +38,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri
 
 MIB = 1 << 20
@@ -80,7 +80,7 @@ def planned(
     return make_plan(
         "run",
         [topic("orders")],
-        Answers(
+        BrokerAnswers(
             configs={"orders": {"retention.ms": "1000"}},
             earliest={("orders", 0): start},
             ends={("orders", 0): end},
@@ -326,7 +326,7 @@ def test_recreated_topic_starts_anew() -> None:
     plan = make_plan(
         "run",
         [topic("orders", letter="b")],
-        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 10}, sizes={}),
+        BrokerAnswers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 10}, sizes={}),
         state,
     )
     assert [(chunk.topic_id, chunk.start, chunk.end) for chunk in plan.chunks] == [("b" * 22, 0, 10)]
@@ -361,7 +361,7 @@ def test_partition_without_a_leader_is_named() -> None:
     plan = make_plan(
         "run",
         topics,
-        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
+        BrokerAnswers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
         ArchiveState(),
     )
     assert plan.unavailable == (("broken", 0),)
@@ -373,7 +373,7 @@ def test_partition_that_gave_no_answer_is_named_though_it_has_a_leader() -> None
     plan = make_plan(
         "run",
         topics,
-        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
+        BrokerAnswers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
         ArchiveState(),
     )
     assert [entry.name for entry in plan.topics] == ["orders", "silent"]
@@ -384,13 +384,13 @@ def test_plan_is_extended_by_what_answers_later() -> None:
     topics = [topic("orders", 3), topic("other", letter="b")]
     ends = {("orders", 0): 5}
     state = ArchiveState()
-    first = make_plan("run", topics, Answers(configs={}, earliest={WHERE: 0}, ends=ends, sizes={}), state)
+    first = make_plan("run", topics, BrokerAnswers(configs={}, earliest={WHERE: 0}, ends=ends, sizes={}), state)
     assert first.unavailable == (("orders", 1), ("orders", 2), ("other", 0))
     ends = {("orders", 0): 99, ("orders", 1): 7}
     later = make_plan(
         "run",
         topics[:1],
-        Answers(configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}),
+        BrokerAnswers(configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}),
         ArchiveState(),
         among=first.unavailable,
     )
@@ -494,7 +494,7 @@ def test_every_partition_has_a_first_piece() -> None:
     plan = make_plan(
         "run",
         topics,
-        Answers(
+        BrokerAnswers(
             configs={},
             earliest=dict.fromkeys(where, 0),
             ends=dict.fromkeys(where, 2000),
@@ -569,7 +569,7 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
     plan = make_plan(
         "run",
         topics,
-        Answers(
+        BrokerAnswers(
             configs={},
             earliest=dict.fromkeys(where, 0),
             ends=dict.fromkeys(where, 1000),

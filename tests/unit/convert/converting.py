@@ -80,7 +80,7 @@ Seen = tuple[int, int, int | None, bytes | None, bytes | None, list[tuple[str, b
 
 
 def contents(storage: Storage) -> dict[tuple[str, int], list[Seen]]:
-    """What a reader of committed records sees of an archive, by topic and partition."""
+    """The records that a reader of committed records sees of an archive, by topic and partition."""
     source = archive_source(storage)
     aborted = Aborted(source)
     found: dict[tuple[str, int], list[Seen]] = {}
@@ -167,4 +167,4 @@ def _notes(storage: Storage) -> list[Receipt]:
 
 
 ORDERS_OFFSETS = [*range(8), *range(9, 17), 20, 21, 25, *range(27, 32)]
-"""What a consumer of committed records sees of partition 0 of `orders`."""
+"""The records that a consumer of committed records sees of partition 0 of `orders`."""

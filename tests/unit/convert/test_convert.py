@@ -65,7 +65,7 @@ def files(storage: LocalStorage, suffix: str = "") -> dict[str, bytes]:
 
 
 class Killed(BaseException):
-    """What no code of ours catches, as a kill is not."""
+    """An exception that no code of ours catches, as no code catches a kill."""
 
 
 def kill_before(number: int) -> HereRunner:
@@ -258,7 +258,7 @@ class TestWhatComesOut:
 
 
 def only(source: LocalStorage, topic: str) -> Prepare:
-    """What `--topic` makes of a source."""
+    """The source that `--topic` makes of a source."""
     return lambda runner_factory, reporter: select(archive_source(source), frozenset([topic]))
 
 
@@ -328,7 +328,7 @@ class TestLogsThatWereCutOff:
 
 
 class TestWhatIsTaken:
-    """Of the source that which a restore would see."""
+    """A conversion takes what a restore would see of the source."""
 
     @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RUNNING])
     @pytest.mark.parametrize("name", FORMATS)
@@ -443,7 +443,7 @@ class TestWhatIsTaken:
 
 
 class TestHoles:
-    """What an archive lacks, its conversion lacks, and says so."""
+    """A conversion lacks what its source lacks, and says so."""
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> LocalStorage:

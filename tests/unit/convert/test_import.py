@@ -55,7 +55,7 @@ def original(tmp_path: Path) -> LocalStorage:
 
 
 def written(original: LocalStorage, root: Path, layout: Layout, **options: Any) -> LocalStorage:
-    """What another tool would have left: the topics' folders, and nothing of Logkeep's."""
+    """Write what another tool would have left: the topics' folders, and nothing of Logkeep's."""
     made = root.with_name(f"{root.name}-made")
     name = FormatName.AVRO if layout is Layout.AVRO else FormatName.RECORDS
     converted(original, folder(made), name.value, **options)
@@ -197,7 +197,7 @@ class TestInPlace:
     def test_a_partition_that_never_had_a_record_is_one_of_the_topic(
         self, records: LocalStorage, tmp_path: Path
     ) -> None:
-        """As the original tool leaves it: a first segment without a record, which the partition's index names."""
+        """The original tool leaves it so: a first segment without a record, which the partition's index names."""
         name = SegmentName(5, 0)
         for path, data in {name.records: b"\x01", name.index: b"\x01", "consumer_offsets_partition_005": b""}.items():
             path_of(records, f"orders/{path}").write_bytes(data)
@@ -448,7 +448,7 @@ def test_a_record_that_comes_while_its_segment_is_read_is_not_missed(records: Lo
 
 
 class TestIndexesOfPartitions:
-    """What `index_partition_NNN` says of segments that are not there."""
+    """`index_partition_NNN` tells of segments that are not there."""
 
     INDEX = "orders/index_partition_000"
     """Names segments 0, 2, 4, and 6."""

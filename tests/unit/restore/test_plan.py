@@ -1,4 +1,4 @@
-"""What a restore decides before it touches anything."""
+"""A restore decides everything before it touches anything."""
 
 import json
 from collections.abc import Sequence

@@ -196,7 +196,7 @@ def test_a_marker_is_believed_more_than_the_index(storage: Storage, outcome: Out
 
 
 Batch = list[tuple[int, bool]]
-"""Of each of its records the time after noon, and whether compaction has left it."""
+"""The time after noon of each of the segment's records, and whether compaction has left the record."""
 
 HIGH_EARLY: list[list[Batch]] = [[[(time, True) for time in found] for found in ((0, 99), (10, 20), (10, 60), (30,))]]
 

@@ -178,7 +178,7 @@ def test_a_partition_without_a_committed_record_is_no_difference(tmp_path: Path)
 
 
 def test_a_log_ends_with_the_first_transaction_that_nothing_has_decided(tmp_path: Path) -> None:
-    """As it does for a consumer: what stands behind may be committed, but nobody sees it yet."""
+    """A consumer sees the same end: batches behind it may be committed, but nobody sees them yet."""
     opened = batch(5, 2, producer_id=9, transactional=True)
     later = [batch(7, 2), batch(9, 2, producer_id=4, transactional=True), marker(11, 4, commit=True)]
     write_log(tmp_path / "a-0", [batch(0, 5), opened, *later])

@@ -21,7 +21,7 @@ LAYOUTS = {FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
 
 
 def same_as_chunk(offset: int) -> PlainRecord:
-    """What `chunk` writes at this offset."""
+    """The records that `chunk` writes at this offset."""
     return PlainRecord(offset, TIME + offset, 0, b"key", b"value %d" % offset, [])
 
 

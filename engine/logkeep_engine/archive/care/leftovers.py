@@ -24,7 +24,7 @@ else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from logkeep_engine.archive import names
@@ -62,7 +62,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
     if state.runs[writer.run_id].outcome is not Outcome.SUCCEEDED:
         raise ValueError(f"run {writer.run_id} has not ended with success")
     layout = LAYOUTS[writer.archive.info.segments]
-    if layout is Layout.KAFKA or _is_adopted(writer):
+    if layout not in _PLACES or _is_adopted(writer):
         return 0
     if lost := writer.archive.lost_tails(state, thorough=True):
         # Names have no epoch in these formats: what no commit names may be what lost commits named.
@@ -89,7 +89,7 @@ def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Iter
             named.update(path for entry in entries for path in entry.objects(topic))
     for topic in {topic for topic, _ in ranges}:
         for info in storage.list(f"{names.TOPICS}{topic}/"):
-            partition, first = _place(layout, topic, info.path)
+            partition, first = _PLACES[layout](topic, info.path)
             start, end = ranges.get((topic, partition), NOTHING)
             if start <= first < end and info.path not in named:
                 yield info.path
@@ -102,11 +102,21 @@ def _whole_end(state: ArchiveState, key: Partition) -> Range:
     return NOTHING if gaps and gaps[-1].start >= last[1] else last
 
 
-def _place(layout: Layout, topic: str, path: str) -> tuple[int, int]:
-    """Partition and first offset of an object of a segment, by the name that Logkeep gives it; (-1, -1) of others."""
-    if layout is Layout.AVRO:
-        avro = avro_names.parse_path(path)
-        own = avro is not None and avro.topic == topic and avro.width == avro_names.SEQUENCE_WIDTH
-        return (avro.partition, avro.sequence) if avro is not None and own else (-1, -1)
+def _avro_place(topic: str, path: str) -> tuple[int, int]:
+    """Partition and first offset of an Avro object, by the name that Logkeep gives it; (-1, -1) of others."""
+    found = avro_names.parse_path(path)
+    own = found is not None and found.topic == topic and found.width == avro_names.SEQUENCE_WIDTH
+    return (found.partition, found.sequence) if found is not None and own else (-1, -1)
+
+
+def _records_place(topic: str, path: str) -> tuple[int, int]:
+    """The same of an object of the Records format."""
     file = records_names.parse_name(path.removeprefix(f"{names.TOPICS}{topic}/"))
     return (file.partition, file.start_offset) if file is not None and file.start_offset is not None else (-1, -1)
+
+
+_PLACES: dict[Layout, Callable[[str, str], tuple[int, int]]] = {
+    Layout.RECORDS: _records_place,
+    Layout.AVRO: _avro_place,
+}
+"""Layouts in which names have no epoch, so that a later attempt may write where an earlier one has written."""

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Iterator
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.record_reader import RecordReading, damage_of
+from logkeep_engine.archive.reading.record_reader import RecordReading, RecordsFormat, damage_of
 from logkeep_engine.errors import (
     ObjectMissing,
 )
@@ -19,14 +20,11 @@ from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
-_INDEXED = frozenset({Layout.RECORDS, Layout.RECORDS_AT_ROOT})
-"""Layouts with an index object beside the records."""
-
 
 def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:
     """The damage of the objects of a segment of records; [] if it is whole. Bounded memory."""
     facts = CountedRecords()
-    if entry.layout in _INDEXED:
+    if is_indexed(entry.layout):
         return _verify_indexed(storage, topic, entry, facts)
     damage: list[Damage] = []
     for item in open_damaged(storage, topic, (entry,)).records():
@@ -41,7 +39,7 @@ def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: Co
     """The same pass makes the index anew: the door does not say where in the object a record lies."""
     damage: list[Damage] = []
     index = hashlib.sha256(records_names.MAGIC)
-    reading = RecordReading(storage, topic, entry, damage.append)
+    reading = RecordReading(storage, topic, entry, damage.append, RecordsFormat())
     for records, positions in reading.parts(0, DEFAULT_BLOCK):
         facts.note(records)
         index.update(pack_entries([record.offset for record in records], positions))
@@ -58,7 +56,7 @@ def _wrong_facts(storage: Storage, topic: str, entry: SegmentEntry, found: Count
 
 def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
     # A segment of the Records format may be named by an offset before its first record.
-    named = entry.base_offset if entry.layout in _INDEXED else found.first
+    named = entry.base_offset if is_indexed(entry.layout) else found.first
     first = min(found.first, named)
     facts = {
         "base_offset": first,

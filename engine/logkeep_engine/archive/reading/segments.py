@@ -28,7 +28,6 @@ from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
-_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _MAGIC_AT = 16
 _NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
@@ -149,7 +148,7 @@ def read_index(
         what = error.message
     damage = Damage(f"{storage.uri}/{path}", topic, entry.partition, None, what)
     if on_damage is None:
-        raise _damaged(damage)
+        raise damage.error()
     on_damage(replace(damage, what=what.rstrip(".")))
     return None
 
@@ -263,7 +262,7 @@ class _Reading:
 
     def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
         if self._on_damage is None:
-            raise _damaged(self._damage_at(self._expected, wrong, self._position + at))
+            raise self._damage_at(self._expected, wrong, self._position + at).error()
         self._damage = (self._position + at, wrong)
         self._jump = None
         if len(data) - at >= _SIZE_AND_MAGIC.size:
@@ -364,7 +363,7 @@ class _Reading:
     def _report(self, what: str, offset: int, lost: Range | None, position: int | None = None) -> None:
         damage = self._damage_at(offset, what, position, lost if lost is not None and lost[0] < lost[1] else None)
         if self._on_damage is None:
-            raise _damaged(damage)
+            raise damage.error()
         self._told += 1
         self._on_damage(damage)
 
@@ -410,7 +409,3 @@ class _Digest:
 
 def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[int, BatchHeader]]:
     return headers if start == 0 else [(position - start, header) for position, header in headers]
-
-
-def _damaged(damage: Damage) -> ArchiveDamaged:
-    return ArchiveDamaged(f"{damage}.", hint=_HINT)

@@ -1,4 +1,4 @@
-"""What `logkeep inspect` shows, from the catalog alone."""
+"""`logkeep inspect` shows an archive from the catalog alone."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What attempts that did not come to their end have left is removed, and nothing else."""
+"""Objects of attempts that did not come to their end are removed, and nothing else."""
 
 from pathlib import Path
 

@@ -156,7 +156,7 @@ def archived(storage: Storage, run_id: str, outcome: Outcome, start: int, *segme
 
 
 def read_offsets(storage: Storage) -> list[int]:
-    """Of all records that the Spark reader finds."""
+    """The offsets of all records that the Spark reader finds."""
     reader = LogkeepSource({"path": storage.uri}).reader(StructType([StructField("offset", LongType())]))
     batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
     return [row["offset"] for batch in batches for row in batch.to_pylist()]

@@ -190,6 +190,7 @@ class ToyLayout:
     """Segments as JSON: offsets and texts."""
 
     batched = False
+    records_format = None
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None

@@ -14,7 +14,6 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
@@ -22,7 +21,7 @@ from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, StorageUnavaila
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, read_records
 
 BOTH = pytest.mark.parametrize("layout", [Layout.RECORDS, Layout.AVRO], ids=["Records", "Avro"])
 FORMATS = {Layout.RECORDS: FormatName.RECORDS, Layout.AVRO: FormatName.AVRO}
