@@ -46,7 +46,7 @@ class Bench:
     def __init__(self, api: ApiServer, kubeconfig: Path, folder: Path) -> None:
         self.api = api
         self.calls = Calls(api)
-        self.operator = Operator(kubeconfig, "", folder / "operator.log", LOGKEEP_RESYNC_SECONDS="60")
+        self.operator = Operator(kubeconfig, "", folder / "operator.log", forked=False, LOGKEEP_RESYNC_SECONDS="60")
         made = config.new_client_from_config(str(api.kubeconfig))  # type: ignore[no-untyped-call]
         made.configuration.connection_pool_maxsize = 16
         self.objects = client.CustomObjectsApi(made)

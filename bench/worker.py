@@ -1,4 +1,5 @@
-"""What runs in a process of its own under the clock: `python -m bench.worker JOB ARGUMENTS`, arguments as JSON.
+"""The measured work in a process of its own, under the clock: `python -m bench.worker JOB ARGUMENTS`, arguments as
+JSON.
 
 The last line of its output is a JSON object: `wall` and `cpu` seconds of the work alone (Python's start and imports
 left out), `peak` bytes, and what the job adds.
@@ -59,7 +60,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "convert_piece")
+MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "convert_chunk")
 """The tasks that move records; others check the archive first."""
 
 

@@ -1,4 +1,4 @@
-"""How many examples hypothesis makes: few in every run, many and new ones in `make test-deep`.
+"""How many examples hypothesis makes, and how many seeds other tests play: few in every run, many in `make test-deep`.
 
 Every run has the same examples for everybody, however slow the machine. The deep profile looks for others; a failure
 prints what to paste to see it again.
@@ -19,6 +19,11 @@ def register_profiles() -> None:
     settings.register_profile(LIGHT, max_examples=40, derandomize=True, **slow)
     settings.register_profile(DEEP, max_examples=1000, derandomize=False, print_blob=True, **slow)
     settings.load_profile(LIGHT)
+
+
+def number(usual: int, deep: int) -> int:
+    """How many seeds or rounds a test plays that hypothesis does not count. Such a test is marked `deep`."""
+    return deep if settings.get_current_profile_name() == DEEP else usual
 
 
 def scaled(usual: int) -> int:

@@ -113,7 +113,7 @@ PACKAGES: Mapping[str, Near] = {
         ("tests",),
         (
             *_unit("lanes/*", "test_architecture.py", "test_import_rules.py", "test_loop.py", "test_near.py"),
-            *_unit("test_docstrings.py", "test_profiles.py", "test_repository_layout.py"),
+            *_unit("test_docstrings.py", "test_glossary.py", "test_profiles.py", "test_repository_layout.py"),
         ),
         (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),

@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, LogkeepError
-from logkeep_engine.frame import Run
+from logkeep_engine.frame import DriverRun
 from logkeep_engine.report import Reporter
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ COMMIT_SECONDS = 1.0
 COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
 
 
-class ArchivingRun(Run):
+class ArchivingRun(DriverRun):
     """A run that writes an archive. `faults`: all of an archive or a folder that was refused."""
 
     def __init__(self, run_id: str, kind: str, reporter: Reporter) -> None:

@@ -1,7 +1,7 @@
-"""Work that makes a million objects without garbage among them.
+"""Python's garbage collector rests while a million objects are made.
 
-Python's collector walks all objects again and again while they are made, which is two thirds of the time of reading a
-large catalog or the metadata of 100,000 partitions. What counts references to zero is freed as always.
+The collector walks all objects again and again while they are made, which is two thirds of the time of reading a large
+catalog or the metadata of 100,000 partitions. Objects to which no reference is left are freed as always.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _was_enabled = False
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """The collector rests inside, in all threads; may be nested and used by several threads at once."""
+    """The collector rests inside this context, in all threads. Contexts may be nested, and several threads may use them
+    at once."""
     global _inside, _was_enabled  # noqa: PLW0603 (the collector itself is one for the process)
     with _lock:
         if _inside == 0:

@@ -1,11 +1,11 @@
-"""Signals that end a run: KeyboardInterrupt in the main thread, and a note of it.
+"""Signals that end a run: they raise KeyboardInterrupt in the main thread, and leave a note.
 
     interrupt.on(signal.SIGTERM)
     ...
     interrupt.check()       # where the work of a run is waited for
 
-Python raises the exception wherever the main thread happens to be. In a finalizer (py4j's talk to the JVM, so that is
-no rare place) it is printed and lost: therefore whoever waits looks at the note too.
+Python raises the exception wherever the main thread happens to be. In a finalizer it is printed and lost, and py4j's
+talk to the JVM makes that no rare place. So code that waits looks at the note too.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What a run may ask of a Kafka cluster: bytes in a second, and partitions read from one broker at the same time.
+"""The load that a run may put on a Kafka cluster: bytes in a second, and partitions read from one broker at the same
+time.
 
 Both hold for the whole run, so they are kept in one place, the driver: `Budget` hands out bytes, `Places` places at a
 broker. A task sees a `Throttle` (`tasks.TaskContext.throttle`); the one of `spark.link` leases from the driver and
 falls back to a `StaticShare`, which needs nobody.
 
-A budget is a schedule, not a bucket that is polled: a grant of n bytes at a rate of r takes up n / r seconds of it, and
-whoever asks is told at once from when on the grant may be used. Nobody waits for an answer longer than the network
-takes, and nothing is kept for those who wait.
+A budget is a schedule, not a bucket that is polled: a grant of n bytes at a rate of r takes up n / r seconds of it.
+Whoever asks is told at once from when on the grant may be used. So nobody waits for an answer longer than the network
+takes, and no queue is kept.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ GRANTS_PER_SECOND = 1000
 MIN_GRANT = 16 << 10
 ASKING_SECONDS = 2.0  # who has asked within this time shares in the rate
 # Of the bytes asked for in one go, by each of a task's streams: a part of the task's share for this long.
-PORTION_SECONDS = 0.5
-MIN_PORTION = 32 << 10
+FETCH_SECONDS = 0.5
+MIN_FETCH = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """`bytes_per_second` of record batches on the wire; `readers_per_broker` partitions at once; None: no limit."""
+    """The limits of a run: `bytes_per_second` of record batches on the wire, `readers_per_broker` partitions at once.
+    None: no limit."""
 
     bytes_per_second: int | None = None
     readers_per_broker: int | None = None
@@ -44,9 +46,9 @@ NO_LIMITS = RunLimits()
 
 
 class Schedule:
-    """A rate in bytes a second as a line of time that is given away piece by piece, in the order of asking.
+    """A rate in bytes a second as a line of time, which is given away in the order of asking.
 
-    All times are seconds of one monotonic clock, handed in.
+    All times are seconds of one monotonic clock, which the caller reads.
     """
 
     def __init__(self, rate: float, now: float) -> None:
@@ -59,12 +61,12 @@ class Schedule:
         return max(0.0, self._given_until - now)
 
     def give_back(self, size: int) -> None:
-        """`size` bytes that were reserved will not be moved."""
+        """Give back `size` bytes that were reserved and will not be moved."""
         self._given_until -= size / self.rate
 
 
 class Budget:
-    """The driver's side of `bytesPerSecond`: one for a whole run. Used from one thread at a time."""
+    """The driver's side of `bytesPerSecond`, one for a whole run. One thread at a time uses it."""
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -73,7 +75,8 @@ class Budget:
         self._asked: dict[object, float] = {}
 
     def grant(self, asker: object) -> tuple[int, float]:
-        """(bytes, seconds until they may be moved) for a task, known by any object of its own."""
+        """Grant bytes to a task, which is known by any object of its own. Returns (bytes, seconds until they may be
+        moved)."""
         now = self._clock()
         self._asked[asker] = now
         if len(self._asked) > 1:
@@ -84,13 +87,13 @@ class Budget:
         return size, self._schedule.reserve(size, now)
 
     def give_back(self, asker: object, size: int) -> None:
-        """The task is gone and has not moved `size` of the bytes that it was granted."""
+        """Take back `size` bytes that the task was granted and has not moved. The task is gone."""
         self._asked.pop(asker, None)
         self._schedule.give_back(size)
 
 
 class Places:
-    """So many places at each broker, given to those who wait in their order. Belongs to one event loop."""
+    """The places at each broker. Tasks that wait get them in their order. Belongs to one event loop."""
 
     def __init__(self, limit: int) -> None:
         self._brokers: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(limit))
@@ -104,9 +107,9 @@ class Places:
 
 
 class Throttle:
-    """What a task asks before it moves bytes. This one knows no limits.
+    """A task asks its throttle before it moves bytes. This one knows no limits.
 
-    Belongs to one event loop: that of its task.
+    A throttle belongs to the event loop of its task.
     """
 
     @property
@@ -115,19 +118,17 @@ class Throttle:
         return False
 
     async def pace(self, size: int) -> None:
-        """Wait until `size` more bytes of batches may be moved, by any of the task's streams: first come, first
-        served.
-        """
+        """Wait until `size` more bytes of batches may be moved. The task's streams get their turns in the order of
+        asking."""
 
     @asynccontextmanager
     async def reading(self, broker: int) -> AsyncIterator[None]:
         """Hold one of the places at a broker. Nobody who holds one may wait for another."""
         yield
 
-    def portion(self, most: int, streams: int) -> int:
-        """How many bytes, up to `most`, each of a task's `streams` should ask for at once, so that a slow rate stays
-        smooth.
-        """
+    def fetch_bytes(self, most: int, streams: int) -> int:
+        """The number of bytes, up to `most`, that each of a task's `streams` should ask for at once, so that a slow
+        rate stays smooth."""
         return most
 
 
@@ -135,7 +136,7 @@ UNLIMITED = Throttle()
 
 
 class StaticShare(Throttle):
-    """A fair part of the run's limits for one of `tasks` that run at once, kept without asking anybody."""
+    """A fair share of the run's limits for one of `tasks` that run at once. It is kept without asking anybody."""
 
     def __init__(self, limits: RunLimits, tasks: int, clock: Callable[[], float] = time.monotonic) -> None:
         rate, readers = limits.bytes_per_second, limits.readers_per_broker
@@ -164,7 +165,7 @@ class StaticShare(Throttle):
         finally:
             self._places.leave(broker)
 
-    def portion(self, most: int, streams: int) -> int:
+    def fetch_bytes(self, most: int, streams: int) -> int:
         if self.rate is None:
             return most
-        return min(most, max(MIN_PORTION, int(self.rate * PORTION_SECONDS / streams)))
+        return min(most, max(MIN_FETCH, int(self.rate * FETCH_SECONDS / streams)))

@@ -10,7 +10,7 @@ import time
 import kopf
 
 from logkeep_operator import handlers
-from logkeep_operator.cluster import Cluster, connect
+from logkeep_operator.cluster import KubernetesCluster, connect
 from logkeep_operator.errors import SettingsInvalid
 from logkeep_operator.settings import from_environ
 
@@ -38,7 +38,7 @@ def main() -> int:
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
         liveness_endpoint=f"http://0.0.0.0:{settings.probe_port}/healthz" if settings.probe_port else None,
-        memo=handlers.Operator(settings, Cluster(connect())),
+        memo=handlers.Operator(settings, KubernetesCluster(connect())),
     )
     return 0
 

@@ -1,8 +1,8 @@
 """The only module that talks to the Kubernetes API: a small facade over the official client, JSON in and out.
 
-All calls are synchronous (`controller` calls them from threads) and have a deadline. What goes wrong, be it an answer
-that is no JSON, becomes one of `errors.ApiError`'s classes; nothing is retried here, since every caller looks again
-anyway. `watches` asks for addresses and trust only: its answers have no end.
+All calls are synchronous, since `controller` calls them from threads, and have a deadline. Every problem becomes one of
+the classes of `errors.ApiError`, also an answer that is no JSON. Nothing is retried here, since every caller looks
+again anyway. `watches` asks for addresses and trust only: its answers have no end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def connect() -> client.ApiClient:
     return client.ApiClient(configuration)
 
 
-class Cluster:
+class KubernetesCluster:
     """Reads resources and their children, makes and changes children, writes statuses and events."""
 
     def __init__(self, api: client.ApiClient, call_seconds: float = CALL_SECONDS) -> None:
@@ -67,8 +67,8 @@ class Cluster:
         self._clock: tuple[datetime, float] | None = None
 
     def now(self) -> datetime:
-        """The API server's time, which is that of everything it stamps, as its last answer said and counted on from
-        there; this machine's before the first answer."""
+        """The time of the API server, which is the clock of all times that it stamps. It is counted on from the last
+        answer. Before the first answer it is the time of this machine."""
         clock = self._clock
         if clock is None:
             return datetime.now(UTC)
@@ -106,7 +106,8 @@ class Cluster:
     # ---- children
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
-        """Jobs, Pods or ConfigMaps that belong to a resource (of any incarnation: the uid is not looked at)."""
+        """Jobs, Pods or ConfigMaps that belong to a resource of this name, also to one that was deleted since: the uid
+        is not compared."""
         selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
         return self._list(kind, key.namespace, {"labelSelector": selector})
 
@@ -123,7 +124,8 @@ class Cluster:
             query["continue"] = following
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
-        """What the newest event about an object says has failed (FailedCreate, FailedMount and the like)."""
+        """The message of the newest event that says that something about an object has failed (FailedCreate,
+        FailedMount and the like)."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
         listed = self._list("Event", namespace, {"fieldSelector": selector, "limit": "50"})
         events = [event for event in listed if str(event.get("reason", "")).startswith("Failed")]
@@ -135,7 +137,7 @@ class Cluster:
         return str(newest.get("message") or newest.get("reason") or "")
 
     def create(self, body: Mapping[str, Any]) -> bool:
-        """Make the object unless one of its name is there; whether it was made."""
+        """Make the object unless there is one of its name. The answer says whether it was made."""
         metadata = body["metadata"]
         try:
             self._call("POST", _path(body["kind"], metadata["namespace"]), body=body)
@@ -144,14 +146,14 @@ class Cluster:
         return True
 
     def apply(self, body: Mapping[str, Any]) -> None:
-        """Server-side apply: our fields are as given, other people's stay."""
+        """Apply the object on the server's side: our fields get the given values, fields of others stay."""
         metadata = body["metadata"]
         path = _path(body["kind"], metadata["namespace"], metadata["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
 
     def suspend_job(self, namespace: str, name: str, suspend: bool) -> None:
-        """Set spec.suspend, and write down whose doing it is; a Job that is gone is left at that."""
+        """Set spec.suspend, and note in an annotation that the operator did it. Nothing happens if the Job is gone."""
         annotations = {ANNOTATION_SUSPENDED: "true" if suspend else "false"}
         try:
             self._merge(
@@ -173,8 +175,8 @@ class Cluster:
     # ---- events
 
     def event(self, resource: Resource, kind: str, reason: str, message: str, run_id: str) -> None:
-        """A core/v1 Event about the resource. Its name is made from its content: told twice, it is counted, not
-        doubled."""
+        """Post a core/v1 Event about the resource. Its name is made from its content, so an event that is told twice is
+        counted and not doubled."""
         key = resource.key
         content = "\0".join((resource.uid, run_id, reason, message))
         name = f"{key.name[:230]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
@@ -208,7 +210,7 @@ class Cluster:
     # ---- permissions
 
     def may(self, verb: str, group: str, resource: str, namespace: str | None, subresource: str = "") -> bool:
-        """Whether the API would allow it to this client."""
+        """Whether the API allows this client to do it."""
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
         if namespace is not None:
             attributes["namespace"] = namespace
@@ -272,7 +274,8 @@ class Cluster:
         return parsed(method, path, data)
 
     def _read_clock(self, date: str | None, asked: float) -> None:
-        """An answer that was long on its way tells an old time: a slow namespace must not set back the clock of all."""
+        """Take the server's time from an answer. An answer that was long on its way has an old time, so a slow
+        namespace could set the clock back for all: an old time is not taken."""
         answered = time.monotonic()
         if self._clock is not None and answered - asked > _SLOW_SECONDS:
             return
@@ -286,7 +289,7 @@ class Cluster:
     def address(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[str, dict[str, str]]:
-        """URL and headers of a request, with the token of now."""
+        """The URL and the headers of a request, with the current token."""
         request = self._api.param_serialize(
             method,
             path,
@@ -297,7 +300,7 @@ class Cluster:
         return request[1], request[2]
 
     def trust(self) -> ssl.SSLContext:
-        """The certificates that the client trusts and shows, for connections that are not its own."""
+        """The certificates that the client trusts and shows, for connections that the client did not open."""
         configuration = self._api.configuration
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         if configuration.cert_file:
@@ -309,7 +312,8 @@ class Cluster:
 
 
 def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The whole body. A server that sends a byte now and then would hold a worker for ever."""
+    """Read the whole body, within the deadline of the call: a server that sends a byte now and then would hold a worker
+    for ever."""
     pieces = []
     try:
         while piece := answer.read1(1 << 16):

@@ -1,8 +1,8 @@
-"""Gather what is, ask `reconcile` what to do, do it: one resource at a time, from any thread.
+"""The controller reads the cluster, asks `reconcile` what to do, and does it: one resource at a time, from any thread.
 
 Nothing that a decision needs is remembered between two calls, so the operator may be killed at any moment. The order of
-a plan's parts makes that safe: children first (idempotent by name), then the status. Events tell of it last: one that
-the API refuses is logged and counted, and holds nothing back.
+a plan makes that safe: first the children, which have fixed names, then the status. Events come last: one that the API
+refuses is logged and counted, and stops nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import (
@@ -28,7 +28,7 @@ from logkeep_operator.reconcile import (
     PodState,
     SuspendJob,
     documents,
-    is_settled,
+    is_at_rest,
     job_state,
     own_children,
     own_pods,
@@ -39,7 +39,7 @@ from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import ROLE_DRIVER, access_objects
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import EngineSettings
-from logkeep_operator.snapshot import Snapshot, Source
+from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +47,15 @@ log = logging.getLogger(__name__)
 class Controller:
     """Reconciles single resources against a cluster."""
 
-    def __init__(self, cluster: Cluster, engine: EngineSettings, metrics: Metrics) -> None:
+    def __init__(self, cluster: KubernetesCluster, engine: EngineSettings, metrics: Metrics) -> None:
         self._cluster = cluster
         self._engine = engine
         self._metrics = metrics
         self.seen = Seen()
 
     def reconcile(self, key: Key) -> float | None:
-        """Do what is to be done; seconds until it should be looked at again, None to wait for an event. Raises
-        ApiError."""
+        """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
+        event. Raises ApiError."""
         with self._metrics.reconcile_seconds.time():
             resource = self._cluster.resource(key)
             if resource is None:
@@ -65,7 +65,7 @@ class Controller:
             self._metrics.seen(key, resource.status, resource.created)
             self.seen.note(resource)
             now = self._cluster.now()
-            if is_settled(resource, now):
+            if is_at_rest(resource, now):
                 return None
             plan = reconcile(self.observe(resource, now), now, self._engine)
             try:
@@ -75,9 +75,9 @@ class Controller:
                 return 0.5
 
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
-        """The resources for which there is something to do, or will be: with the seconds until then. None is the whole
-        cluster."""
-        snapshot = Snapshot(self._cluster, namespace, self._may_need_something)
+        """The resources that need a look, now or later, each with the seconds until then. Namespace None stands for the
+        whole cluster."""
+        snapshot = ResourceSnapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
@@ -99,11 +99,11 @@ class Controller:
 
     def _may_need_something(self, resource: Resource) -> bool:
         try:
-            return not is_settled(resource, self._cluster.now())
+            return not is_at_rest(resource, self._cluster.now())
         except Exception:  # a look of its own says why it cannot be judged
             return True
 
-    def observe(self, resource: Resource, now: datetime, source: Source | None = None) -> Observed:
+    def observe(self, resource: Resource, now: datetime, source: ResourceReader | None = None) -> Observed:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         source = source if source is not None else self._cluster
@@ -174,9 +174,9 @@ class Controller:
 
 
 def _warnings(
-    source: Source, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime
+    source: ResourceReader, key: Key, jobs: dict[str, JobState], pods: Sequence[PodState], now: datetime
 ) -> dict[str, str]:
-    """Events are read only about what does not get on."""
+    """Read events only about Jobs and pods that do not get on."""
     found: dict[str, str | None] = {}
     for job in jobs.values():
         alive = any(pod.alive and pod.run_id == job.run_id and pod.role == ROLE_DRIVER for pod in pods)

@@ -1,5 +1,5 @@
-"""Errors of the operator. What a user wrote wrong is `SpecInvalid` of the contract; these are about the cluster and
-the installation."""
+"""Errors of the operator, about the cluster and the installation. For mistakes of users the contract has
+`SpecInvalid`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The object was changed, or made, by somebody else meanwhile: look again."""
+    """Somebody else has changed or made the object meanwhile. The caller must look again."""
 
 
 class AlreadyExists(Conflict):
@@ -33,8 +33,9 @@ class AlreadyExists(Conflict):
 
 
 class ApiRefused(ApiError):
-    """Forbidden, invalid, over quota or denied by an admission webhook: trying again at once changes nothing."""
+    """The API refuses the request: forbidden, invalid, over quota or denied by an admission webhook. Trying again at
+    once changes nothing."""
 
 
 class ApiUnavailable(ApiError):
-    """No answer, a time-out, too many requests or a server error: may pass."""
+    """The API gave no answer, a time-out, too many requests or a server error. That may pass."""

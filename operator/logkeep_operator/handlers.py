@@ -19,7 +19,7 @@ from typing import Any
 import kopf
 
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.metrics import Metrics
@@ -41,10 +41,10 @@ LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread e
 
 @dataclass
 class Operator:
-    """What the handlers share; kopf hands it around as `memo`."""
+    """The state that all handlers share; kopf hands it around as `memo`."""
 
     settings: Settings
-    cluster: Cluster
+    cluster: KubernetesCluster
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -76,8 +76,8 @@ class Operator:
             raise
 
     def event(self, kind: str, body: Mapping[str, Any], how: str | None) -> None:
-        """Something happened to a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED; None for
-        what is there when a watch begins."""
+        """Take an event about a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED, and None
+        for objects that are there when a watch begins."""
         if how is None:  # one resync sees them all
             namespace = body["metadata"]["namespace"]
             self.listed[namespace if namespace in self.listed else None].set()
@@ -92,8 +92,8 @@ class Operator:
             self.queue.add(resource.key, anew=news is News.RESOURCE)
 
     def _child_event(self, kind: str, body: Mapping[str, Any], how: str) -> None:
-        """Progress comes every second and need not be shown at once. A Job or a ConfigMap that was just made says
-        nothing: the operator made it."""
+        """Take an event about a child. Progress comes every second and need not be shown at once. A Job or a ConfigMap
+        that was just made says nothing new, since the operator made it."""
         key = owner_key(body)
         if key is not None and (how != "ADDED" or kind == "Pod"):
             self.queue.add(key, PROGRESS_DELAY if kind == "ConfigMap" else 0.0)
@@ -157,7 +157,7 @@ async def startup(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> 
     memo.start()
 
 
-def _served(cluster: Cluster) -> bool:
+def _served(cluster: KubernetesCluster) -> bool:
     try:
         return cluster.serves_kinds()
     except ApiError as error:
@@ -176,7 +176,7 @@ async def cleanup(memo: Operator, **_: Any) -> None:
 
 @kopf.on.probe(id="work")
 async def probe(memo: Operator, **_: Any) -> str:
-    """Fails, and with it the liveness probe, when the work does not go on."""
+    """Fail, and with this the liveness probe, when the work does not go on."""
     memo.check()
     return "ok"
 

@@ -1,4 +1,4 @@
-"""What Prometheus can ask the operator. Counters count from the operator's start; gauges are read again from the
+"""The metrics of the operator for Prometheus. Counters count from the operator's start; gauges are read again from the
 resources."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Metrics:
         self._namespace_served.labels(namespace or "*").set(1 if served else 0)
 
     def seen(self, key: Key, status: Status, created: datetime | None) -> None:
-        """The resource is there and its status says this."""
+        """Show the state of a resource, as its status has it."""
         self._keys.add(key)
         success = parse_timestamp(status.last_success_time)
         self._last_success.labels(*key).set(success.timestamp() if success is not None else 0)

@@ -27,7 +27,7 @@ class Reach:
         self._lock = threading.Lock()
 
     def lost(self, namespace: str | None, what: str, why: str) -> None:
-        """It cannot be read, and is tried again."""
+        """Note that the namespace cannot be read. The caller tries again."""
         with self._lock:
             known = self._lost.setdefault(namespace, {})
             news = known.get(what) != why
@@ -37,7 +37,7 @@ class Reach:
             log.warning("%s: %s cannot be read, tried again: %s", _name(namespace), what, why)
 
     def found(self, namespace: str | None, what: str) -> None:
-        """It was read."""
+        """Note that the namespace was read."""
         with self._lock:
             known = self._lost.setdefault(namespace, {})
             news = known.pop(what, None) is not None

@@ -1,7 +1,7 @@
 """Tells an event that says something new of a resource from the echo of the operator's own writes.
 
-Every status that is written comes back as an event. A look at it finds nothing, and a resource whose look has failed
-would be looked at again at once, however long its back-off is.
+Every status that the operator writes comes back as an event. A look at it would find nothing, and a resource whose look
+has failed would be looked at again at once, however long its back-off is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logkeep_operator.api import Key, Resource, Status
 
 
 class News(Enum):
-    """The news that an event may bring. `STATUS`: only the status is another one, as somebody else wrote it."""
+    """The news that an event may bring. `STATUS`: only the status has changed, and somebody else wrote it."""
 
     NOTHING = "nothing"
     STATUS = "status"
@@ -33,12 +33,13 @@ class Seen:
         self._last: dict[Key, _State] = {}
 
     def note(self, resource: Resource, status: Status | None = None) -> None:
-        """The resource is looked at, or is about to get this status: the event may come before the answer does."""
+        """Note that the resource is looked at, or is about to get this status: the event may come before the answer
+        does."""
         written = Status.from_dict(status.to_dict()) if status is not None else resource.status
         self._last[resource.key] = _State(_asked(resource), written)
 
     def forget(self, key: Key) -> None:
-        """The resource is gone."""
+        """Note that the resource is gone."""
         self._last.pop(key, None)
 
     def news(self, resource: Resource) -> News:

@@ -1,5 +1,5 @@
-"""`python -m logkeep_operator.selfcheck`: are the CRDs served, and may this ServiceAccount do what the operator does?
-For `helm test`."""
+"""The command `python -m logkeep_operator.selfcheck`, for `helm test`. It checks that the CRDs are served, and that
+this ServiceAccount may do what the operator does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from logkeep_operator.api import GROUP, KINDS
-from logkeep_operator.cluster import Cluster, connect
+from logkeep_operator.cluster import KubernetesCluster, connect
 from logkeep_operator.errors import ApiError
 from logkeep_operator.resources.access import DRIVER_RULES
 
@@ -26,8 +26,8 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 )
 
 
-def missing(cluster: Cluster, namespaces: Sequence[str]) -> Iterator[str]:
-    """What the operator lacks, in words."""
+def missing(cluster: KubernetesCluster, namespaces: Sequence[str]) -> Iterator[str]:
+    """Sentences that say what the operator lacks."""
     if not cluster.serves_kinds():
         yield f"the CRDs of {GROUP} are not installed"
     for namespace in namespaces or (None,):
@@ -39,10 +39,10 @@ def missing(cluster: Cluster, namespaces: Sequence[str]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print what is missing; exit code 1 if anything is."""
+    """Print what is missing. The exit code is 1 if anything is."""
     namespaces = [name for name in os.environ.get("LOGKEEP_NAMESPACES", "").split(",") if name]
     try:
-        problems = list(missing(Cluster(connect()), namespaces))
+        problems = list(missing(KubernetesCluster(connect()), namespaces))
     except ApiError as error:
         problems = [str(error)]
     for problem in problems:

@@ -1,4 +1,4 @@
-"""What the operator is told by its environment; the Helm chart sets it.
+"""The settings of the operator, which are variables of its environment. The Helm chart sets them.
 
 | variable | meaning | default |
 |---|---|---|
@@ -26,7 +26,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What the builders of pods need."""
+    """The settings that the builders of pods need."""
 
     image: str
     pull_policy: str = "IfNotPresent"
@@ -47,7 +47,7 @@ class Settings:
 
 
 def from_environ(environ: Mapping[str, str]) -> Settings:
-    """Raises SettingsInvalid that names the variable."""
+    """Read and check the environment. Raises SettingsInvalid, which names the variable."""
     image = environ.get("LOGKEEP_ENGINE_IMAGE", "").strip()
     if not image:
         raise SettingsInvalid("LOGKEEP_ENGINE_IMAGE must name the engine's image.")

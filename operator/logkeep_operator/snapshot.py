@@ -1,8 +1,8 @@
 """All resources of a namespace, or of the cluster, with the children of those that are wanted, in a list for each kind.
 
-A resync asks `reconcile` about this instead of reading each resource's children: its cost does not grow with the
-number of resources, and only those get a look of their own for which there is something to do. What is read here is a
-moment old and of several moments, so nothing is ever done because of it alone.
+A resync asks `reconcile` about this instead of reading each resource's children. So its cost does not grow with the
+number of resources, and only resources for which there is something to do get a look of their own. The lists are a
+moment old, and of several moments, so nothing is ever done because of them alone.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.cluster import CHILDREN, Cluster
+from logkeep_operator.cluster import CHILDREN, KubernetesCluster
 from logkeep_operator.resources import LABEL_KIND, LABEL_NAME, resource_labels
 
 _Place = tuple[str, str, str, str]
 
 
-class Source(Protocol):
-    """Where a resource and what belongs to it are read."""
+class ResourceReader(Protocol):
+    """The reader of a resource and of what belongs to it."""
 
     def resource(self, key: Key) -> Resource | None: ...
 
@@ -27,11 +27,11 @@ class Source(Protocol):
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None: ...
 
 
-class Snapshot:
-    """A `Source` without Events: what only they know is found when the resource is looked at. It knows the children of
-    `wanted` resources only: the documents of all that were ever archived may be too much for memory."""
+class ResourceSnapshot:
+    """A `ResourceReader` from lists, without Events: the controller finds what only Events know when it looks at the
+    resource. It knows the children of `wanted` resources only: the documents of all may be too much for memory."""
 
-    def __init__(self, cluster: Cluster, namespace: str | None, wanted: Callable[[Resource], bool]) -> None:
+    def __init__(self, cluster: KubernetesCluster, namespace: str | None, wanted: Callable[[Resource], bool]) -> None:
         scope = [namespace] if namespace is not None else []
         self.resources = {resource.key: resource for resource in cluster.resources(scope)}
         self.wanted = frozenset(key for key, resource in self.resources.items() if wanted(resource))

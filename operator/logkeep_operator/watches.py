@@ -1,4 +1,4 @@
-"""Watches of the operator's own: every kind of object in every namespace by a task that never ends.
+"""The operator's own watches: for each kind of object in each namespace there is a task that never ends.
 
 Kopf's watches end the process when one of them is refused for a minute, finds no list or reads what is no JSON, and a
 token that is refused once is never tried again. Here each watch stands alone: it says what is wrong (`Reach`), waits
@@ -15,7 +15,15 @@ from typing import Any
 import aiohttp
 
 from logkeep_operator.api import KINDS
-from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, Cluster, api_error, collection_path, page_size, parsed
+from logkeep_operator.cluster import (
+    CHILDREN,
+    CHILDREN_QUERY,
+    KubernetesCluster,
+    api_error,
+    collection_path,
+    page_size,
+    parsed,
+)
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.reach import Reach, retry_pause
 
@@ -36,7 +44,7 @@ class TooOld(Exception):
     """The API does not remember the version from which the watch should go on."""
 
 
-async def watch(cluster: Cluster, reach: Reach, namespaces: Sequence[str], tell: Tell) -> None:
+async def watch(cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[str], tell: Tell) -> None:
     """Tell of every object that is there, is changed or goes, until cancelled. No namespace means all of them."""
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
@@ -46,11 +54,11 @@ async def watch(cluster: Cluster, reach: Reach, namespaces: Sequence[str], tell:
 
 
 class _Watch:
-    """One kind in one namespace. `version` is the newest that was seen, None before a list."""
+    """A watch of one kind in one namespace. `version` is the newest that was seen, None before a list."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubernetesCluster,
         reach: Reach,
         session: aiohttp.ClientSession,
         kind: str,
@@ -89,7 +97,7 @@ class _Watch:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _list(self) -> None:
-        """Every object that is there, page by page."""
+        """Tell of every object that is there, page by page."""
         page: dict[str, str] = {"limit": page_size(self._kind)}
         while True:
             async with self._get(page, _LIST_TIMEOUT) as answer:
@@ -137,7 +145,7 @@ class _Answer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubernetesCluster,
         session: aiohttp.ClientSession,
         path: str,
         query: Mapping[str, str],
@@ -164,7 +172,7 @@ class _Answer:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length."""
+    """The lines of an answer, of any length."""
     rest = b""
     async for piece in content.iter_any():
         *lines, rest = (rest + piece).split(b"\n")

@@ -1,4 +1,5 @@
-"""A queue of keys to reconcile: each at most once at a time, soon but not too often, later and later after errors.
+"""A queue of keys to reconcile. Each key is worked on at most once at a time, soon but not too often, and later and
+later after errors.
 
 Keys belong to groups (namespaces). Work that takes long gives its place to other work, up to a share of each group, so
 slow answers in one group hold nobody else.
@@ -31,9 +32,9 @@ THREADS_PER_WORKER = 8
 
 
 class WorkQueue(Generic[K]):
-    """`interval`: the least time between two starts for one key. After the n-th error in a row the wait is backoff *
-    2^(n-1). Work that has lasted for `slow_after` does not count among `workers` any more; a group with as many slow
-    ones as there are workers starts no others."""
+    """The queue. `interval` is the least time between two starts for one key. After the n-th error in a row the wait is
+    backoff * 2^(n-1). Work that has lasted for `slow_after` does not count among `workers` any more; a group with as
+    many slow keys as there are workers starts no others."""
 
     def __init__(
         self,
@@ -70,7 +71,8 @@ class WorkQueue(Generic[K]):
 
     @property
     def ready(self) -> int:
-        """How many wait for a worker now; timers that are not over do not count. Safe to ask from any thread."""
+        """The number of keys that wait for a worker now. Timers that are not over do not count. Safe to ask from any
+        thread."""
         now = self._clock()
         return sum(due <= now for due in list(self._due.values()))
 
@@ -103,7 +105,7 @@ class WorkQueue(Generic[K]):
             self._threads.shutdown(wait=False)
 
     def _start_due(self, work: Callable[[K], float | None]) -> float:
-        """Start what is due; seconds until the next is."""
+        """Start what is due. Returns the seconds until the next key is due."""
         now = self._clock()
         waiting = sorted(((due, i, key) for i, (key, due) in enumerate(self._due.items()) if key not in self._running))
         for due, _, key in self._in_turn(waiting, now):
@@ -119,8 +121,8 @@ class WorkQueue(Generic[K]):
         return float("inf")
 
     def _in_turn(self, waiting: list[tuple[float, int, K]], now: float) -> list[tuple[float, int, K]]:
-        """The keys that are due, group by group, one of each at a time, first the group that has waited longest; then
-        the rest by time."""
+        """The keys that are due, one of each group at a time. The group that has waited longest comes first; within a
+        group time decides."""
         turns = Counter(self._group(key) for key in self._running)
         due = []
         for entry in waiting:

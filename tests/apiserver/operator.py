@@ -7,21 +7,27 @@ and pods.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from tests.cluster.apiserver import ApiServer
+from tests.cluster.kube_api import path_of
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 IMAGE = "registry.example/logkeep-engine:test"
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["logkeep_operator.__main__", __name__])
 
 
 def wait_for(what: str, look: Callable[[], T | None], timeout: float = 60) -> T:
@@ -35,10 +41,15 @@ def wait_for(what: str, look: Callable[[], T | None], timeout: float = 60) -> T:
 
 
 class Operator:
-    """`python -m logkeep_operator` for one namespace; `kill` is SIGKILL, `start` starts it again."""
+    """The operator for one namespace as a process of its own; `kill` is SIGKILL, `start` starts it again.
 
-    def __init__(self, kubeconfig: Path, namespace: str, log: Path, **settings: str) -> None:
+    It is forked from a process that has imported it, which saves a second of imports a start. With `forked` false it is
+    `python -m logkeep_operator`.
+    """
+
+    def __init__(self, kubeconfig: Path, namespace: str, log: Path, *, forked: bool = True, **settings: str) -> None:
         self.log = log
+        self._forked = forked
         self._environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
@@ -50,7 +61,7 @@ class Operator:
             "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine")),
             **settings,
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkServerProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -60,6 +71,12 @@ class Operator:
         self.kill()
 
     def start(self) -> None:
+        if self._forked:
+            self._process = _processes.Process(
+                target=_run, args=(dict(self._environment), str(self.log)), name="operator", daemon=True
+            )
+            self._process.start()
+            return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "logkeep_operator"], stdout=log, stderr=log, env=self._environment
@@ -69,27 +86,53 @@ class Operator:
     def pid(self) -> int:
         """Its process id."""
         assert self._process is not None
+        assert self._process.pid is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
         """Whether its process goes on."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._ended(0) is None
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._ended(60)
             self._process = None
 
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(60)
+        code = self._ended(60)
+        if code is None:
+            raise AssertionError("the operator does not end within 60 s of SIGTERM")
+        return code
+
+    def _ended(self, seconds: float) -> int | None:
+        """Wait for its end; its exit code, None if it goes on."""
+        if isinstance(self._process, ForkServerProcess):
+            self._process.join(seconds)
+            return self._process.exitcode
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
 
     def collect_logs(self, folder: Path) -> None:
         (folder / "operator.log").write_bytes(self.log.read_bytes())
+
+
+def _run(environment: dict[str, str], log: str) -> None:
+    """In the forked process: the operator with this environment, its output in the log."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(log, "ab", buffering=0) as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    from logkeep_operator.__main__ import main
+
+    sys.exit(main())
 
 
 class Namespace:
@@ -98,7 +141,8 @@ class Namespace:
     def __init__(self, api: ApiServer, name: str) -> None:
         self.api = api
         self.name = name
-        api.kubectl("create", "namespace", name)
+        self._kube = api.connection
+        self._kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     # ---- as the user
 
@@ -120,12 +164,22 @@ class Namespace:
         )
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json").stdout)
-        return loaded
+        """The object. Raises LookupError if there is none."""
+        found = self.find(kind, name)
+        if found is None:
+            raise LookupError(f"there is no {kind} {name} in {self.name}")
+        return found
+
+    def find(self, kind: str, name: str) -> dict[str, Any] | None:
+        """The object, None if there is none."""
+        return self._kube.get(path_of(self.name, kind, name))
 
     def items(self, kind: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json").stdout)["items"]
-        return found
+        return self._kube.items(path_of(self.name, kind))
+
+    def patch(self, kind: str, name: str, changes: dict[str, Any], subresource: str = "") -> None:
+        """Merge into the object, or into a subresource such as `status`."""
+        self._kube.patch(path_of(self.name, kind, name, *filter(None, [subresource])), changes)
 
     def status(self, kind: str, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.get(kind, name).get("status", {})
@@ -175,12 +229,11 @@ class Namespace:
         return wait_for("a Job", look)
 
     def job_status(self, job: dict[str, Any], **status: Any) -> None:
-        """As the Job controller."""
-        name = job["metadata"]["name"]
-        self.kubectl("patch", "job", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+        """Write a Job's status like the Job controller."""
+        self.patch("job", job["metadata"]["name"], {"status": status}, "status")
 
     def job_ends(self, job: dict[str, Any], condition: str, reason: str = "", message: str = "") -> None:
-        """As the Job controller, in the steps that the API's validation asks for."""
+        """End a Job like the Job controller, in the steps that the API's validation asks for."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
         def made(kind: str) -> dict[str, str]:
@@ -204,16 +257,16 @@ class Namespace:
         if owned:
             maker = owner("batch/v1", "Job", job) if role == "driver" else owner("v1", "Pod", self.get("pod", "driver"))
         body = pod_of(job, name, maker, role)
-        if self.kubectl("get", "pod", name, check=False).returncode:
-            self.kubectl("create", "-f", "-", stdin=json.dumps(body))
-        self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+        if self.find("pod", name) is None:
+            self._kube.create(path_of(self.name, "pods"), body)
+        self.patch("pod", name, {"status": status}, "status")
 
     def write(self, job: dict[str, Any], progress: Progress | None = None, result: RunResult | None = None) -> None:
-        """As the driver."""
+        """Write a document like the driver."""
         documents = {"progress.json": progress, "result.json": result}
         data = {key: document.to_json() for key, document in documents.items() if document is not None}
         name = f"{job['metadata']['name']}-progress"
-        self.kubectl("patch", "configmap", name, "--type=merge", "-p", json.dumps({"data": data}))
+        self.patch("configmap", name, {"data": data})
 
 
 def pod_of(job: dict[str, Any], name: str, maker: dict[str, Any] | None, role: str = "driver") -> dict[str, Any]:

@@ -185,13 +185,11 @@ def test_a_progress_document_that_cannot_be_read_is_told_and_the_job_decides(
     run_id = run_id_of(job)
     namespace.pod(job, "driver", **RUNNING)
     name = f"{job['metadata']['name']}-progress"
-    patch = json.dumps({"data": {"progress.json": document}}, ensure_ascii=False)
-    namespace.kubectl("patch", "configmap", name, "--type=merge", "--patch-file=/dev/stdin", stdin=patch)
+    namespace.patch("configmap", name, {"data": {"progress.json": document}})
     namespace.reason("kbak", "nightly", "ProgressUnreadable")
     namespace.write(job, progress(run_id, 250))  # an attempt that can be read
     assert namespace.reason("kbak", "nightly", "Running")["status"] == "False"
-    patch = json.dumps({"data": {"result.json": document}}, ensure_ascii=False)
-    namespace.kubectl("patch", "configmap", name, "--type=merge", "--patch-file=/dev/stdin", stdin=patch)
+    namespace.patch("configmap", name, {"data": {"result.json": document}})
     namespace.reason("kbak", "nightly", "ProgressUnreadable")
     terminated = {"exitCode": 0, "reason": "Completed", "message": "[" * 4000}
     container = {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
@@ -208,7 +206,6 @@ def test_a_topic_name_without_end_makes_no_status_without_end(namespace: Namespa
     document = json.loads(progress(run_id_of(job), 250).to_json())
     document["partitionsShown"][0]["topic"] = "t" * 800_000
     name = f"{job['metadata']['name']}-progress"
-    patch = json.dumps({"data": {"progress.json": json.dumps(document)}})
-    namespace.kubectl("patch", "configmap", name, "--type=merge", "--patch-file=/dev/stdin", stdin=patch)
+    namespace.patch("configmap", name, {"data": {"progress.json": json.dumps(document)}})
     namespace.reason("kbak", "nightly", "ProgressUnreadable")
     assert len(json.dumps(namespace.status("kbak", "nightly"))) < 10_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 def documented_wait(value: str) -> list[str]:
     """The conditions of the commands that docs/operations.md gives for a run that was asked for, in their order."""
     text = (ROOT / "docs/operations.md").read_text()
-    block = text[text.index('run="$(date -Is)"') :]
+    block = text[text.index('\nrun="$(date -Is)"\n') :]
     found = re.findall(r"^kubectl wait kbak/nightly (--for=\S+)", block[: block.index("```")], re.MULTILINE)
     assert len(found) == 2
     return [condition.replace("'", "").replace('"$run"', value) for condition in found]
@@ -36,7 +35,7 @@ def test_the_documented_wait_does_not_return_on_the_old_success(namespace: Names
     namespace.phase("kbak", "nightly", "Succeeded")
     operator.kill()  # an operator that is slow
     asked = "2026-11-22T08:00:00+00:00"
-    namespace.kubectl("annotate", "kbak", "nightly", f"logkeep.dev/run={asked}")
+    namespace.patch("kbak", "nightly", {"metadata": {"annotations": {"logkeep.dev/run": asked}}})
     answered, ready = documented_wait(asked)
     assert waits(namespace, ready, 60), "Ready alone is about the run before"
     assert not waits(namespace, answered, 2)
@@ -54,25 +53,25 @@ def test_a_job_that_a_queue_has_suspended_stays_so(namespace: Namespace, operato
     name = job["metadata"]["name"]
 
     def suspend(value: bool) -> None:
-        namespace.kubectl("patch", "job", name, "--type=merge", "-p", json.dumps({"spec": {"suspend": value}}))
+        namespace.patch("job", name, {"spec": {"suspend": value}})
 
     def suspended() -> bool:
         return bool(namespace.get("job", name)["spec"]["suspend"])
 
     suspend(True)  # as Kueue does
     namespace.reason("kbak", "nightly", "Queued")
-    namespace.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    namespace.patch("kbak", "nightly", {"spec": {"suspend": True}})
     namespace.phase("kbak", "nightly", "Suspended")
-    namespace.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    namespace.patch("kbak", "nightly", {"spec": {"suspend": False}})
     namespace.reason("kbak", "nightly", "Queued")
     assert suspended(), "only who has suspended it lets it go on"
     suspend(False)
     namespace.pod(job, "driver", **RUNNING)
     namespace.write(job, progress(run_id_of(job), 250))
     namespace.reason("kbak", "nightly", "Running")
-    namespace.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    namespace.patch("kbak", "nightly", {"spec": {"suspend": True}})
     wait_for("the operator to suspend it", suspended)
-    namespace.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    namespace.patch("kbak", "nightly", {"spec": {"suspend": False}})
     wait_for("the operator to let it go on", lambda: not suspended())
 
 

@@ -112,14 +112,14 @@ def unfinished_run(place: Namespace, name: str) -> str | None:
 def driver_succeeds(place: Namespace, job: dict[str, Any], **changes: Any) -> None:
     """The driver writes its result and its pod ends; the Job controller does the rest."""
     place.write(job, result=result(run_id_of(job), **changes))
-    selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
+    name = job["metadata"]["name"]
 
     def made() -> list[str]:
-        return place.kubectl("get", "pod", "-l", selector, "-o", "name").stdout.split()
+        pods = [pod["metadata"] for pod in place.items("pods")]
+        return [pod["name"] for pod in pods if pod["labels"].get("batch.kubernetes.io/job-name") == name]
 
     pods = wait_for("the pod", made)
-    ended = json.dumps({"status": {"phase": "Succeeded"}})
-    place.kubectl("patch", pods[0], "--subresource=status", "--type=merge", "-p", ended)
+    place.patch("pod", pods[0], {"status": {"phase": "Succeeded"}}, "status")
 
 
 # ---- a change while a run starts
@@ -220,7 +220,7 @@ def test_config_maps_that_somebody_deletes_are_made_again(place: Namespace, runn
     for part in ("progress", "request"):
         before = place.get("configmap", f"{name}-{part}")
         place.kubectl("delete", "configmap", f"{name}-{part}")
-        wait_for("it", lambda part=part: not place.kubectl("get", "cm", f"{name}-{part}", check=False).returncode)  # type: ignore[misc]
+        wait_for("it", lambda part=part: place.find("configmap", f"{name}-{part}"))  # type: ignore[misc]
         again = place.get("configmap", f"{name}-{part}")
         assert again["metadata"]["uid"] != before["metadata"]["uid"]
         assert again.get("data") == before.get("data")

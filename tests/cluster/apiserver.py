@@ -11,11 +11,13 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tests.cluster import system, tools
+from tests.cluster.kube_api import KubeApi
 from tests.cluster.pki import Authority, Certificate
 from tests.cluster.process import Process
 from tests.cluster.state import State
@@ -189,6 +191,11 @@ class ApiServer:
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig file."""
         return self._control.kubeconfig
+
+    @cached_property
+    def connection(self) -> KubeApi:
+        """For what a test asks often, as the administrator."""
+        return KubeApi(self.kubeconfig)
 
     @property
     def audit_log(self) -> Path:

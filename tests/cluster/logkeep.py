@@ -4,20 +4,16 @@ import contextlib
 import json
 import os
 import signal
-import ssl
 import time
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
-import urllib3
 import yaml
 
 from tests.cluster import system, tools
+from tests.cluster.kube_api import Document, KubeApi
 from tests.cluster.node import Node
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
@@ -30,58 +26,20 @@ API = "/apis/logkeep.dev/v1alpha1"
 PLURALS = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 FINAL = ("Succeeded", "Failed", "Invalid")
 
-SMALL = {
-    "executor": {"instances": 2, "memory": "768Mi"},
-    "conf": {
-        "spark.kubernetes.driver.request.cores": "100m",
-        "spark.kubernetes.executor.request.cores": "100m",
-    },
-}
-"""`spec.spark` for a node of two cores."""
 
-Document = dict[str, Any]
-_BUSY = urllib3.Retry(6, backoff_factor=0.5, status_forcelist=(429, 500, 503, 504), raise_on_status=False)
+def small(executors: int = 2) -> Document:
+    """`spec.spark` for a node of two cores. Each executor is a JVM and a Python more to start."""
+    return {
+        "executor": {"instances": executors, "memory": "768Mi"},
+        "conf": {
+            "spark.kubernetes.driver.request.cores": "100m",
+            "spark.kubernetes.executor.request.cores": "100m",
+        },
+    }
 
 
 class StatusNotReached(AssertionError):
     """A resource did not get where it was expected; the message has its status."""
-
-
-class KubeApi:
-    """Reads of the node's API over one connection: a test polls often, and each kubectl is a process of 100 MB."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        authority, *login = (
-            b64decode(text).decode()
-            for text in (
-                cluster["certificate-authority-data"],
-                user["client-certificate-data"],
-                user["client-key-data"],
-            )
-        )
-        context = ssl.create_default_context(cadata=authority)
-        with NamedTemporaryFile("w", suffix=".pem") as both:  # Python reads client certificates from files only
-            both.write("".join(login))
-            both.flush()
-            context.load_cert_chain(both.name)
-        self._url = cluster["server"]
-        self._pool = urllib3.PoolManager(ssl_context=context)
-
-    def get(self, path: str) -> Document | None:
-        """The object or list at a path such as `/api/v1/namespaces/a/pods`; None if there is none."""
-        answer = self._pool.request("GET", self._url + path, timeout=30.0, retries=_BUSY)
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            raise RuntimeError(f"GET {path}: {answer.status} {answer.data.decode()[:500]}")
-        found: Document = json.loads(answer.data)
-        return found
-
-    def items(self, path: str) -> list[Document]:
-        """The items of a list."""
-        return list((self.get(path) or {}).get("items", []))
 
 
 class Installation:
@@ -155,7 +113,7 @@ def backup(name: str, bootstrap: str, s3: S3Server, uri: str, topics: Sequence[s
     document["spec"]["cluster"]["bootstrapServers"] = [bootstrap]
     document["spec"]["topics"]["include"] = list(topics)
     document["spec"]["storage"] |= {"uri": uri, "endpoint": s3.endpoint, "region": s3.region}
-    document["spec"] |= {"spark": deepcopy(SMALL), **spec}
+    document["spec"] |= {"spark": small(), **spec}
     return document
 
 
@@ -165,7 +123,7 @@ def restore(name: str, bootstrap: str, source: str, **spec: Any) -> Document:
     document["metadata"]["name"] = name
     document["spec"]["source"] = {"backupRef": {"name": source}}
     document["spec"]["cluster"]["bootstrapServers"] = [bootstrap]
-    document["spec"] |= {"spark": deepcopy(SMALL), **spec}
+    document["spec"] |= {"spark": small(), **spec}
     return document
 
 

@@ -1,4 +1,4 @@
-"""What the demo does, step by step, and what it says about it."""
+"""The steps of the demo, and what it prints about them."""
 
 import shlex
 import subprocess
@@ -19,7 +19,8 @@ from rich.table import Table
 
 from tests.cluster import images, system, tools
 from tests.cluster.kafka import KafkaBroker
-from tests.cluster.logkeep import ROOT, Document, Installation, Resource, StatusNotReached, backup, restore
+from tests.cluster.kube_api import Document
+from tests.cluster.logkeep import ROOT, Installation, Resource, StatusNotReached, backup, restore
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.data import nycflights

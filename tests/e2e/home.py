@@ -1,4 +1,4 @@
-"""What a test on the node works with: a place of its own, runs made slow, progress watched."""
+"""The things that a test on the node works with: a place of its own, runs made slow, progress watched."""
 
 import sys
 import threading
@@ -12,9 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker
-from tests.cluster.logkeep import Document, Installation, Resource, backup, restore
+from tests.cluster.kube_api import Document
+from tests.cluster.logkeep import Installation, Resource, backup, restore, small
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
+from tests.data.quotas import set_byte_rates
 from tests.data.topics import NO_RETENTION, create_topic, produce, random_records
 
 
@@ -27,24 +29,19 @@ class Throttle:
     @contextmanager
     def to(self, bytes_per_second: int) -> Iterator[Callable[[], None]]:
         """Hold the quota for reads and for writes; calling what is yielded lifts it early."""
-        names = ("consumer_byte_rate", "producer_byte_rate")
-        self._alter("--add-config", ",".join(f"{name}={bytes_per_second}" for name in names))
+        set_byte_rates(self.broker.bootstrap, bytes_per_second)
         lifted = False
 
         def lift() -> None:
             nonlocal lifted
             if not lifted:
                 lifted = True
-                self._alter("--delete-config", ",".join(names))
+                set_byte_rates(self.broker.bootstrap, None)
 
         try:
             yield lift
         finally:
             lift()
-
-    def _alter(self, change: str, value: str) -> None:
-        where = ["--bootstrap-server", self.broker.bootstrap, "--entity-type", "users", "--entity-default"]
-        self.broker.tool("kafka.admin.ConfigCommand", *where, "--alter", change, value)
 
 
 @dataclass(frozen=True)
@@ -67,13 +64,14 @@ class Home:
         create_topic(self.broker.bootstrap, topic, partitions, NO_RETENTION)
         return produce(self.broker.bootstrap, topic, random_records(partitions, megabytes))
 
-    def backup(self, topics: str, **spec: Any) -> Resource:
+    def backup(self, topics: str, executors: int = 1, **spec: Any) -> Resource:
         """Apply a KafkaBackup named `saved` of the topics that match."""
+        spec = {"spark": small(executors), **spec}
         return self.apply(backup("saved", self.broker.bootstrap, self.s3, self.uri, [topics], **spec))
 
-    def restore(self, **spec: Any) -> Resource:
+    def restore(self, executors: int = 1, **spec: Any) -> Resource:
         """Apply a KafkaRestore named `again` of all of `saved`, as `restored.<topic>`."""
-        return self.apply(restore("again", self.broker.bootstrap, "saved", **spec))
+        return self.apply(restore("again", self.broker.bootstrap, "saved", **{"spark": small(executors), **spec}))
 
     def apply(self, document: Document) -> Resource:
         """Apply any of the two kinds."""

@@ -1,4 +1,5 @@
-"""What the test bed's own check runs in a driver pod: a Spark application with one executor that uses the network.
+"""The test bed's own check, which runs in a driver pod: a Spark application with one executor that uses the network.
+Arguments: bootstrap servers, S3 endpoint, its region, URI of an archive. It prints one line when everything worked.
 
 Arguments: bootstrap servers, S3 endpoint, its region, URI of an archive. Prints one line when everything worked.
 """
@@ -7,6 +8,8 @@ import os
 import sys
 
 from pyspark.sql import SparkSession
+
+SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
 
 def reach(servers: str, endpoint: str) -> str:
@@ -42,6 +45,9 @@ def main() -> None:
         "spark.executor.memory": "512m",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
+        "spark.driver.extraJavaOptions": SMALL_JAVA,
+        "spark.executor.extraJavaOptions": SMALL_JAVA,
+        "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         **{f"spark.executorEnv.{key}": os.environ[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     }

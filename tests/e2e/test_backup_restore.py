@@ -16,8 +16,8 @@ def test_status_moves_partition_by_partition_and_the_restored_topic_equals_its_s
     records = home.fill("measured", 8, 60)
 
     with throttle.to(4_000_000):
-        saved = home.backup("measured")
-        again = home.restore()  # applied together, as GitOps does
+        saved = home.backup("measured", executors=2)
+        again = home.restore(executors=2)  # applied together, as GitOps does
         with ProgressWatch(saved) as watch:
             saved.wait_for_progress(1)
             assert again.condition("Ready")["reason"] == "WaitingForBackup"
@@ -55,17 +55,3 @@ def test_the_next_run_fetches_only_what_is_new(home: Home) -> None:
     assert segments.items() <= home.objects().items(), "segments of the first run must stay as they were"
     home.restore().wait("Succeeded")
     home.check_restored("growing", before + new)
-
-
-def test_a_restore_that_succeeded_is_not_run_again_by_a_restarted_operator(home: Home) -> None:
-    home.fill("once", 1, 1)
-    home.backup("once").wait("Succeeded")
-    again = home.restore()
-    again.wait("Succeeded")
-
-    pod = home.logkeep.operator_pods()[0]["metadata"]["name"]
-    home.logkeep.node.kubectl("-n", home.logkeep.namespace, "delete", "pod", pod)
-    home.logkeep.wait_ready()
-
-    assert len(again.jobs()) == 1
-    home.check_restored("once", 50)

@@ -18,7 +18,7 @@ def test_sigkill_of_the_driver_during_a_backup_and_of_an_executor_during_the_res
     records = home.fill("crashed-a", 6, MEGABYTES)
 
     with throttle.to(SLOW) as lift:
-        saved = home.backup("crashed-a")
+        saved = home.backup("crashed-a", executors=2)
         saved.wait_for_progress(SOME)
         kill_pod(home.logkeep.node, saved.drivers()[0])
         lift()
@@ -27,7 +27,7 @@ def test_sigkill_of_the_driver_during_a_backup_and_of_an_executor_during_the_res
     home.verify()
 
     with throttle.to(SLOW) as lift:
-        again = home.restore()
+        again = home.restore(executors=2)
         again.wait_for_progress(SOME)
         victim = again.executors()[0]
         kill_pod(home.logkeep.node, victim)
@@ -43,7 +43,7 @@ def test_sigkill_of_an_executor_during_a_backup_and_of_the_only_driver_of_a_rest
     records = home.fill("crashed-b", 6, MEGABYTES)
 
     with throttle.to(SLOW) as lift:
-        saved = home.backup("crashed-b")
+        saved = home.backup("crashed-b", executors=2)
         saved.wait_for_progress(SOME)
         kill_pod(home.logkeep.node, saved.executors()[0])
         lift()
@@ -65,7 +65,9 @@ def test_sigkill_of_an_executor_during_a_backup_and_of_the_only_driver_of_a_rest
     home.check_restored("crashed-b", records)
 
 
-def test_sigkill_of_the_operator_during_a_backup_and_during_the_restore(home: Home, throttle: Throttle) -> None:
+def test_sigkill_of_the_operator_during_a_backup_during_the_restore_and_a_restart_after_it(
+    home: Home, throttle: Throttle
+) -> None:
     records = home.fill("crashed-c", 6, MEGABYTES)
 
     with throttle.to(SLOW) as lift:
@@ -86,4 +88,10 @@ def test_sigkill_of_the_operator_during_a_backup_and_during_the_restore(home: Ho
         status = again.wait("Succeeded")
     assert status["run"]["attempt"] == 1, "the run must not notice"
     assert len(again.jobs()) == 1
+    home.check_restored("crashed-c", records)
+
+    pod = home.logkeep.operator_pods()[0]["metadata"]["name"]
+    home.logkeep.node.kubectl("-n", home.logkeep.namespace, "delete", "pod", pod)
+    home.logkeep.wait_ready()
+    assert len(again.jobs()) == 1, "a restore that succeeded is not run again by an operator that starts"
     home.check_restored("crashed-c", records)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.logkeep import backup
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
 from tests.e2e.home import Home
 
@@ -34,8 +33,7 @@ def test_a_topic_comes_back_with_its_consumer_groups(home: Home, format_name: st
     produce(bootstrap, topic, _records(), compression="lz4")
     commit_positions(bootstrap, group, {(topic, 0): 40, (topic, 1): RECORDS // PARTITIONS})
 
-    document = backup("saved", bootstrap, home.s3, home.uri, [topic], format=format_name)
-    saved = home.apply(document)
+    saved = home.backup(topic, format=format_name)
     status = saved.wait("Succeeded")
 
     assert status["progress"]["records"] == RECORDS

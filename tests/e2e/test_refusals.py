@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.logkeep import Resource, backup, restore
+from tests.cluster.logkeep import Resource, backup, restore, small
 from tests.cluster.process import wait_until
 from tests.data.topics import NO_RETENTION, Record, create_topic, end_offsets, produce
 from tests.e2e.home import Home
@@ -38,7 +38,7 @@ def _has_failed(resource: Resource) -> bool:
 
 
 def _saved(home: Home, topics: str, **changes: Any) -> Resource:
-    document = backup("saved", home.broker.bootstrap, home.s3, home.uri, [topics])
+    document = backup("saved", home.broker.bootstrap, home.s3, home.uri, [topics], spark=small(executors=1))
     for path, value in changes.items():
         *parents, last = path.split("__")
         place = document["spec"]

@@ -1,8 +1,8 @@
-"""What the cluster cannot run is said in the status, with the scheduler's or kubelet's own words."""
+"""The status tells what the cluster cannot run, with the scheduler's or kubelet's own words."""
 
 import pytest
 
-from tests.cluster.logkeep import SMALL
+from tests.cluster.logkeep import small
 from tests.cluster.process import wait_until
 from tests.e2e.home import Home
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def test_an_executor_that_fits_no_node_is_in_the_status_and_goes_with_the_resource(home: Home) -> None:
     home.fill("unplaced", 1, 1)
-    huge = {**SMALL, "conf": {"spark.kubernetes.executor.request.cores": "500"}}
+    huge = {**small(), "conf": {"spark.kubernetes.executor.request.cores": "500"}}
     saved = home.backup("unplaced", spark=huge)
 
     wait_until(lambda: "Insufficient cpu" in str(saved.status), 240, "the scheduler's message in the status")

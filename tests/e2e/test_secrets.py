@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.logkeep import backup, restore
+from tests.cluster.logkeep import backup, restore, small
 from tests.e2e.home import Home
 
 pytestmark = pytest.mark.timeout(900)
 
 
 def _sasl(home: Home, document: dict[str, Any]) -> dict[str, Any]:
+    document["spec"]["spark"] = small(executors=1)
     document["spec"]["spark"]["conf"]["spark.kubernetes.executor.deleteOnTermination"] = "false"  # or their logs go too
     document["spec"]["cluster"] = {
         "bootstrapServers": [home.broker.sasl_bootstrap],

@@ -179,7 +179,7 @@ def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
 
 
 def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
-    """The settings of the topic itself, without defaults."""
+    """The settings of the topic itself."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(30)

@@ -14,10 +14,10 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome
+from logkeep_engine.archive.catalog.facts import Gap, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup import making
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.names import ExitCode
@@ -389,7 +389,7 @@ class Meanwhile(Runner):
 
 
 def read_by_name(done: tuple[PieceDone, ...]) -> tuple[PieceDone, ...]:
-    """The results of tasks that a broker with a replica selector has made ask by name."""
+    """Make the tasks read by name, as if a broker with a replica selector had asked for it."""
     return tuple(replace(piece, by_name=True) for piece in done)
 
 
@@ -435,7 +435,7 @@ def test_pattern_without_a_topic_is_refused_naming_what_exists(backups: Backups,
     assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "NoTopicMatches")
     assert f"'no-{unique}', '{unique}x'" in result.message
     assert "The cluster has" in result.message
-    assert backups.state().runs[result.run_id].outcome is Outcome.FAILED
+    assert backups.state().runs[result.run_id].outcome is RunOutcome.FAILED
 
 
 def test_name_that_chooses_no_topic_beside_others_fails_the_run_when_the_others_are_archived(
@@ -511,7 +511,7 @@ def test_fenced_run_stops_without_a_word_in_the_archive(backups: Backups, topics
     result = backups.run(unique, run_id="mine")
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveFenced")
     run = backups.state().runs["mine"]
-    assert (run.outcome, run.epoch, run.segments) == (Outcome.RUNNING, 2, 0)
+    assert (run.outcome, run.epoch, run.segments) == (RunOutcome.RUNNING, 2, 0)
 
 
 def test_batch_that_is_damaged_on_the_broker_stops_its_partition_only(
@@ -551,7 +551,7 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
     topics.produce(unique, numbers(10))
     connection = replace(connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {}), limits=SOON)
     another_incarnation = Piece(0, unique, "AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, 1, 1000)
-    (done,) = archive_pieces(Setting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
+    (done,) = archive_pieces(BackupSetting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
     assert done.receipt is not None
     ((start, end, reason),) = [(gap.start, gap.end, gap.reason) for gap in done.receipt.gaps]
     assert (start, end, reason) == (0, 10, REASON_DELETED)
@@ -637,7 +637,7 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
     assert told(tmp_path / "one").error_code == "Interrupted"
-    assert backups.state().runs["the-run"].outcome is Outcome.FAILED
+    assert backups.state().runs["the-run"].outcome is RunOutcome.FAILED
     result = backups.run(unique, run_id="the-run")
     assert (result.outcome, result.records) == ("Succeeded", PARTITIONS * RECORDS)
     assert backups.faults() == []

@@ -72,7 +72,7 @@ def unusual() -> list[PlainRecord]:
 
 
 def expected(records: list[PlainRecord], first: int = 0) -> list[Seen]:
-    """The records as a consumer sees them after a restore."""
+    """The records that a consumer sees after a restore of these."""
     return [
         (
             first + at,

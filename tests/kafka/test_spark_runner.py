@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.spark.conf import kubernetes_conf, master_conf
-from logkeep_engine.spark.link import Door, TaskLink
+from logkeep_engine.spark.link import DriverEndpoint, TaskLink
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.tasks import PartitionUpdate
@@ -127,7 +127,7 @@ def test_listener_takes_no_line_without_the_token() -> None:
                 connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(ConnectionResetError):
                     assert connection.recv(1) == b""
-        context = TaskLink(0, Door(listener.address, listener.token, NO_LIMITS, 1))
+        context = TaskLink(0, DriverEndpoint(listener.address, listener.token, NO_LIMITS, 1))
         context.report([PartitionUpdate("orders", 0, 0, 1, 1, 1)])
         wait_until(lambda: bool(updates), 60, "the update")
         context.close()
@@ -137,7 +137,7 @@ def test_listener_takes_no_line_without_the_token() -> None:
 def test_task_without_a_listener_goes_on_silently() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-    context = TaskLink(0, Door(address, "token", NO_LIMITS, 1))
+    context = TaskLink(0, DriverEndpoint(address, "token", NO_LIMITS, 1))
     started = time.monotonic()
     for at in range(100):
         context.report([PartitionUpdate("orders", 0, 0, at, 1, 1)])

@@ -1,4 +1,4 @@
-"""`python -m tests.lanes`: every test.
+"""`python -m tests.lanes`: every test, in lanes that take one test file after the other.
 
 Lanes are shown while they run, each line with its lane's number. `test-logs/lane-1.log` and so on hold the same by
 lane, written as it comes: a run that was killed still shows where it was.
@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,12 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 from tests.lanes import plan, times
 from tests.lanes.relay import Relay
+from tests.lanes.taking import Answers
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "test-logs"
 SLOWEST = 30
+
+_choosing = threading.Lock()
 
 
 @dataclass
@@ -29,26 +35,46 @@ class Lane:
     """One pytest that runs."""
 
     number: int
-    files: Sequence[str]
+    files: list[str]
     process: "subprocess.Popen[bytes]"
     relay: Relay
     times: Path
     began: float
 
     @classmethod
-    def start(cls, number: int, files: Sequence[str], logs: Path) -> "Lane":
-        """Start pytest over these files."""
+    def start(cls, number: int, files: Sequence[str], queue: plan.Queue, logs: Path) -> "Lane":
+        """Start pytest, which takes one of these files after the other."""
         seconds = logs / f"lane-{number}.times"
-        command = [sys.executable, "-u", "-m", "pytest", "-p", "tests.lanes.times", f"--times={seconds}", *files]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        taken: list[str] = []
+
+        def take() -> str | None:
+            with _choosing:
+                path = queue.take(number)
+                taken.extend([path] if path else [])
+            return path
+
+        answers = Answers(str(number), take)
+        plugins = ["-p", "tests.lanes.times", f"--times={seconds}", "-p", "tests.lanes.taking"]
+        # How many tests there are is known at the end, so a percentage would lie.
+        options = [f"--take={answers.theirs.fileno()}", "--override-ini=console_output_style=classic"]
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "pytest", *plugins, *options, *files],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[answers.theirs.fileno()],
+        )
+        answers.start()
         assert process.stdout is not None
         relay = Relay(str(number), process.stdout.fileno(), logs / f"lane-{number}.log")
         relay.start()
-        return cls(number, files, process, relay, seconds, time.monotonic())
+        return cls(number, taken, process, relay, seconds, time.monotonic())
 
     def wait(self) -> int:
         """Until it has ended and all is shown; returns pytest's exit code, 1 if a signal has ended it."""
         code = self.process.wait()
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED and not self.files:
+            code = 0  # the others were faster
         self.relay.join(timeout=10)  # a process that a test left behind may hold the pipe
         return code if code >= 0 else 1
 
@@ -60,25 +86,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.glob("lane-*"):
         old.unlink()
-    chosen = plan.choose(options.files or plan.test_files(ROOT), times.load(), options.lanes)
-    lanes = [Lane.start(number, files, logs) for number, files in enumerate(filter(None, chosen), 1)]
+    files = options.files or plan.test_files(ROOT)
+    queue = plan.Queue(files, times.load())
+    lanes = [Lane.start(number, files, queue, logs) for number in range(1, min(options.lanes, len(files)) + 1)]
     signal.signal(signal.SIGTERM, _interrupt(lanes))
     codes: list[int] = []
     while len(codes) < len(lanes):
         with suppress(KeyboardInterrupt):  # the terminal has told the lanes too: they end what they began
             codes.append(lanes[len(codes)].wait())
     _report(lanes)
+    for path in queue.left:
+        print(f"NOT RUN {path}: the lanes ended before it")
     seconds = times.by_file(times.read(lane.times for lane in lanes))
     times.save(seconds, logs / "durations.json")
     if options.record and not any(codes):
         times.save(seconds)
-    return max(codes)
+    return max(codes) or bool(queue.left)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lanes", description=__doc__)
     parser.add_argument("files", nargs="*", help="test files (default: all)")
-    parser.add_argument("--lanes", type=int, default=2, help="how many run side by side")
+    parser.add_argument("--lanes", type=int, default=3, help="how many run side by side")
     parser.add_argument("--record", action="store_true", help="if all pass, keep the durations in tests/durations.json")
     parser.add_argument("--logs", type=Path, default=LOGS, help="folder of the lanes' logs")
     return parser

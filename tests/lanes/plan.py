@@ -1,13 +1,11 @@
-"""Which test files run in which lane.
+"""Which test file a lane runs next.
 
-The files stand in one line, those that share an expensive part side by side, and the line is cut where the recorded
-durations say that each lane has its share. A cut so parts at most one bed, and that bed is started twice.
+Files that share an expensive part are a bed. The recorded durations say in which bed most is left to do.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
-from itertools import groupby
 from pathlib import Path
 
 DEFAULT_SECONDS = 10.0
@@ -27,11 +25,11 @@ BEDS: tuple[tuple[str, ...], ...] = (
         "tests/ledger/*",
     ),
 )
-"""The line, as patterns of files that share parts: a node, an API server, nothing, a broker with Spark, three brokers.
-The last pattern that fits a file counts."""
+"""Patterns of files that share parts: a node, an API server, nothing, a broker with Spark, three brokers. The last
+pattern that fits a file counts."""
 
 WHOLE = frozenset({0, 1, 4})
-"""The beds, by their place in the line, that no cut may part: they take long to start."""
+"""The beds, by their place in the list, in which only one lane may be: they take long to start."""
 
 
 def test_files(root: Path) -> list[str]:
@@ -40,41 +38,57 @@ def test_files(root: Path) -> list[str]:
 
 
 def bed(path: str) -> int:
-    """The place of a file's bed in the line. Raises LookupError for a file that no pattern fits."""
+    """The place of a file's bed in the list. Raises LookupError for a file that no pattern fits."""
     fitting = [number for number, patterns in enumerate(BEDS) if any(fnmatch(path, pattern) for pattern in patterns)]
     if not fitting:
         raise LookupError(f"{path} is in no bed: name its folder in BEDS (tests/lanes/plan.py)")
     return fitting[-1]
 
 
-def choose(files: Collection[str], seconds: Mapping[str, float], lanes: int) -> list[list[str]]:
-    """The files of each lane, in the order in which they run. A lane may be empty."""
-    blocks = _blocks(files, seconds)
-    share = sum(length for length, _ in blocks) / lanes
-    chosen: list[list[str]] = [[] for _ in range(lanes)]
-    done = 0.0
-    for length, paths in blocks:
-        middle = done + length / 2
-        lane = min(int(middle / share), lanes - 1) if share else 0
-        chosen[lane] += paths
-        done += length
-    return chosen
+class Queue:
+    """The files that no lane has taken yet. A lane takes one after the other, so that all end at about the same time.
 
+    A lane stays in its bed as long as there is something to do. Then it goes to the longest bed in which nobody is, and
+    if somebody is in every bed, it helps where most is left.
+    """
 
-def _blocks(files: Collection[str], seconds: Mapping[str, float]) -> list[tuple[float, Sequence[str]]]:
-    """The line: what cannot be parted, with its duration. Short files come first in a bed, so a cut there is exact."""
-    usual = _averages(seconds)
+    def __init__(self, files: Collection[str], seconds: Mapping[str, float]) -> None:
+        usual = _averages(seconds)
+        self._seconds = {path: seconds.get(path, usual.get(bed(path), DEFAULT_SECONDS)) for path in files}
+        self._left: dict[int, list[str]] = {}
+        for path in sorted(files, key=lambda path: (self._seconds[path], path)):  # a lane takes the longest first
+            self._left.setdefault(bed(path), []).append(path)
+        self._beds: dict[int, int] = {}
 
-    def duration(path: str) -> float:
-        return seconds.get(path, usual.get(bed(path), DEFAULT_SECONDS))
+    @property
+    def left(self) -> list[str]:
+        """The files that nobody has taken."""
+        return sorted(path for paths in self._left.values() for path in paths)
 
-    line = sorted(files, key=lambda path: (bed(path), duration(path), path))
-    blocks: list[tuple[float, Sequence[str]]] = []
-    for number, group in groupby(line, key=bed):
-        paths = list(group)
-        parts = [sorted(paths)] if number in WHOLE else [[path] for path in paths]
-        blocks += [(sum(map(duration, part)), part) for part in parts]
-    return blocks
+    def take(self, lane: int) -> str | None:
+        """The next file of a lane; None if it has nothing more to do."""
+        here = self._beds.get(lane)
+        if here not in self._left:
+            self._beds.pop(lane, None)
+            here = self._another()
+        if here is None:
+            return None
+        self._beds[lane] = here
+        path = self._left[here].pop()
+        if not self._left[here]:
+            del self._left[here]
+        return path
+
+    def _another(self) -> int | None:
+        inside = list(self._beds.values())
+        free = [number for number in self._left if number not in inside]
+        shared = [number for number in self._left if number not in WHOLE]
+        if free:
+            return max(free, key=self._length)
+        return max(shared, key=lambda number: self._length(number) / (1 + inside.count(number)), default=None)
+
+    def _length(self, number: int) -> float:
+        return sum(self._seconds[path] for path in self._left[number])
 
 
 def _averages(seconds: Mapping[str, float]) -> dict[int, float]:

@@ -14,7 +14,7 @@ import pytest
 
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, Budget, Places, RunLimits
 from logkeep_engine.spark import link, listener
-from logkeep_engine.spark.link import Door, LeasedThrottle, TaskLink
+from logkeep_engine.spark.link import DriverEndpoint, LeasedThrottle, TaskLink
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
@@ -34,13 +34,13 @@ def listening(limits: RunLimits = LIMITS, budget: Budget | None = None) -> Liste
     )
 
 
-def door(driver: Listener, limits: RunLimits = LIMITS, tasks: int = 2) -> Door:
-    return Door(driver.address, driver.token, limits, tasks)
+def endpoint(driver: Listener, limits: RunLimits = LIMITS, tasks: int = 2) -> DriverEndpoint:
+    return DriverEndpoint(driver.address, driver.token, limits, tasks)
 
 
-def closed_door(limits: RunLimits = LIMITS, tasks: int = 2) -> Door:
+def closed_endpoint(limits: RunLimits = LIMITS, tasks: int = 2) -> DriverEndpoint:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        return Door(server.getsockname(), "token", limits, tasks)
+        return DriverEndpoint(server.getsockname(), "token", limits, tasks)
 
 
 def in_threads(*tasks: Callable[[], Awaitable[None]]) -> float:
@@ -58,7 +58,7 @@ def in_threads(*tasks: Callable[[], Awaitable[None]]) -> float:
     return time.monotonic() - started
 
 
-def moving(place: Door, sizes: list[int]) -> Callable[[], Awaitable[None]]:
+def moving(place: DriverEndpoint, sizes: list[int]) -> Callable[[], Awaitable[None]]:
     async def task() -> None:
         throttle = LeasedThrottle(place)
         for size in sizes:
@@ -69,7 +69,7 @@ def moving(place: Door, sizes: list[int]) -> Callable[[], Awaitable[None]]:
 
 def test_tasks_share_one_rate_and_what_one_leaves_the_others_use() -> None:
     with listening() as driver:
-        place = door(driver, tasks=10)
+        place = endpoint(driver, tasks=10)
         seconds = in_threads(moving(place, [100_000] * 60), moving(place, [300_000] * 6), moving(place, [1]))
     assert seconds >= 0.99 * 7_800_000 / RATE, "never faster than the limit"
     assert seconds < 3 * 7_800_000 / RATE, "three of ten tasks have the whole rate"
@@ -77,13 +77,13 @@ def test_tasks_share_one_rate_and_what_one_leaves_the_others_use() -> None:
 
 def test_a_batch_larger_than_a_grant_is_waited_for_in_parts() -> None:
     with listening() as driver:
-        assert 0.99 <= in_threads(moving(door(driver), [RATE])) < 10
+        assert 0.99 <= in_threads(moving(endpoint(driver), [RATE])) < 10
 
 
 def test_a_task_gives_back_what_it_has_not_moved() -> None:
     budget = Budget(RATE)
     with listening(budget=budget) as driver:
-        in_threads(*(moving(door(driver), [1]) for _ in range(10)))
+        in_threads(*(moving(endpoint(driver), [1]) for _ in range(10)))
         time.sleep(0.5)  # the listener sees them leave
         _, wait = budget.grant("another")
     assert wait <= 0.2, "ten grants that were not used do not stand in its way"
@@ -94,7 +94,7 @@ def test_the_budget_of_a_run_outlives_its_jobs() -> None:
     started = time.monotonic()
     for _ in range(3):
         with listening(budget=budget) as driver:
-            in_threads(moving(door(driver), [RATE // 4]))
+            in_threads(moving(endpoint(driver), [RATE // 4]))
     assert time.monotonic() - started >= 0.75
 
 
@@ -115,7 +115,7 @@ def test_no_more_than_so_many_readers_of_a_broker_over_all_tasks(monkeypatch: py
     monkeypatch.setattr(listener, "Places", Counted)
     done: list[int] = []
 
-    def reading(place: Door) -> Callable[[], Awaitable[None]]:
+    def reading(place: DriverEndpoint) -> Callable[[], Awaitable[None]]:
         async def task() -> None:
             throttle = LeasedThrottle(place)
 
@@ -129,7 +129,7 @@ def test_no_more_than_so_many_readers_of_a_broker_over_all_tasks(monkeypatch: py
         return task
 
     with listening() as driver:
-        in_threads(*(reading(door(driver)) for _ in range(4)))
+        in_threads(*(reading(endpoint(driver)) for _ in range(4)))
         wait_until(lambda: not any(inside.values()), 60, "the last to leave")
     assert len(done) == 120
     assert most == {0: 2, 1: 2, 2: 2}
@@ -143,7 +143,7 @@ def test_a_task_that_dies_or_waits_no_longer_leaves_its_places_to_others() -> No
         assert json.loads(dying.makefile().readline()) == ["entered", 0]
 
         async def scenario() -> None:
-            throttle = LeasedThrottle(door(driver, limits))
+            throttle = LeasedThrottle(endpoint(driver, limits))
 
             async def enter() -> None:
                 async with throttle.reading(7):
@@ -163,7 +163,7 @@ def test_a_task_that_dies_or_waits_no_longer_leaves_its_places_to_others() -> No
 
 def test_a_task_without_the_driver_keeps_to_its_share_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> float:
-        throttle = LeasedThrottle(closed_door(tasks=2))
+        throttle = LeasedThrottle(closed_endpoint(tasks=2))
         started = time.monotonic()
         for _ in range(10):
             await throttle.pace(RATE // 20)
@@ -180,7 +180,7 @@ def test_a_task_without_the_driver_keeps_to_its_share_and_says_so(caplog: pytest
 def test_a_driver_that_goes_away_leaves_its_tasks_their_share(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> float:
         driver = listening().__enter__()
-        throttle = LeasedThrottle(door(driver, tasks=4))
+        throttle = LeasedThrottle(endpoint(driver, tasks=4))
         await throttle.pace(RATE // 10)
         async with throttle.reading(1), throttle.reading(1):
             third = throttle.reading(1)
@@ -208,7 +208,7 @@ def test_a_driver_that_does_not_answer_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
         async def scenario() -> None:
-            throttle = LeasedThrottle(Door(silent.getsockname(), "token", LIMITS, 2))
+            throttle = LeasedThrottle(DriverEndpoint(silent.getsockname(), "token", LIMITS, 2))
             await asyncio.wait_for(throttle.pace(1000), 30)
 
         asyncio.run(scenario())
@@ -222,7 +222,7 @@ def test_the_driver_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
         budget = Budget(RATE)
-        throttle = LeasedThrottle(Door(address, "token", RunLimits(RATE), 2))
+        throttle = LeasedThrottle(DriverEndpoint(address, "token", RunLimits(RATE), 2))
         await throttle.pace(1000)
         served = asyncio.Event()
 
@@ -243,7 +243,7 @@ def test_the_driver_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch
 def test_a_cancelled_wait_for_bytes_ends_at_once_and_the_next_one_works() -> None:
     async def scenario() -> None:
         with listening() as driver:
-            throttle = LeasedThrottle(door(driver))
+            throttle = LeasedThrottle(endpoint(driver))
             waiting = asyncio.create_task(throttle.pace(100 * RATE))
             await asyncio.sleep(0.3)
             waiting.cancel()
@@ -263,13 +263,13 @@ def test_the_listener_hangs_up_on_what_it_does_not_know(said: str) -> None:
 
 
 def test_without_limits_nobody_is_asked() -> None:
-    assert TaskLink(0, closed_door(NO_LIMITS)).throttle is UNLIMITED
+    assert TaskLink(0, closed_endpoint(NO_LIMITS)).throttle is UNLIMITED
 
     async def scenario() -> None:
-        throttle = LeasedThrottle(closed_door(RunLimits(None, None)))
+        throttle = LeasedThrottle(closed_endpoint(RunLimits(None, None)))
         await throttle.pace(10**12)
         async with throttle.reading(1):
             pass
-        assert throttle.portion(8 << 20, 4) == 8 << 20
+        assert throttle.fetch_bytes(8 << 20, 4) == 8 << 20
 
     asyncio.run(asyncio.wait_for(scenario(), 20))

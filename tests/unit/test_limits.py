@@ -13,8 +13,8 @@ import pytest
 from logkeep_engine.limits import (
     CREDIT_SECONDS,
     GRANT_SECONDS,
+    MIN_FETCH,
     MIN_GRANT,
-    MIN_PORTION,
     NO_LIMITS,
     UNLIMITED,
     Budget,
@@ -204,11 +204,11 @@ def test_a_static_share_is_a_fair_part_of_the_limits() -> None:
 
 def test_fetches_are_smaller_when_the_rate_is_low() -> None:
     most = 8 << 20
-    assert UNLIMITED.portion(most, 4) == most
-    assert StaticShare(NO_LIMITS, 2).portion(most, 4) == most
-    assert StaticShare(RunLimits(10**10), 2).portion(most, 4) == most
-    assert StaticShare(RunLimits(32 * MB), 2).portion(most, 4) == 2 * MB
-    assert StaticShare(RunLimits(65536), 2).portion(most, 16) == MIN_PORTION
+    assert UNLIMITED.fetch_bytes(most, 4) == most
+    assert StaticShare(NO_LIMITS, 2).fetch_bytes(most, 4) == most
+    assert StaticShare(RunLimits(10**10), 2).fetch_bytes(most, 4) == most
+    assert StaticShare(RunLimits(32 * MB), 2).fetch_bytes(most, 4) == 2 * MB
+    assert StaticShare(RunLimits(65536), 2).fetch_bytes(most, 16) == MIN_FETCH
 
 
 def test_a_static_share_keeps_its_rate_and_its_readers() -> None:

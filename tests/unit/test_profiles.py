@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.examples import DEEP, LIGHT, scaled
+from tests.examples import DEEP, LIGHT, number, scaled
 
 TESTS = Path(__file__).parents[1]
 
@@ -21,9 +21,9 @@ def _profile() -> Iterator[None]:
 
 def test_the_light_profile_makes_fewer_and_the_deep_one_more() -> None:
     settings.load_profile(LIGHT)
-    assert (scaled(100), scaled(8), scaled(1)) == (40, 3, 2)
+    assert (scaled(100), scaled(8), scaled(1), number(5, deep=50)) == (40, 3, 2, 5)
     settings.load_profile(DEEP)
-    assert (scaled(100), scaled(8)) == (1000, 80)
+    assert (scaled(100), scaled(8), number(5, deep=50)) == (1000, 80, 50)
 
 
 def test_the_deep_profile_looks_for_new_ones_and_says_how_to_see_them_again() -> None:

@@ -7,7 +7,6 @@ everything else is archived, which is a success for the catalog: what the cluste
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 
 from logkeep_engine.archive.catalog.facts import Partition
@@ -15,6 +14,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
 from logkeep_engine.backup.selection import is_internal
 from logkeep_engine.backup.sight import Names, literal
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST, TopicCoverage
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched, Topics
 from logkeep_engine.errors import PatternsUnmatched
@@ -26,7 +26,7 @@ def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
     """The places of the patterns that choose no topic."""
     chosen = {topic.name for topic in plan.topics} | {topic.name for topic in plan.gone}
     chosen |= {name for name, _ in plan.unavailable}
-    return [at for at, pattern in enumerate(include) if not any(re.fullmatch(pattern, name) for name in chosen)]
+    return NamePatterns(include).unmatched(chosen)
 
 
 def told_patterns(plan: BackupPlan, topics: Topics) -> list[str]:
@@ -100,7 +100,7 @@ def _no_topic(plan: BackupPlan, topics: Topics, at: int) -> str:
     name = literal(topics.include[at])
     what = "that the user may read" if name in plan.sight.unreadable.shown else "of the cluster"
     why = ""
-    if name is not None and any(re.fullmatch(pattern, name) for pattern in topics.exclude):
+    if name is not None and NamePatterns(topics.include, topics.exclude).excludes(name):
         why = ": spec.topics.exclude leaves it out"
     elif name is not None and not topics.internal and is_internal(name):
         why = ": it is Kafka's own, which spec.topics.internal leaves out"

@@ -15,12 +15,23 @@ from dataclasses import dataclass, field, replace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
+from logkeep_engine.archive.catalog.lineage import (
+    UNKNOWN,
+    EpochStart,
+    Fork,
+    Lineage,
+    LineageComparison,
+    LogStanding,
+    add_epoch,
+)
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import ArchiveDamaged, LogDiverged
+from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, LogDiverged
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Answers, Ended
+from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.storage import Storage
 
@@ -39,7 +50,7 @@ _CHANGES = 5  # of a leader in the middle of a comparison, until the partition c
 class Standings:
     """By topic and partition. `silent`: no leader gave an answer, and why; `unknown`: brokers do not know them."""
 
-    found: dict[TopicPartition, Standing] = field(default_factory=dict)
+    found: dict[TopicPartition, LogStanding] = field(default_factory=dict)
     silent: dict[TopicPartition, str] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
 
@@ -67,7 +78,7 @@ def standings_of(
     if archive.info.segments is not FormatName.KAFKA:
         return standings
     for choose in (_without_history, _parted_without_all_history):
-        read: dict[TopicPartition, _Part] = {}
+        read: dict[TopicPartition, _ArchivedRange] = {}
         for where, standing in standings.found.items():
             entries = state.segments.get(partitions[where])
             part = choose(standing, lineages[where], entries) if entries is not None else None
@@ -77,6 +88,49 @@ def standings_of(
         lineages |= more
         standings.update(compare_logs(more, ask))
     return standings
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedAgain:
+    """The logs of a stored plan that were cut off since, and the partitions whose logs nobody could compare, with the
+    reason. Nothing of either is archived.
+    """
+
+    forks: tuple[Fork, ...]
+    unanswered: Mapping[Partition, BrokerUnavailable]
+
+    @property
+    def left_out(self) -> set[Partition]:
+        return {(fork.topic_id, fork.partition) for fork in self.forks} | self.unanswered.keys()
+
+
+def compare_again(archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> ComparedAgain:
+    """Find out which logs were cut off since the plan was stored.
+
+    The question goes by the topic's name, so it is not asked of a topic that has gone since. If that is proved, its
+    chunks are tried: they are fetched by its id, and what is lost of them is told.
+    """
+    names, without_leader = plan.topic_names, set(plan.unavailable)
+    keys = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks}
+    partitions = {(names[topic_id], number): (topic_id, number) for topic_id, number in keys}
+    ids = control.topic_ids(name for name, _ in partitions)
+    other = {where: key[0] for where, key in partitions.items() if ids.get(where[0]) != key[0]}
+    asked = {where: key for where, key in partitions.items() if where not in without_leader and where not in other}
+    standings = standings_of(archive, state, asked, control.epoch_ends)
+    forks = tuple(
+        Fork(*partitions[where], standing.fork, state.lineage(*partitions[where]).end)
+        for where, standing in standings.found.items()
+        if standing.fork is not None
+    )
+    unanswered = dict(standings.unanswered)
+    if other:
+        findings = control.findings(other)
+        unanswered |= {
+            where: findings[where].reason or "a broker does not know its topic"
+            for where in other
+            if findings[where].fate not in (Fate.GONE, Fate.RECREATED)
+        }
+    return ComparedAgain(forks, {partitions[where]: no_answer(where, why) for where, why in unanswered.items()})
 
 
 def compare_logs(lineages: Mapping[TopicPartition, Lineage], ask: Ask) -> Standings:
@@ -106,7 +160,7 @@ class _Walk:
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
-        self._comparison = Comparison(lineage)
+        self._comparison = LineageComparison(lineage)
         self._leader_epoch: int | None = None
         self._has_epochs = False
         self.changes = 0
@@ -120,7 +174,7 @@ class _Walk:
             self.changes += 1
             self._leader_epoch = None
             self._has_epochs = False
-            self._comparison = Comparison(self._lineage)
+            self._comparison = LineageComparison(self._lineage)
             return
         self._leader_epoch = ended.current_epoch
         self._has_epochs = self._has_epochs or ended.leader_epoch >= 0
@@ -128,39 +182,41 @@ class _Walk:
             self._comparison.answer(ended.leader_epoch, ended.end_offset)
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> LogStanding | None:
         """None while there is more to ask."""
         if self._leader_epoch is None or self._comparison.question is not None:
             return None
         epoch = self._leader_epoch if self._has_epochs else UNKNOWN
         # An empty archive parts from nothing, and a log whose leader never changed was never cut off.
         known = self._comparison.known or self._lineage.end == 0 or epoch == 0
-        return Standing(epoch, self._comparison.fork, known, self._leader_epoch)
+        return LogStanding(epoch, self._comparison.fork, known, self._leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ArchivedRange:
     """The part of an archive that is read for its leader epochs: segments, the first from offset `start` on."""
 
     segments: Sequence[SegmentEntry]
     start: int
 
 
-def _without_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _Part | None:
+def _without_history(standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _ArchivedRange | None:
     """The last batch of an archive that says no epochs: that will do, unless they part."""
-    return None if standing.known else _Part(entries[-1:], entries[-1].next_offset - 1)
+    return None if standing.known else _ArchivedRange(entries[-1:], entries[-1].next_offset - 1)
 
 
-def _parted_without_all_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _Part | None:
+def _parted_without_all_history(
+    standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]
+) -> _ArchivedRange | None:
     """All of an archive that parts from the log, and may have epochs which the catalog does not say."""
     first = entries[0].base_offset
     if standing.fork is None or (lineage.epochs and lineage.epochs[0][1] <= first):
         return None
-    return _Part(entries, first)
+    return _ArchivedRange(entries, first)
 
 
 def _histories(
-    storage: Storage, read: Mapping[TopicPartition, _Part], lineages: Mapping[TopicPartition, Lineage]
+    storage: Storage, read: Mapping[TopicPartition, _ArchivedRange], lineages: Mapping[TopicPartition, Lineage]
 ) -> dict[TopicPartition, Lineage]:
     """The lineages of which these batches say more than was known."""
     if not read:
@@ -187,7 +243,7 @@ def _histories(
     }
 
 
-def _headers(storage: Storage, topic: str, part: _Part) -> Iterator[BatchHeader]:
+def _headers(storage: Storage, topic: str, part: _ArchivedRange) -> Iterator[BatchHeader]:
     for _, headers in open_partition(storage, topic, part.segments).batches(part.start):
         for _, header in headers:
             yield header
@@ -225,6 +281,14 @@ def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
         f"The cluster has cut off topic {names[fork.topic_id]!r} partition {fork.partition} at offset {fork.offset} "
         f"(unclean leader election, or a lost disk). What is archived of it up to offset {fork.end} is kept as branch "
         f"{fork.branch_id}; the log as it is now is archived from offset {fork.offset} on."
+    )
+
+
+def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
+    """The error of a partition of which nobody says whether its log still begins with what is archived."""
+    return BrokerUnavailable(
+        f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
+        hint="Everything else was archived. Bring its brokers back and run again.",
     )
 
 

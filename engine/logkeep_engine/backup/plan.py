@@ -133,6 +133,11 @@ class BackupPlan:
         )
 
     @property
+    def branches(self) -> tuple[Fork, ...]:
+        """The forks whose old ends become branches."""
+        return tuple(fork for fork in self.forks if fork.branch_id)
+
+    @property
     def topic_names(self) -> dict[str, str]:
         """Topic id -> name."""
         return {topic.topic_id: topic.name for topic in self.topics}

@@ -21,7 +21,7 @@ from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.coverage import told_patterns, told_topics
 from logkeep_engine.backup.divergence import Standings, standings_of
-from logkeep_engine.backup.making import Answers, make_plan, unheard_of
+from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
 from logkeep_engine.backup.remote import cut_remote
 from logkeep_engine.backup.selection import (
@@ -37,7 +37,8 @@ from logkeep_engine.backup.sight import Names, Sight, left_out, missed
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence, Topics
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.control import Bounds, ControlPlane, PartitionInfo, TopicInfo
+from logkeep_engine.kafka.control import Bounds, ControlPlane
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.kafka.witnesses import Fate
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ LEADER_TRIES = 5
 _DELETED = (Fate.GONE, Fate.RECREATED)
 
 
-class Planner:
+class BackupPlanner:
     """The plan of one run, with all that attempts have added to it."""
 
     def __init__(
@@ -330,7 +331,7 @@ class Planner:
             {where: (ids[where[0]], where[1]) for where in partitions if where[0] in configs}, state
         )
         ends = {where: found.end for where, found in bounds.items()}
-        answers = Answers(
+        answers = BrokerAnswers(
             configs=configs,
             earliest={where: found.start for where, found in bounds.items()},
             ends=ends,

@@ -39,7 +39,7 @@ Where = tuple[str, int]  # topic name, partition
 
 
 @dataclass(frozen=True, slots=True)
-class RemotePart:
+class RemoteRange:
     """Offsets below `end` are in the remote store only; `samples` cover those that are planned, if any batch could be
     looked at. At each offset from `end` on are about `local_density` bytes on the leader's disk.
     """
@@ -56,13 +56,13 @@ class _Seen:
     ends: dict[Where, int] = field(default_factory=dict)
     samples: dict[Where, dict[tuple[int, int], float | None]] = field(default_factory=dict)
 
-    def parts(self, sizes: Mapping[Where, int], log_ends: Mapping[Where, int]) -> dict[Where, RemotePart]:
-        found: dict[Where, RemotePart] = {}
+    def parts(self, sizes: Mapping[Where, int], log_ends: Mapping[Where, int]) -> dict[Where, RemoteRange]:
+        found: dict[Where, RemoteRange] = {}
         for where, end in self.ends.items():
             ranges = sorted(self.samples.get(where, {}).items())
             samples = filled([(start, stop, size) for (start, stop), size in ranges])
             density = sizes.get(where, 0) / max(1, log_ends[where] - end)
-            found[where] = RemotePart(end, density, tuple(samples))
+            found[where] = RemoteRange(end, density, tuple(samples))
         return found
 
 
@@ -92,9 +92,9 @@ def cut_remote(
     return with_parts(plan, seen.parts(sizes, log_ends), slots)
 
 
-def with_parts(plan: BackupPlan, parts: Mapping[Where, RemotePart], slots: int) -> BackupPlan:
+def with_parts(plan: BackupPlan, parts: Mapping[Where, RemoteRange], slots: int) -> BackupPlan:
     """The plan with the chunks of these partitions made anew, of about equal bytes."""
-    sized: list[tuple[Chunk, RemotePart | None]] = []
+    sized: list[tuple[Chunk, RemoteRange | None]] = []
     for chunk in _joined(plan.chunks, parts.keys()):
         part = parts.get((chunk.topic, chunk.partition))
         if part is None:
@@ -143,7 +143,7 @@ def _split(chunk: Chunk, remote_end: int) -> Iterator[tuple[int, int, bool]]:
         yield bound, chunk.end, False
 
 
-def _remote_bytes(part: RemotePart, low: int, high: int) -> int:
+def _remote_bytes(part: RemoteRange, low: int, high: int) -> int:
     if not part.samples:
         return int((high - low) * (part.local_density or UNKNOWN_BYTES_PER_OFFSET))
     return int(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.archive.reading.incarnations import incarnations
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
-from logkeep_engine.kafka.control import TopicInfo
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.kafka.topics import TopicInfo
 from logkeep_engine.storage import Storage
 
 MAX_NAMES_IN_MESSAGE = 10
@@ -29,25 +29,13 @@ def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
     return AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO and spec.topics.internal else frozenset()
 
 
-class _Patterns:
-    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
-
-    def match(self, name: str) -> bool:
-        return any(p.fullmatch(name) for p in self._include) and not self.excludes(name)
-
-    def excludes(self, name: str) -> bool:
-        return any(p.fullmatch(name) for p in self._exclude)
-
-
 class Chooser:
     """Whether a run archives a topic: `spec.topics` chooses it, or it is one of `also`, which are archived beside those
     unless they are excluded. `internal`: brokers call it Kafka's own.
     """
 
     def __init__(self, wanted: Topics, also: frozenset[str] = frozenset()) -> None:
-        self._patterns = _Patterns(wanted.include, wanted.exclude)
+        self._patterns = NamePatterns(wanted.include, wanted.exclude)
         self._internal = wanted.internal
         self._also = also
 
@@ -56,7 +44,7 @@ class Chooser:
         return self._internal or not is_internal(name, internal=internal)
 
     def chooses(self, name: str, *, internal: bool = False) -> bool:
-        return self.may_choose(name, internal=internal) and self._patterns.match(name)
+        return self.may_choose(name, internal=internal) and self._patterns.chooses(name)
 
     def adds(self, name: str) -> bool:
         return name in self._also and not self._patterns.excludes(name)
@@ -145,5 +133,5 @@ def check_names(topics: Iterable[TopicEntry], format_name: FormatName, storage: 
 
 def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
     """The consumer groups whose positions a run archives, by id; there may be none."""
-    patterns = _Patterns(wanted.include, wanted.exclude)
-    return sorted(group for group in group_ids if patterns.match(group))
+    patterns = NamePatterns(wanted.include, wanted.exclude)
+    return sorted(group for group in group_ids if patterns.chooses(group))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.backup.selection import Chooser
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import Topics
-from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.topics import TopicInfo
 
 # A dot matches any character, but who writes orders.v1 means the topic of this name.
 _LITERAL = re.compile(r"(?:[A-Za-z0-9._-]|\\[._-])+")
@@ -81,6 +82,5 @@ def left_out(found: Iterable[TopicInfo], chosen: Collection[str], wanted: Topics
 def missed(include: Sequence[str], exclude: Sequence[str], chosen: Collection[str]) -> list[str]:
     """The names that patterns without wildcards ask for, and that no broker lists."""
     names = {name for pattern in include if (name := literal(pattern)) is not None}
-    return sorted(
-        name for name in names if name not in chosen and not any(re.fullmatch(pattern, name) for pattern in exclude)
-    )
+    patterns = NamePatterns(include, exclude)
+    return sorted(name for name in names if name not in chosen and not patterns.excludes(name))

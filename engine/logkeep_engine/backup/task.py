@@ -22,9 +22,9 @@ from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.backup.markers import find_ends
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
-from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
-from logkeep_engine.backup.transactions import Disagreement
+from logkeep_engine.backup.transactions import ListDisagreement
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     BatchTooLarge,
@@ -66,11 +66,11 @@ class PieceDone:
     failure: PieceFailure | None = None
     by_name: bool = False
     losses: tuple[Loss, ...] = ()
-    disagreements: tuple[Disagreement, ...] = ()
+    disagreements: tuple[ListDisagreement, ...] = ()
     repeated: bool = False
 
 
-def archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
+def archive_pieces(setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
     """Archive `pieces` and return what became of each, in their order.
 
     With `setting.checking` nothing is written, and what is said is what the format would lose. Raises what Kafka client
@@ -79,12 +79,14 @@ def archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskConte
     return asyncio.run(_archive_pieces(setting, pieces, context))
 
 
-async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
+async def _archive_pieces(
+    setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext
+) -> tuple[PieceDone, ...]:
     small = all(0 < piece.bytes <= SMALL_BYTES for piece in pieces)  # 0: not known
     concurrent = CONCURRENT_SMALL if small else CONCURRENT
     gate = asyncio.Semaphore(concurrent)
     streams = max(1, min(concurrent, len(pieces)))
-    portion = context.throttle.portion(FETCH_BYTES // streams, streams)
+    portion = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
     writers = [_writer(setting, piece, context.attempt) for piece in pieces]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
@@ -107,7 +109,7 @@ async def _archive_pieces(setting: Setting, pieces: Sequence[Piece], context: Ta
                     await asyncio.to_thread(writer.abort)
 
 
-def _writer(setting: Setting, piece: Piece, attempt: int) -> PieceWriter:
+def _writer(setting: BackupSetting, piece: Piece, attempt: int) -> PieceWriter:
     if setting.format is FormatName.KAFKA:
         return ChunkWriter(setting, piece, attempt)
     return (LossChecker if setting.checking else RecordChunkWriter)(setting, piece, attempt)

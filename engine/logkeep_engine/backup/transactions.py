@@ -19,7 +19,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class ListDisagreement:
     """The list of a fetch was wrong about a transaction, which ends with a marker at offset `marker`. `aborted` is what
     the marker says."""
 
@@ -55,8 +55,8 @@ class PieceTransactions:
     """
 
     def __init__(self, before: PieceTransactions | None = None) -> None:
-        self._found: list[Disagreement] = []
-        self._before: tuple[Disagreement, ...] = ()
+        self._found: list[ListDisagreement] = []
+        self._before: tuple[ListDisagreement, ...] = ()
         self._first: dict[int, set[int]] = {}  # producer id -> first offsets of its aborted transactions not ended yet
         self._marker: dict[int, int] = {}  # producer id -> offset of its last marker
         self._follower = TransactionFollower()
@@ -75,7 +75,7 @@ class PieceTransactions:
             }
 
     @property
-    def disagreements(self) -> tuple[Disagreement, ...]:
+    def disagreements(self) -> tuple[ListDisagreement, ...]:
         """Those of markers and lists, in all passes so far."""
         return (*self._before, *self._found)
 
@@ -167,7 +167,7 @@ class PieceTransactions:
         if aborted and part.first > self._known_until.get(part.producer_id, -1):
             self._aborted.append((part.producer_id, part.first, part.last))
         if part.producer_id in (self._kept if aborted else self._left):
-            self._found.append(Disagreement(part.producer_id, part.first, marker, aborted))
+            self._found.append(ListDisagreement(part.producer_id, part.first, marker, aborted))
 
     def _listed(self, producer_id: int, offset: int) -> int | None:
         return max((first for first in self._first.get(producer_id, ()) if first <= offset), default=None)

@@ -1,4 +1,4 @@
-"""The command `logkeep backup`: an archive of the topics of a KafkaBackup."""
+"""The command `logkeep backup`: archives the topics of a KafkaBackup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import typer
 from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import Spark
+from logkeep_engine.cli.running import SparkOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 @spread
-def backup(file: File, spark: Spark, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+def backup(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
     """Archive the topics of a KafkaBackup.
 
     Secrets that the file refers to are not read from Kubernetes: set LOGKEEP_KAFKA_USERNAME, LOGKEEP_KAFKA_PASSWORD,

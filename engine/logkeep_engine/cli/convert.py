@@ -1,4 +1,4 @@
-"""The command `logkeep convert`: one archive out of another. Imports that take long happen inside the command."""
+"""The command `logkeep convert`: makes an archive out of another one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, perform, topic_chooser
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
-from logkeep_engine.cli.running import Spark
+from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.spec import FormatName
 
 if TYPE_CHECKING:
-    from logkeep_engine.convert.source import Source
+    from logkeep_engine.convert.source import ConvertSource
     from logkeep_engine.report import Reporter
     from logkeep_engine.tasks import TaskRunner
 
@@ -36,7 +36,7 @@ def convert(
     *,
     new: NewArchive,
     dry_run: DryRun = False,
-    spark: Spark,
+    spark: SparkOptions,
     servers: Servers,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -56,7 +56,7 @@ def convert(
         there = servers.target_storage(target)
         run = spark.run_id_or_new()
 
-        def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+        def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertSource:
             found = archive_source(here)
             if found.format is FormatName.KAFKA and format_name is FormatName.KAFKA:
                 _check_copy(new)

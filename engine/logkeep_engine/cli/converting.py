@@ -1,4 +1,5 @@
-"""The commands `convert` and `import` share this: options of the new archive, the run, what the user sees of it."""
+"""The commands `convert` and `import` share this module: options of the new archive, the run, and what the user sees of
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.options import Output, Server, pattern, refuse
-from logkeep_engine.cli.output import facts, print_json, say, say_faults, stdout, table
+from logkeep_engine.cli.output import facts, print_json, say, say_damage, stdout, table
 from logkeep_engine.cli.running import end, leave, on_spark, rows_of_counts, say_warnings, seconds
 from logkeep_engine.contract.spec import (
     AvroCodec,
@@ -19,13 +20,13 @@ from logkeep_engine.contract.spec import (
     Compression,
     FormatName,
     FormatOptions,
-    parse_quantity,
 )
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.convert.run import ConvertOptions, ConvertResult
-    from logkeep_engine.convert.source import Source
+    from logkeep_engine.convert.source import ConvertSource
     from logkeep_engine.report import Reporter
     from logkeep_engine.storage import Storage
     from logkeep_engine.tasks import TaskRunner
@@ -68,7 +69,8 @@ TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of 
 
 @dataclass(frozen=True)
 class NewArchive:
-    """Which topics the new archive gets, and how it keeps their records; an option that is None was not given."""
+    """The options of the new archive: which topics it gets, and how it keeps their records. An option that was not
+    given is None."""
 
     topic: Topics = None
     exclude: Exclude = None
@@ -80,7 +82,7 @@ class NewArchive:
     allow_loss: AllowLoss = False
 
     def options(self, format_name: FormatName) -> ConvertOptions:
-        """Join what the options say. Raises SpecError, which names the one that does not fit the format."""
+        """Join the options. Raises SpecError, which names an option that does not fit the format."""
         from logkeep_engine.convert.run import ConvertOptions
         from logkeep_engine.log.compression import Codec
 
@@ -108,7 +110,7 @@ class NewArchive:
 
 @dataclass(frozen=True)
 class Servers(Server):
-    """Where the bucket of the source is, and that of the new archive if it is elsewhere."""
+    """The place of the source's bucket, and that of the new archive's bucket if it is elsewhere."""
 
     target_endpoint: TargetEndpoint = None
     target_region: TargetRegion = None
@@ -136,12 +138,15 @@ def _segment_bytes(text: str) -> int:
     return size
 
 
-def topic_chooser(include: Sequence[str] | None, exclude: Sequence[str] | None) -> Callable[[Source], Source]:
-    """Takes what is wanted of a source. Raises SpecError for what is no regular expression, and later if nothing is."""
+def topic_chooser(
+    include: Sequence[str] | None, exclude: Sequence[str] | None
+) -> Callable[[ConvertSource], ConvertSource]:
+    """A function that takes the wanted topics of a source. Raises SpecError for a wrong regular expression, and the
+    function raises it if no topic is left."""
     wanted = [pattern("--topic", text) for text in include or ()]
     unwanted = [pattern("--exclude", text) for text in exclude or ()]
 
-    def choose(source: Source) -> Source:
+    def choose(source: ConvertSource) -> ConvertSource:
         from logkeep_engine.convert.source import select
 
         if not wanted and not unwanted:
@@ -180,7 +185,7 @@ def _print(done: ConvertResult, output: Output) -> None:
     else:
         _print_text(done)
     say_warnings(done.result)
-    say_faults(done.faults)
+    say_damage(done.faults)
     if done.result.outcome != "Succeeded":
         say(f"error: {done.result.message}")
 

@@ -1,4 +1,4 @@
-"""The command `logkeep coverage`: the topics of a cluster that no KafkaBackup protects.
+"""The command `logkeep coverage`: lists the topics of a cluster that no KafkaBackup protects.
 
 kubectl get kafkabackups -A -o yaml | logkeep coverage --bootstrap-server kafka:9092 -f -
 """
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, Security, spread
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import SpecInvalid, parse_backup
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def coverage(
     file: Files,
     internal: Internal = False,
     *,
-    security: Security,
+    security: SecurityOptions,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -63,7 +64,8 @@ def coverage(
         connection = security.connection("--bootstrap-server", bootstrap_server)
         backups = [backup for name in file for backup in _backups(name)]
         from logkeep_engine.backup.covered import is_of, uncovered
-        from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+        from logkeep_engine.kafka.control import ControlPlane
+        from logkeep_engine.kafka.topics import TopicInfo
 
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()
@@ -90,9 +92,8 @@ def _why_aside(backup: Backup) -> str:
 
 
 def _backups(file: str) -> Iterator[Backup]:
-    """The KafkaBackups of a file. Raises SpecError for one that is wrong, unless the API server has taken it: it
-    protects nothing, and must not hide what the others do.
-    """
+    """The KafkaBackups of a file. Raises SpecError for a wrong one, unless the API server has taken it: such a one
+    protects nothing, and must not hide what the others do."""
     from logkeep_engine.backup.covered import backup_of, resource_name
     from logkeep_engine.cli.documents import check_envelope, name_of
 

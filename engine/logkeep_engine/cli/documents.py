@@ -1,4 +1,4 @@
-"""Reads the resources that commands of `logkeep` are given as YAML, as Kubernetes takes and shows them."""
+"""This module reads the resources that commands of `logkeep` are given as YAML, as Kubernetes takes and shows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logkeep_engine.errors import SpecError
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key that stands twice in a mapping is an error, not a silent overwrite."""
+    """A YAML loader that refuses a key that stands twice in a mapping, and does not silently take one of them."""
 
 
 def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -82,7 +82,7 @@ def _other_command(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def check_envelope(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """The document. Raises SpecError for a wrong apiVersion or top-level field."""
+    """Check the document and return it. Raises SpecError for a wrong apiVersion or top-level field."""
     if document.get("apiVersion") != API_VERSION:
         raise SpecError(f"{name}: apiVersion: {document.get('apiVersion')!r} found, {API_VERSION!r} wanted")
     unknown = sorted(set(map(str, document)) - {"apiVersion", "kind", "metadata", "spec", "status"})

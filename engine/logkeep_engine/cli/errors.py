@@ -1,4 +1,4 @@
-"""How a command fails: errors become lines on stderr and exit codes, also those of standard output itself."""
+"""This module makes lines on stderr and exit codes of errors, also of those of standard output itself."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, NoReturn, cast
 import typer
 
 from logkeep_engine import interrupt
-from logkeep_engine.cli.output import say, say_faults
+from logkeep_engine.cli.output import say, say_damage
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import SpecInvalid
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError
 
 EXIT_CODES = (
@@ -29,13 +29,12 @@ CLOSED_PIPE = 141  # as a shell shows a program that SIGPIPE has ended
 
 
 class OutputFailed(OSError):
-    """Standard output takes no more: a full disk, or a pipe whose reader has gone."""
+    """Standard output takes no more: the disk is full, or the reader of the pipe has gone."""
 
 
 class _Stdout(io.FileIO):
-    """Says what it could not write once, and an interrupt that came while its reader did not read; what comes after
-    that is dropped, so that nothing waits for that reader any more.
-    """
+    """Standard output that tells once what it could not write, and raises an interrupt that came while its reader did
+    not read. Later output is dropped, so that nothing waits for that reader any more."""
 
     _failed = False
 
@@ -53,9 +52,8 @@ class _Stdout(io.FileIO):
 
 
 def open_stdout() -> None:
-    """For the whole process: failures of standard output can be told from others (OutputFailed), and characters that
-    its encoding does not have are shown as \\u20ac.
-    """
+    """Open standard output for the whole process. Its failures can be told from others (OutputFailed), and characters
+    that its encoding does not have are shown as \u20ac."""
     plain = sys.stdout
     if plain is None:  # it was closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -115,7 +113,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             raise typer.Exit(ExitCode.REFUSED) from None
         if isinstance(error, LogkeepError):
             if isinstance(error, ArchiveDamaged):
-                say_faults(error.faults)
+                say_damage(error.faults)
             fail(error.exit_code, error.message, error.hint)
         if isinstance(error, OutputFailed) and error.errno == errno.EPIPE:
             raise typer.Exit(CLOSED_PIPE) from None

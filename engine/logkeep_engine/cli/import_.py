@@ -1,4 +1,4 @@
-"""The command `logkeep import`: archives out of what other tools wrote.
+"""The command `logkeep import`: makes archives out of what other tools wrote.
 
 Imports that take long happen inside the command.
 """
@@ -14,12 +14,12 @@ import typer
 from logkeep_engine.cli.converting import DryRun, From, NewArchive, Servers, perform, topic_chooser
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, options_of, refuse, spread
-from logkeep_engine.cli.running import Spark
+from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.convert.source import Source
+    from logkeep_engine.convert.source import ConvertSource
     from logkeep_engine.report import Reporter
     from logkeep_engine.storage import Storage
     from logkeep_engine.tasks import TaskRunner
@@ -53,7 +53,7 @@ def import_(
     *,
     new: NewArchive,
     dry_run: DryRun = False,
-    spark: Spark,
+    spark: SparkOptions,
     servers: Servers,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -84,7 +84,7 @@ def import_(
         options = new.options(format_name or _format_of(here))
         find = foreign_source(here, repair=repair)
 
-        def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+        def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertSource:
             return choose(find(runner_factory, reporter))
 
         job = partial(run_convert, run, prepare, there, options, dry_run=dry_run, kind="Import")

@@ -1,4 +1,4 @@
-"""The command `logkeep inspect`: tables of what an archive holds. Imports that take long happen inside the command."""
+"""The command `logkeep inspect`: prints tables of what an archive holds."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _print_archive(archive: Description) -> None:
 
 
 def _incarnations(archive: Description) -> Table:
-    """The topics that were deleted and created again."""
+    """Print the topics that were deleted and created again."""
     found = table("deleted and created again", "topic id", "records", "first", "last", "restored by default")
     for topic in archive.topics:
         if topic.incarnations > 1:
@@ -120,7 +120,7 @@ def _incarnations(archive: Description) -> Table:
 
 
 def _branches(archive: Description) -> Table:
-    """Old ends of logs that were cut off in the cluster."""
+    """Print the old ends of logs that were cut off in the cluster."""
     found = table("cut off in the cluster", "partition", "branch", "old end", "records", "first", "last")
     for topic in archive.topics:
         for branch in topic.branches:

@@ -45,7 +45,7 @@ Mechanism = Annotated[SaslMechanism | None, typer.Option(help="For SASL_PLAINTEX
 
 @dataclass(frozen=True)
 class Server:
-    """Where the bucket of an s3:// URI is."""
+    """The place of the bucket of an s3:// URI."""
 
     endpoint: Endpoint = None
     region: Region = None
@@ -66,18 +66,18 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Security:
-    """How to talk to a cluster that another option names."""
+class SecurityOptions:
+    """The options that say how to talk to a cluster that another option names."""
 
     security_protocol: SecurityProtocol = None
     sasl_mechanism: Mechanism = None
 
     def refuse_without(self, option: str) -> None:
-        """Raises SpecError if something was given: the option that names the cluster was not."""
+        """Raises SpecError if an option was given although the option that names the cluster was not."""
         refuse(options_of(self), f"has no effect: it is for {option}")
 
     def connection(self, option: str, servers: str) -> Connection:
-        """The way to the cluster that `option` names by `servers`. Raises SpecError, CredentialsMissing."""
+        """The connection to the cluster that `option` names by `servers`. Raises SpecError, CredentialsMissing."""
         from pydantic import ValidationError
 
         from logkeep_engine.kafka.connection import connection_from

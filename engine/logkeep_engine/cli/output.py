@@ -1,4 +1,5 @@
-"""Prints for people and for programs.
+"""This module prints for people and for programs. Results go to stdout, everything else to stderr. Tables on a terminal
+have colours and its width; in a pipe they are plain and never folded.
 
 Results go to stdout, everything else to stderr. On a terminal tables have colours and its width, in a pipe they are
 plain and never folded.
@@ -19,23 +20,23 @@ MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damag
 
 
 def say(line: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
-def say_faults(faults: Sequence[str]) -> None:
-    """The first of several faults; the error names one alone."""
+def say_damage(faults: Sequence[str]) -> None:
+    """Print the first lines about damage if there are several; the error names one alone."""
     for fault in faults[:MAX_FAULTS] if len(faults) > 1 else ():
         say(f"fault: {fault}")
 
 
 def print_json(value: Any) -> None:
-    """One document on stdout."""
+    """Print one document on stdout."""
     print(json_text(value, indent=2), flush=True)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that standard output can take: escaped where its encoding lacks a character, or half of one is in it."""
+    """JSON that standard output can take. A character that its encoding lacks is escaped, and so is half of one."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -59,7 +60,7 @@ def byte_count(size: int) -> str:
 
 
 def stdout() -> Console:
-    """The console for results. What it prints is data: nothing in it is markup."""
+    """The console for results. It prints data: nothing in it is markup."""
     if sys.stdout.isatty():
         return Console(markup=False, emoji=False, highlight=False)
     # A pipe has no width: tables must not be folded or cut for the program that reads them.
@@ -72,7 +73,8 @@ _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 
 
 def visible(text: str) -> str:
-    """Text of somebody else on one line of a terminal: control characters are shown, such as \\x1b, and do nothing."""
+    """Show text of somebody else on one line of a terminal: control characters are shown, such as \x1b, and do
+    nothing."""
     return text.translate(_VISIBLE)
 
 

@@ -1,4 +1,5 @@
-"""Progress on stderr, of runs and of a verification. Imported only by commands that show some: rich takes long."""
+"""Progress of runs and of verifications on stderr. Only commands that show some import this module, since rich takes
+long."""
 
 from __future__ import annotations
 
@@ -33,9 +34,8 @@ def _bars(description: str, console: Console) -> Progress:
 
 
 class RunShown(AbstractContextManager["RunShown"]):
-    """Progress of a run on stderr: bars per topic on a terminal, else a line every few seconds. `show` is called from
-    the reporter's thread.
-    """
+    """Progress of a run on stderr: bars per topic on a terminal, else a line every few seconds. The reporter's thread
+    calls `show`."""
 
     def __init__(self, kind: str) -> None:
         self._word = _WORDS.get(kind, "restored")
@@ -91,9 +91,8 @@ class RunShown(AbstractContextManager["RunShown"]):
 
 
 class VerifyShown(AbstractContextManager["VerifyShown"]):
-    """Progress of a verification on stderr, on a terminal only: without one, the faults and the sum are all that is
-    said.
-    """
+    """Progress of a verification on stderr, on a terminal only. Without a terminal only the damage and the sum are
+    printed."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""How the commands `backup` and `restore` run the resource in a file, and what the user sees of it."""
+"""The commands `backup` and `restore` run the resource in a file here, and show the user its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import facts, print_json, say, stdout
 from logkeep_engine.cli.running import (
-    Spark,
+    SparkOptions,
     end,
     leave,
     on_spark,
@@ -36,7 +36,7 @@ File = Annotated[
 ]
 
 
-def run_resource(kind: str, file: str, spark: Spark, output: Output, debug: bool) -> None:
+def run_resource(kind: str, file: str, spark: SparkOptions, output: Output, debug: bool) -> None:
     """Run the one resource of `kind` in a file, and end the command as the run ended."""
     with errors(debug):
         request, spec = _read(kind, file, spark)
@@ -69,7 +69,7 @@ def run_resource(kind: str, file: str, spark: Spark, output: Output, debug: bool
         leave(result)
 
 
-def _read(kind: str, file: str, spark: Spark) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
+def _read(kind: str, file: str, spark: SparkOptions) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
     from logkeep_engine.cli.documents import read_document
 
     document = read_document(file, kind)
@@ -93,7 +93,11 @@ def _read(kind: str, file: str, spark: Spark) -> tuple[RunRequest, KafkaBackupSp
 
 
 def _run(
-    request: RunRequest, spec: KafkaBackupSpec | KafkaRestoreSpec, spark: Spark, session: Session, reporter: Reporter
+    request: RunRequest,
+    spec: KafkaBackupSpec | KafkaRestoreSpec,
+    spark: SparkOptions,
+    session: Session,
+    reporter: Reporter,
 ) -> RunResult:
     # Java has been started first, and while it starts, what plans the run is imported here.
     from logkeep_engine.spark.conf import planned_for

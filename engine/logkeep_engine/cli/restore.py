@@ -1,4 +1,4 @@
-"""The command `logkeep restore`: topics of an archive brought back, as a KafkaRestore says."""
+"""The command `logkeep restore`: brings topics of an archive back, as a KafkaRestore says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import typer
 from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import Spark
+from logkeep_engine.cli.running import SparkOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -16,6 +16,6 @@ def register(app: typer.Typer) -> None:
 
 
 @spread
-def restore(file: File, spark: Spark, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+def restore(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
     run_resource("KafkaRestore", file, spark, output, debug)

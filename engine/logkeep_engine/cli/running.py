@@ -1,4 +1,5 @@
-"""Commands that run on Spark share this: options, the names of runs, how a run begins and ends, what is said of it."""
+"""Commands that run on Spark share this module: options, the names of runs, how a run begins and ends, and what is told
+of it."""
 
 from __future__ import annotations
 
@@ -34,15 +35,15 @@ Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or 
 
 
 @dataclass(frozen=True)
-class Spark:
-    """Which run it is, and where its tasks run."""
+class SparkOptions:
+    """The options of a run: its id, and where its tasks run."""
 
     run_id: RunId = None
     master: Master = "local[2]"
 
     def run_id_or_new(self) -> str:
-        """The id that was given; without one a new one, which sorts by time: 20261121t140500z-1a2b3c. Raises SpecError
-        for what cannot be one."""
+        """The id that the user has given. Without one it is a new id, which sorts by time: 20261121t140500z-1a2b3c.
+        Raises SpecError for a wrong id."""
         if self.run_id is None:
             return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
         if _RUN_ID.fullmatch(self.run_id) is None:
@@ -55,8 +56,8 @@ class Spark:
 
 @contextmanager
 def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple[Session, Reporter]]:
-    """A session for one run, which starts while the body goes on, and a reporter whose progress is shown until the body
-    is left. Raises SpecError for a wrong --master."""
+    """A session for one run, which starts while the body goes on, and a reporter that shows progress until the body is
+    left. Raises SpecError for a wrong --master."""
     say(f"run {run_id}")
     from logkeep_engine.cli.progress import RunShown
     from logkeep_engine.spark.conf import master_conf
@@ -73,7 +74,7 @@ def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple
 
 
 def end(session: Session, reporter: Reporter, result: RunResult) -> None:
-    """The run is over: no more progress, and what Spark has learnt of one that went well is kept."""
+    """End the progress of a run. Keep what Spark has learnt of a run that went well."""
     reporter.close()
     if result.exit_code == ExitCode.OK and session.learn():
         say("keeping Java's classes for a quicker start of the next run")
@@ -93,13 +94,13 @@ def say_how_to_go_on(run_id: str) -> None:
 
 
 def say_warnings(result: RunResult) -> None:
-    """A line on stderr for each warning of a run."""
+    """Print a line on stderr for each warning of a run."""
     for warning in result.warnings:
         say(f"warning: {warning}")
 
 
 def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
-    """The first facts about any run."""
+    """The rows with the first facts about any run."""
     return [
         ("run", result.run_id),
         ("outcome", result.outcome),
@@ -111,5 +112,5 @@ def rows_of_counts(result: RunResult) -> list[tuple[str, str]]:
 
 
 def seconds(result: RunResult) -> str:
-    """How long a run took."""
+    """The seconds that a run took."""
     return f"{result.end_time - result.start_time:.1f}"

@@ -1,4 +1,4 @@
-"""The command `logkeep verify`: holds an archive against its catalog, and against a cluster.
+"""The command `logkeep verify`: checks an archive against its catalog, and against a cluster.
 
 Imports that take long happen inside the command.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, Security, Server, Uri, spread
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, spread
 from logkeep_engine.cli.output import human_bytes, print_json, visible
 from logkeep_engine.contract.names import ExitCode
 
@@ -39,7 +39,7 @@ def verify(
             help="Also look for what the archive lacks of the live topics of this cluster, host:port[,host:port].",
         ),
     ] = None,
-    security: Security,
+    security: SecurityOptions,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:

@@ -1,1 +1,1 @@
-"""One archive out of another, in any format, and archives out of what other tools wrote."""
+"""Conversions and imports: an archive is made out of another one, in any format, or out of what another tool wrote."""

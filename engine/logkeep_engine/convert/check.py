@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format
@@ -24,20 +25,20 @@ from logkeep_engine.tasks import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class CheckSetting:
-    """What all tasks of a check share. Pickles without secrets."""
+    """The settings that all tasks of a check share. It pickles without secrets."""
 
     storage: Storage
     layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What a segment holds: `facts` of its whole records, None if it has none. Their `bytes` and `sha256` are those of
-    the object up to the last of them.
+class CheckedSegment:
+    """A segment that was checked. `facts` are those of its whole records, None if it has none; `bytes` and `sha256` in
+    them are those of the object up to the last whole record.
 
-    `damage`: what is wrong behind them, at byte `facts.bytes`; "" if nothing is. `foreign`: it is not of this version
-    of the format. `index` is how the index stands to the whole records, `index_what` what is wrong with it, and
-    `index_entries` how many whole entries it has.
+    `damage` says what is wrong behind the whole records, at byte `facts.bytes`; it is empty if nothing is. `foreign`
+    segments are not of this version of the format. `index` says whether the index fits the whole records, `index_what`
+    what is wrong with it, and `index_entries` how many whole entries it has.
     """
 
     facts: SegmentFacts | None
@@ -49,13 +50,15 @@ class Checked:
 
     @property
     def lost(self) -> int:
-        """How many records the index names more than there are."""
+        """The number of records that the index names and the segment does not have."""
         return max(0, self.index_entries - (self.facts.records if self.facts is not None else 0))
 
 
-def check_segments(setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext) -> tuple[Checked, ...]:
-    """What is in each of these segments, in their order."""
-    check = _check_avro if setting.layout is Layout.AVRO else _check_records
+def check_segments(
+    setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext
+) -> tuple[CheckedSegment, ...]:
+    """Check these segments. The answers are in the same order."""
+    check = _check_records if is_indexed(setting.layout) else _check_avro
     return tuple(check(setting.storage, found) for found in work)
 
 
@@ -76,7 +79,7 @@ def _first(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
         size -= len(block)
 
 
-def _check_records(storage: Storage, found: FoundSegment) -> Checked:
+def _check_records(storage: Storage, found: FoundSegment) -> CheckedSegment:
     count = CountedRecords(header_bytes=HEADER_BYTES)
     held = _Held()
     held_index = _index(storage, found)  # first: a tool that still writes enters a record after it has written it
@@ -89,17 +92,17 @@ def _check_records(storage: Storage, found: FoundSegment) -> Checked:
                 count.note(cast(Sequence[LogRecord], block.records))
                 index += pack_entries([record.offset for record in block.records], block.positions)
                 end = block.positions[-1]
-                held.settle(end)
+                held.advance(end)
     except (CorruptSegment, ObjectMissing) as error:
         damage = _what(error)
     state = check_index(held_index, bytes(index))
     facts = count.facts(size=end, sha256=held.sha256(), blocks=1, index_bytes=len(index))
     foreign = held.first not in (b"", MAGIC)
     entries = max(0, len(held_index or b"") - len(MAGIC)) // ENTRY_BYTES
-    return Checked(facts, damage, foreign, state.state, state.what, entries)
+    return CheckedSegment(facts, damage, foreign, state.state, state.what, entries)
 
 
-def _check_avro(storage: Storage, found: FoundSegment) -> Checked:
+def _check_avro(storage: Storage, found: FoundSegment) -> CheckedSegment:
     from logkeep_engine.formats.avro import read_object
 
     count = CountedRecords(header_bytes=HEADER_BYTES)
@@ -120,8 +123,8 @@ def _check_avro(storage: Storage, found: FoundSegment) -> Checked:
                 count.note(records)
                 blocks += 1
     except (CorruptSegment, ObjectMissing) as error:
-        return Checked(None, _what(error))
-    return Checked(count.facts(size=size, sha256=digest.hexdigest(), blocks=max(1, blocks), index_bytes=0))
+        return CheckedSegment(None, _what(error))
+    return CheckedSegment(count.facts(size=size, sha256=digest.hexdigest(), blocks=max(1, blocks), index_bytes=0))
 
 
 def _index(storage: Storage, found: FoundSegment) -> bytes | None:
@@ -138,7 +141,7 @@ def _what(error: CorruptSegment | ObjectMissing) -> str:
 
 
 class _Held:
-    """The hash of the bytes up to where whole records end, while more bytes are read than that."""
+    """The hash of the bytes up to the end of the whole records, while more bytes are read than that."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -152,8 +155,8 @@ class _Held:
             self._waiting += block
             yield block
 
-    def settle(self, end: int) -> None:
-        """All bytes before position `end` count."""
+    def advance(self, end: int) -> None:
+        """Hash all bytes before position `end`."""
         count = end - self._hashed
         self._digest.update(bytes(self._waiting[:count]))
         del self._waiting[:count]
@@ -166,4 +169,4 @@ class _Held:
 
 
 HEADER_BYTES = 10
-"""More than a header takes in a batch beside its key and value."""
+"""A header takes fewer bytes than this in a batch, beside its key and value."""

@@ -1,11 +1,11 @@
-"""What lies in a folder that another tool wrote: found out from the names of its objects alone. Pure.
+"""This module finds out what another tool wrote into a folder, from the names of the objects alone. Pure.
 
     found = scan(storage.list(), storage.uri)     # layout, segments, files with positions of consumer groups
 
 Three layouts can be adopted where they are: topics' folders of the Records format under `topics/` or beside each other
-at the root, and the Avro format under `topics/`. Anything of which a name does not fit, or that could mean two things,
-is refused by name: what is adopted is read by its name ever after. So is what is named as data and lies elsewhere than
-data does; what has no name of the format is left out, and told.
+at the root, and the Avro format under `topics/`. An object whose name does not fit, or could mean two things, is
+refused by name, since an archive finds what it adopted by name ever after. An object with the name of data that does
+not lie where data lies is refused, too. Objects without a name of the format are left out, and told.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMATS = {
     Layout.AVRO: FormatName.AVRO,
 }
 OWN_FOLDERS = (names.CATALOG, names.RUNS)
-"""What Logkeep itself puts beside the topics' folders and `archive.json`."""
+"""The folders that Logkeep itself puts beside the topics' folders and `archive.json`."""
 
 _WORDS = {
     Layout.RECORDS: "the Records format under topics/",
@@ -41,13 +41,14 @@ _LOOKS_LIKE_AVRO = re.compile(r"[^/]+(\+[0-9]+-[0-9]+\.(data|avro)|-[0-9]+-[0-9]
 _LOOKS_LIKE_RECORDS = re.compile(r"segment_partition_[0-9]+_from_offset_[0-9]+_(records|index)")
 _MAX_SEQUENCE = 2**63 - 1
 _MAX_PARTITIONS = 100_000
-"""More than any topic has: a larger number is that of a stray file, and an archive lists all partitions below it."""
+"""No topic has as many partitions. A larger number is that of a stray file, and an archive lists all partitions below
+it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """`number` is what its name says: the first offset (Records), or the number of the object (Avro) with `width`
-    digits. `index_size` is None if it has no index."""
+    """A segment that was found. `number` is the one in its name: the first offset (Records), or the number of the
+    object (Avro) with `width` digits. `index_size` is None if the segment has no index."""
 
     topic: str
     partition: int
@@ -70,8 +71,8 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What is there. `partitions` are those of each topic of which anything is there; `others` are objects that have no
-    name of the format. `groups` are files with positions of consumer groups."""
+    """The content of a folder. `partitions` has the number of partitions of each topic that has any object; `others`
+    are objects that have no name of the format; `groups` are files with positions of consumer groups."""
 
     layout: Layout
     segments: tuple[FoundSegment, ...]
@@ -129,7 +130,7 @@ def _layout(path: str) -> Layout | None:
 
 
 def _check_own_names(path: str, uri: str) -> None:
-    """A topic may not have the name of what Logkeep puts there itself."""
+    """Refuse a topic with the name of something that Logkeep puts there itself."""
     folder, _, name = path.rpartition("/")
     taken = folder == names.ARCHIVE or f"{folder}/" in OWN_FOLDERS
     if taken and (_LOOKS_LIKE_RECORDS.fullmatch(name) or parse_name(name)):
@@ -227,7 +228,8 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
 
 
 def _check_other(path: str, uri: str) -> None:
-    """What is named as if it held something of the format is not to be left out: a whole topic may be missed then."""
+    """Refuse an object that is named as if it held something of the format: if it were left out, a whole topic might be
+    missed."""
     name = path.rpartition("/")[2]
     if _LOOKS_LIKE_RECORDS.fullmatch(name):
         raise FolderRefused(

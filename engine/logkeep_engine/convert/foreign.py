@@ -1,11 +1,10 @@
-"""What another tool wrote, as a source: a folder in the Records or the Avro format, or a backup of
-`osodevops/kafka-backup`.
+"""Sources that another tool wrote: a folder in the Records or the Avro format, or a backup of `osodevops/kafka-backup`.
 
     source = folder_source(storage, folder, checked, repair=False, contents=contents)   # `check_segments` has read all
     source = tool_source(storage)                         # from its manifest; segments are read when they are converted
 
-Topics get ids of their own, made from where they lie and their name, so that doing it again gives the same. Of a topic
-is known how many partitions it has files of; its configuration and replication factor are not.
+Topics get ids of their own, made from their place and their name, so that the same topic gets the same id again. The
+number of a topic's partitions is known from its files; its configuration and replication factor are not known.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.writing.record_writer import entry_of
-from logkeep_engine.convert.check import Checked
+from logkeep_engine.convert.check import CheckedSegment
 from logkeep_engine.convert.clipped import ClippedStorage
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests
 from logkeep_engine.convert.listed import missing_segments
-from logkeep_engine.convert.source import NO_CLUSTER, ForeignSegment, Source
+from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource, ForeignSegment
 from logkeep_engine.errors import ArchiveDamaged, CorruptSegment, FolderRefused, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import SegmentFacts
@@ -42,7 +41,9 @@ _REBUILDABLE = (IndexState.MISSING, IndexState.SHORT)
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """An object of a folder that is not as it should be, and can be made so.
+    """An object of a folder that is not as it should be, and can be repaired. `cut_to` is the number of bytes of the
+    segment that are kept, None if it is whole. `rebuild`: its index is made anew. `replaces` are the objects that are
+    kept under the run's folder before they are changed.
 
     `cut_to`: bytes of the segment that are kept, None: it is whole. `rebuild`: its index is made anew. `replaces`: what
     is there now is kept under the run.
@@ -57,9 +58,9 @@ class Repair:
 
 @dataclass(frozen=True)
 class Adopted:
-    """A folder as a source, and what must be done to it before it is one where it lies."""
+    """A folder as a source, and the repairs that it needs before it can be one where it lies."""
 
-    source: Source
+    source: ConvertSource
     repairs: tuple[Repair, ...]
 
 
@@ -72,17 +73,17 @@ def topic_id(uri: str, topic: str) -> str:
 def folder_source(
     storage: Storage,
     folder: Folder,
-    checked: Mapping[str, Checked],
+    checked: Mapping[str, CheckedSegment],
     *,
     repair: bool,
     contents: Mapping[str, bytes],
     groups: Sequence[GroupEntry] = (),
 ) -> Adopted:
-    """A folder whose segments were `checked` (by path), as a source. `contents` are those of its files with positions
-    of consumer groups and of its indexes of partitions, by path; `groups` were found elsewhere.
+    """Make a source of a folder whose segments were `checked` (by path). `contents` are those of its files with
+    positions of consumer groups and of its indexes of partitions, by path; `groups` were found elsewhere.
 
-    Raises ArchiveDamaged with all faults, if there is one that is not to be repaired: segments that are damaged or
-    missing, names that do not fit what is inside, segments that overlap.
+    Raises ArchiveDamaged, with all damage, if something cannot be repaired: segments that are damaged or missing, names
+    that do not fit the content, segments that overlap.
     """
     uri = storage.uri
     segments = _judged(uri, folder, checked, repair=repair)
@@ -93,7 +94,7 @@ def folder_source(
     if faults:
         raise _damaged(faults, repair=repair)
     cuts = {item.segment.path: item.cut_to for item in segments.repairs if item.cut_to is not None}
-    source = Source(
+    source = ConvertSource(
         storage=ClippedStorage(storage, cuts) if cuts else storage,
         identity=uri,
         format=folder.format,
@@ -114,7 +115,7 @@ def folder_source(
 
 @dataclass(slots=True)
 class _Judged:
-    """The segments of a folder, by partition and offset, and what is to be said of them."""
+    """The segments of a folder, by partition and offset, with the damage and the notes that were found."""
 
     entries: dict[Partition, list[SegmentEntry]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -122,7 +123,7 @@ class _Judged:
     notes: list[str] = field(default_factory=list)
 
 
-def _judged(uri: str, folder: Folder, checked: Mapping[str, Checked], *, repair: bool) -> _Judged:
+def _judged(uri: str, folder: Folder, checked: Mapping[str, CheckedSegment], *, repair: bool) -> _Judged:
     last = {(found.topic, found.partition): found.path for found in folder.segments}
     done = _Judged()
     for found in folder.segments:
@@ -185,9 +186,9 @@ _LOST = "restore the segment from a copy, or remove its index to go on without t
 
 
 def _judge(
-    uri: str, found: FoundSegment, checked: Checked, *, is_last: bool, repair: bool
+    uri: str, found: FoundSegment, checked: CheckedSegment, *, is_last: bool, repair: bool
 ) -> tuple[str, Repair | None]:
-    """(what cannot be repaired, or may not be; what is to be repaired)."""
+    """Returns the damage that cannot or may not be repaired, and the repairs."""
     where = f"{uri}/{found.path}"
     facts = checked.facts
     if facts is not None and facts.next_offset > names.MAX_OFFSET:
@@ -212,9 +213,9 @@ def _judge(
 
 
 def _judge_tail(
-    where: str, found: FoundSegment, checked: Checked, *, is_last: bool, repair: bool
+    where: str, found: FoundSegment, checked: CheckedSegment, *, is_last: bool, repair: bool
 ) -> tuple[str, Repair | None]:
-    """Damage is a torn tail only where no index entry says that a record was there."""
+    """Judge damage at the end of a segment. It is a torn tail only if no index entry says that a record was there."""
     missing = checked.index is IndexState.MISSING
     if checked.foreign or (missing and not is_last):
         return f"{where}: {checked.damage}", None
@@ -258,7 +259,7 @@ def _groups(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[li
 # ---- osodevops/kafka-backup
 
 
-def tool_source(storage: Storage, paths: Sequence[str] | None = None) -> Source:
+def tool_source(storage: Storage, paths: Sequence[str] | None = None) -> ConvertSource:
     """A backup of `osodevops/kafka-backup` at `storage`: its own folder, or the one above with one backup in it.
 
     Raises FolderRefused for several, and for a manifest that is not one or names segments that overlap;
@@ -292,7 +293,7 @@ def _source_of(
     manifest: osodevops.Manifest,
     positions: Iterable[osodevops.GroupPosition],
     strip: str,
-) -> Source:
+) -> ConvertSource:
     uri = storage.uri
     topics: list[TopicEntry] = []
     segments: dict[Partition, list[ForeignSegment]] = {}
@@ -313,7 +314,7 @@ def _source_of(
             coverage[key], lost = _ranges(name, topic.name, part, found)
             gaps += (Gap(*key, gap.start, gap.end, gap.reason.replace("_", " ")) for gap in lost)
     ids = {topic.name: topic.topic_id for topic in topics}
-    return Source(
+    return ConvertSource(
         storage=storage,
         identity=uri,
         format=None,
@@ -365,7 +366,7 @@ def _segments(name: str, topic: str, part: osodevops.ManifestPartition, strip: s
 def _ranges(
     name: str, topic: str, part: osodevops.ManifestPartition, segments: Sequence[ForeignSegment]
 ) -> tuple[list[Range], list[osodevops.ManifestGap]]:
-    """What is covered, and the gaps of it. A gap in which a segment has records is refused."""
+    """The ranges that are archived, and the gaps of the partition. A gap in which a segment has records is refused."""
     lost = sorted((gap for gap in part.gaps if gap.end > gap.start), key=lambda gap: gap.start)
     for gap in lost:
         for segment in segments:

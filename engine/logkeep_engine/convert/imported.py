@@ -3,9 +3,9 @@
     result = adopt(run_id, storage, runner_factory, reporter, repair=False)     # in place: archive.json and catalog
     prepare = foreign_source(storage, repair=False)                             # for `run.run_convert`
 
-Everything is read and checked before anything is written. What is adopted is never changed, but for indexes of segments
-that are missing or short, and, if it is asked for, torn tails; what was there before is then kept under
-`runs/<run id>/original/`.
+Everything is read and checked before anything is written. Adopted objects are never changed, with two exceptions:
+indexes of segments that are missing or short, and, if the user asks for it, torn tails. The former content is then kept
+under `runs/<run id>/original/`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.run import MAX_LIST, RunResult
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.convert.check import Checked, CheckSetting, check_segments, rebuilt_index
+from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan
 from logkeep_engine.convert.foreign import Adopted, Repair, folder_source, tool_source
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.run import ConvertResult, Prepare
-from logkeep_engine.convert.source import NO_CLUSTER, Source
+from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 from logkeep_engine.toolbox.offsets import decode_offset_record
@@ -65,10 +65,9 @@ def adopt(
 
 
 def foreign_source(storage: Storage, *, repair: bool = False) -> Prepare:
-    """What another tool wrote, as the source of a conversion. Nothing of it is changed: `repair` leaves torn tails
-    out."""
+    """Prepare a conversion of what another tool wrote. Nothing of it is changed: `repair` leaves torn tails out."""
 
-    def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> Source:
+    def prepare(runner_factory: Callable[[], TaskRunner], reporter: Reporter) -> ConvertSource:
         storage.check()
         objects = storage.list()
         if any(info.path == names.ARCHIVE for info in objects):
@@ -100,7 +99,7 @@ class _Adoption(ArchivingRun):
         self._runner_factory = runner_factory
         self._repair = repair
         self._dry_run = dry_run
-        self._source: Source | None = None
+        self._source: ConvertSource | None = None
 
     def execute(self) -> None:
         storage = self._storage
@@ -125,10 +124,10 @@ class _Adoption(ArchivingRun):
         receipts = _receipts(source, writer.epoch)
         for at in range(0, len(receipts), RECEIPTS_AT_ONCE):
             writer.commit(receipts=receipts[at : at + RECEIPTS_AT_ONCE])
-        writer.end(Outcome.SUCCEEDED, "", source.groups)
+        writer.end(RunOutcome.SUCCEEDED, "", source.groups)
 
     def _mend(self, item: Repair) -> None:
-        """Originals first: a crash leaves at worst one of them twice."""
+        """Repair an object. The originals are kept first: a crash leaves at worst one of them twice."""
         storage, found = self._storage, item.segment
         for path in item.replaces:
             _copy(storage, path, names.run_file(self._run_id, f"{ORIGINALS}/{path}"), None)
@@ -141,7 +140,7 @@ class _Adoption(ArchivingRun):
         log.warning("%s/%s: %s", storage.uri, found.path, item.what)
 
     def result(self) -> RunResult:
-        """The facts so far; outcome and exit code are those of a failed run."""
+        """The result with the facts so far. Its outcome and exit code are those of a failed run."""
         result, source = super().result(), self._source
         if source is None:
             return result
@@ -162,14 +161,15 @@ _AGAIN = "To import again what was added to it since, remove archive.json and ca
 
 
 def check_not_imported(storage: Storage) -> ArchiveState:
-    """What an import has begun and not come to its end with. Raises ArchiveMismatch if another archive is there."""
+    """The state of an import that has begun here and has not come to its end. Raises ArchiveMismatch if another archive
+    is there."""
     try:
         archive = Archive.open(storage)
     except ArchiveMissing:
         return ArchiveState()
     state = archive.load()
     runs = state.runs.values()
-    if not archive.info.imported or any(run.kind != KIND or run.outcome is Outcome.SUCCEEDED for run in runs):
+    if not archive.info.imported or any(run.kind != KIND or run.outcome is RunOutcome.SUCCEEDED for run in runs):
         how = "it was imported before" if archive.info.imported else "Logkeep made it"
         raise ArchiveMismatch(
             f"{storage.uri} is an archive already: {how}.",
@@ -178,8 +178,8 @@ def check_not_imported(storage: Storage) -> ArchiveState:
     return state
 
 
-def check_unchanged(source: Source, begun: ArchiveState) -> None:
-    """Raises ArchiveMismatch if the folder is not any more what an import has begun to adopt."""
+def check_unchanged(source: ConvertSource, begun: ArchiveState) -> None:
+    """Raises ArchiveMismatch if the folder has changed since an import has begun to adopt it."""
     for key in sorted(begun.segments):
         committed = [replace(entry, epoch=0) for entry in begun.segments[key]]
         found = [replace(entry, epoch=0) for entry in source.segments.get(key, ()) if isinstance(entry, SegmentEntry)]
@@ -202,7 +202,7 @@ def refuse_tool_archive(objects: Sequence[ObjectInfo], uri: str) -> None:
         )
 
 
-def _receipts(source: Source, epoch: int) -> list[Receipt]:
+def _receipts(source: ConvertSource, epoch: int) -> list[Receipt]:
     receipts = []
     for key in sorted(source.coverage):
         entries = tuple(
@@ -213,7 +213,7 @@ def _receipts(source: Source, epoch: int) -> list[Receipt]:
 
 
 def _copy(storage: Storage, path: str, to: str, size: int | None) -> None:
-    """An object, or its first `size` bytes, under another name or its own."""
+    """Copy an object, or its first `size` bytes, to another name or its own."""
     left = size
     with storage.reader(path) as reader, storage.writer(to) as writer:
         while (left is None or left > 0) and (block := reader.read_block()):
@@ -240,13 +240,13 @@ def _check(
     *,
     repair: bool,
 ) -> Adopted:
-    """Read all segments, in tasks, and judge what was found."""
+    """Read all segments, in tasks, and judge what was found in them."""
     groups = _group_work(folder.segments)
     reporter.planned(_parts(groups), topics=len(folder.partitions))
     reporter.phase("Checking")
-    checked: dict[str, Checked] = {}
+    checked: dict[str, CheckedSegment] = {}
 
-    def on_result(index: int, results: tuple[Checked, ...]) -> None:
+    def on_result(index: int, results: tuple[CheckedSegment, ...]) -> None:
         for found, result in zip(groups[index], results, strict=True):
             checked[found.path] = result
         reporter.done(
@@ -265,13 +265,13 @@ def _check(
 
 
 def _contents(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
-    """Of small objects, two for each partition: latency decides how long they take."""
+    """Read small objects, two for each partition. Latency decides how long this takes, so several are read at once."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-files") as pool:
         return dict(zip(paths, pool.map(storage.read, paths), strict=True))
 
 
 def _group_work(segments: Sequence[FoundSegment]) -> list[tuple[FoundSegment, ...]]:
-    """Segments of one partition, until they are TASK_BYTES together."""
+    """Group the segments of one partition until they are TASK_BYTES together."""
     groups: list[list[FoundSegment]] = []
     size = 0
     for found in segments:
@@ -285,15 +285,17 @@ def _group_work(segments: Sequence[FoundSegment]) -> list[tuple[FoundSegment, ..
     return [tuple(group) for group in groups]
 
 
-def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[Part]:
-    """Progress is counted in bytes: offsets are not known yet."""
+def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[ProgressRange]:
+    """The ranges for the progress report. They are counted in bytes, since offsets are not known yet."""
     parts = []
     for number, group in enumerate(groups):
-        parts.append(Part(number, group[0].topic, group[0].partition, 0, max(1, sum(found.size for found in group))))
+        parts.append(
+            ProgressRange(number, group[0].topic, group[0].partition, 0, max(1, sum(found.size for found in group)))
+        )
     return parts
 
 
-def _positions(source: Source, runner_factory: Callable[[], TaskRunner]) -> tuple[GroupEntry, ...]:
+def _positions(source: ConvertSource, runner_factory: Callable[[], TaskRunner]) -> tuple[GroupEntry, ...]:
     """Positions of consumer groups in the topics of the folder, from its copy of `__consumer_offsets`."""
     of_offsets = {topic.topic_id for topic in source.topics if topic.name == CONSUMER_OFFSETS}
     work = [
@@ -314,7 +316,8 @@ def _positions(source: Source, runner_factory: Callable[[], TaskRunner]) -> tupl
 
 
 def _read_positions(storage: Storage, work: _PositionWork, context: TaskContext) -> tuple[GroupEntry, ...]:
-    """The last position of each group and partition. A group lies in one partition of the topic, so these are all."""
+    """The last position of each group and partition. All records of a group lie in one partition of the topic, so these
+    are all."""
     last: dict[tuple[str, str, int], GroupEntry] = {}
     for entry in work.segments:
         for records in read_records(storage, CONSUMER_OFFSETS, work.partition, entry):

@@ -1,7 +1,8 @@
-"""Leader epochs in conversions: they come along, and old ends of logs are never mixed with what came after. Pure.
+"""Leader epochs in conversions: they are converted too, and old ends of logs are never mixed with what came after.
+Pure.
 
 A source whose log was cut off in the cluster holds the newest log, and the old end as a branch. A target that was
-converted before has the old end still: what the source has gained since would follow another log.
+converted before that still holds the old end: what the source has gained since would follow another log.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch
 
 if TYPE_CHECKING:
-    from logkeep_engine.convert.source import Source
+    from logkeep_engine.convert.source import ConvertSource
 
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """The leaders of a partition, as far as an archive knows them. `old_ends`: of each branch the last leader epoch,
-    and where it begins."""
+    """The leaders of a partition, as far as an archive knows them. `old_ends` has for each branch the last leader epoch
+    and the offset at which the branch begins."""
 
     leader: int = UNKNOWN
     epochs: tuple[EpochStart, ...] = ()
@@ -30,7 +31,7 @@ class Leaders:
 
 
 def leaders_of(state: ArchiveState) -> dict[Partition, Leaders]:
-    """By topic id and partition, where something is known."""
+    """The leaders of each partition of which something is known, by topic id and partition."""
     return {
         key: Leaders(state.leaders.get(key, UNKNOWN), tuple(state.epochs.get(key, ())), tuple(state.old_ends(key)))
         for key in {*state.leaders, *state.epochs, *state.branches}
@@ -47,8 +48,8 @@ def leader_epochs(leaders: Mapping[Partition, Leaders]) -> Iterator[LeaderEpoch]
     return (LeaderEpoch(*key, *start) for key, item in sorted(leaders.items()) for start in item.epochs)
 
 
-def left_behind(source: Source) -> Iterator[str]:
-    """The warnings for old ends of logs, which no conversion takes along."""
+def left_behind(source: ConvertSource) -> Iterator[str]:
+    """The warnings about old ends of logs, which no conversion takes along."""
     for key, item in sorted(source.leaders.items()):
         if item.old_ends:
             offsets = " and ".join(str(offset) for _, offset in item.old_ends)
@@ -58,10 +59,10 @@ def left_behind(source: Source) -> Iterator[str]:
             )
 
 
-def check_same_logs(source: Source, target: ArchiveState) -> None:
-    """Raises ArchiveMismatch if the target holds the old end of a log that the source has as a branch by now."""
+def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
+    """Raises ArchiveMismatch if the target holds the old end of a log that is a branch in the source by now."""
     for key, item in sorted(source.leaders.items()):
-        settled = target.settled(*key)
+        settled = target.accounted_for(*key)
         known = target.leaders.get(key, UNKNOWN)
         for epoch, offset in item.old_ends:
             if settled and settled[-1][1] > offset and known <= epoch:

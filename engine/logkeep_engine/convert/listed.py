@@ -1,11 +1,12 @@
-"""What the indexes of partitions name, held against the segments of a folder in the Records format. Pure.
+"""This module holds the names in the indexes of partitions against the segments of a folder in the Records format.
+Pure.
 
     faults, notes = missing_segments(uri, folder, contents)
 
 The original tool makes a segment first and then names it, and wants the index made again after segments were deleted
-(its `docs/Tooling.md`). So one that is named, is not there and lies between others was lost. Segments before the first
-go by retention: the tool's `completed_segments.py` deletes the oldest and leaves the index as it is. One behind the
-last may have begun while the folder was being copied or listed.
+(its `docs/Tooling.md`). So a segment that is named, is not there and lies between others was lost. Segments before the
+first one were deleted by retention: the tool's `completed_segments.py` deletes the oldest and leaves the index as it
+is. A segment behind the last one may have begun while the folder was being copied or listed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from logkeep_engine.formats.records_names import SegmentName, read_partition_ind
 
 
 def missing_segments(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[list[str], list[str]]:
-    """(faults, notes) of the indexes of partitions, whose `contents` are given by path. One that cannot be read is a
-    note: the names of the segments say the same."""
+    """The damage and the notes that the indexes of partitions lead to; their `contents` are given by path. An index
+    that cannot be read is a note only: the names of the segments say the same."""
     there: dict[tuple[str, int], list[int]] = {}
     for found in folder.segments:
         there.setdefault((found.topic, found.partition), []).append(found.number)

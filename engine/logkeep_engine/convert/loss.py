@@ -1,9 +1,9 @@
-"""What is lost on the way from one format to another: counted, summed, shown, and stored in the target.
+"""The losses on the way from one format to another: counted, added up, shown, and stored in the target.
 
     report.add(losses)               # of tasks
     report.refused(FormatName.AVRO)  # the error, if something of a record would be lost
 
-Losses of batches (their bounds, compression, producers, transactions) are said. Losses of records are refused unless
+Losses of batches (their bounds, compression, producers, transactions) are told. Losses of records are refused unless
 they are allowed.
 """
 
@@ -30,14 +30,14 @@ _OF_BATCHES_WORDS = {
 
 @dataclass
 class LossCount:
-    """The losses of one piece, in the making."""
+    """Counts the losses of one chunk."""
 
     topic: str
     partition: int
     _found: dict[LossKind, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, kind: LossKind, count: int, offset: int) -> None:
-        """`count` more, the first at `offset`. Calls come in the order of offsets."""
+        """Add `count` losses, the first at `offset`. Calls come in the order of offsets."""
         if count:
             before, first = self._found.get(kind, (0, offset))
             self._found[kind] = before + count, first
@@ -56,19 +56,19 @@ class LossReport:
         self.add(losses)
 
     def add(self, losses: Iterable[Loss]) -> None:
-        """Takes as long as what the partitions of these losses have, whatever others have."""
+        """Add losses. The time depends on the losses of these partitions only, not on those of others."""
         for loss in losses:
             key = (loss.topic, loss.partition)
             self._of_partition[key] = merge_losses((*self._of_partition.get(key, ()), loss))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """By topic, partition and kind."""
+        """All losses by topic, partition and kind."""
         return tuple(loss for key in sorted(self._of_partition) for loss in self._of_partition[key])
 
     @property
     def of_records(self) -> list[Loss]:
-        """Those that are refused unless they are allowed."""
+        """The losses of records, which are refused unless they are allowed."""
         return [loss for loss in self.losses if loss.kind not in OF_BATCHES]
 
     def refused(self, target: str) -> FormatLoss:
@@ -87,7 +87,7 @@ class LossReport:
         )
 
     def warnings(self) -> list[str]:
-        """A line for each kind, for the result of a run."""
+        """The warnings for the result of a run: a line for each kind."""
         lines = []
         losses = self.losses
         for kind in LossKind:
@@ -100,12 +100,12 @@ class LossReport:
         return lines
 
     def rows(self) -> list[dict[str, Any]]:
-        """As `-o json` has them, and the stored report."""
+        """The losses as `-o json` shows them, and as the stored report has them."""
         rows: list[dict[str, Any]] = json.loads(dump_losses(self.losses))["losses"]
         return rows
 
     def to_json(self) -> bytes:
-        """`runs/<run id>/format-loss.json`, as a backup writes it."""
+        """The content of `runs/<run id>/format-loss.json`, as a backup writes it."""
         return dump_losses(self.losses)
 
     @classmethod

@@ -1,13 +1,13 @@
-"""Which part of a source a task converts. Pure, and stored before the first task, so that a run that starts again
-does the same.
+"""The plan of a conversion: which range of a source each task converts. It is pure, and stored before the first task,
+so a run that starts again does the same.
 
-A piece is a range of offsets of one partition that begins where coverage or a segment begins; its segments are those
-whose base offset lies in it. Ranges that the target has already are left out, so that converting again adds what the
+A chunk is a range of offsets of one partition that begins where an archived range or a segment begins; its segments are
+those whose base offset lies in it. Ranges that the target has already are left out, so converting again adds what the
 source has gained.
 
-A source without a catalog is known by its segments alone, so the plan keeps them too. Their tool goes on in the last
-one: a piece then has the part of it that is new. A segment that has come to lie where the target has been already is
-refused, since no piece would ever have it.
+A source without a catalog is known by its segments alone, so the plan keeps them too. The tool that wrote them may add
+to the last one: a chunk then has the slice of it that is new. A new segment in a range that the target already has is
+refused, since no chunk would ever have it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Part
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.convert.source import SegmentPart, Source, SourceSegment, WholeSegment, path_of
+from logkeep_engine.convert.source import ConvertSource, SegmentSlice, SourceSegment, WholeSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 PLAN_FILE = "convert-plan.json"
-PIECE_BYTES = 128 << 20
+CHUNK_BYTES = 128 << 20
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ConvertChunk:
     """Offsets [start, end) of a partition, and how many bytes of segments they are in the source."""
 
     number: int
@@ -45,7 +45,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenSegment:
     """A segment as a run has seen it."""
 
     base_offset: int
@@ -55,12 +55,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class ConvertPlan:
-    """What a run does. `options` are those that decide over the bytes that are written, as text. `seen` are all
-    segments of a source without a catalog, by topic id and partition, in the order of their offsets.
+    """The plan of a run. `options` are those that change the bytes that are written, as text. `seen` are all segments
+    of a source without a catalog, by topic id and partition, in the order of their offsets.
 
-    `begins`: where partitions were meant to begin of which the source misses the beginning
-    (`archive.reading.beginnings` reads it). `undecided`: (topic id, partition, first offset) of the transactions that
-    an earlier version has left out, as it did not know how they ended. `begun`: see `archiving.check_beginning`.
+    `begins` has the intended first offset of each partition whose beginning the source misses
+    (`archive.reading.beginnings` reads it). `undecided` has (topic id, partition, first offset) of the transactions
+    that an earlier version has left out, as it did not know how they ended. For `begun` see
+    `archiving.check_beginning`.
     """
 
     run_id: str
@@ -70,14 +71,14 @@ class ConvertPlan:
     topics: tuple[TopicEntry, ...]
     gaps: tuple[Gap, ...]
     groups: tuple[GroupEntry, ...]
-    pieces: tuple[Piece, ...]
-    seen: Mapping[Partition, tuple[Seen, ...]] = field(default_factory=dict)
+    chunks: tuple[ConvertChunk, ...]
+    seen: Mapping[Partition, tuple[SeenSegment, ...]] = field(default_factory=dict)
     begins: Mapping[Partition, int] = field(default_factory=dict)
     undecided: tuple[tuple[str, int, int], ...] = ()
     begun: int = 0
 
     def to_json(self) -> bytes:
-        """The document stored in the target."""
+        """The document that is stored in the target."""
         document = {
             "format": _FORMAT,
             "runId": self.run_id,
@@ -86,8 +87,8 @@ class ConvertPlan:
             "options": dict(self.options),
             "topics": [tables.topic_out(topic) for topic in self.topics],
             "gaps": [asdict(gap) for gap in self.gaps],
-            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, self.groups)),
-            "pieces": [[piece.topic_id, piece.partition, piece.start, piece.end, piece.bytes] for piece in self.pieces],
+            "groups": tables.GROUPS.out(self.groups),
+            "pieces": [[chunk.topic_id, chunk.partition, chunk.start, chunk.end, chunk.bytes] for chunk in self.chunks],
             "seen": [
                 [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
                 for key in self.seen
@@ -100,7 +101,7 @@ class ConvertPlan:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> ConvertPlan:
-        """Raises ArchiveDamaged for what is no plan; `name` is the object's."""
+        """Read a stored plan; `name` is the object's. Raises ArchiveDamaged for what is no plan."""
         try:
             document: dict[str, Any] = json.loads(data)
             if document["format"] != _FORMAT:
@@ -115,9 +116,9 @@ class ConvertPlan:
                 topics=tuple(map(tables.topic_in, document["topics"])),
                 gaps=tuple(Gap(**gap) for gap in document["gaps"]),
                 groups=tuple(GroupEntry(*row) for row in document["groups"]["rows"]),
-                pieces=tuple(Piece(number, *row) for number, row in enumerate(document["pieces"])),
+                chunks=tuple(ConvertChunk(number, *row) for number, row in enumerate(document["pieces"])),
                 seen={
-                    (topic_id, partition): tuple(Seen(*row) for row in rows)
+                    (topic_id, partition): tuple(SeenSegment(*row) for row in rows)
                     for topic_id, partition, rows in document.get("seen", ())
                 },
                 begins={(topic_id, partition): begins for topic_id, partition, begins in document.get("begins", ())},
@@ -132,20 +133,20 @@ class ConvertPlan:
 
 def make_plan(
     run_id: str,
-    source: Source,
+    source: ConvertSource,
     target: str,
     options: Mapping[str, str],
     state: ArchiveState,
-    piece_bytes: int = PIECE_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> ConvertPlan:
-    """All that the target at `state` lacks of `source`."""
-    pieces: list[Piece] = []
+    """Plan all that the target at `state` lacks of `source`."""
+    chunks: list[ConvertChunk] = []
     for key in sorted(source.coverage):
         segments = source.segments.get(key, ())
         for covered in source.coverage[key]:
             for start, end in state.uncovered(*key, *covered):
-                for part in cut(_inside(source, target, segments, start, end), start, end, piece_bytes):
-                    pieces.append(Piece(len(pieces), *key, *part))
+                for part in cut(_inside(source, target, segments, start, end), start, end, chunk_bytes):
+                    chunks.append(ConvertChunk(len(chunks), *key, *part))
     gaps = [
         replace(gap, start=start, end=end)
         for gap in source.gaps
@@ -159,24 +160,24 @@ def make_plan(
         topics=source.topics,
         gaps=tuple(gaps),
         groups=source.groups,
-        pieces=tuple(pieces),
+        chunks=tuple(chunks),
         seen={} if source.catalogued else {key: tuple(map(_seen, source.segments[key])) for key in source.segments},
         begins=source.begins,
     )
 
 
-def cut(segments: Iterable[SourceSegment], start: int, end: int, piece_bytes: int) -> list[tuple[int, int, int]]:
-    """(start, end, bytes) of the pieces of [start, end), which has these segments: whole ones, until they are
-    `piece_bytes` together."""
-    pieces: list[tuple[int, int, int]] = []
+def cut(segments: Iterable[SourceSegment], start: int, end: int, chunk_bytes: int) -> list[tuple[int, int, int]]:
+    """Divide [start, end), which has these segments, into chunks: (start, end, bytes) of each. A chunk has whole
+    segments, until they are `chunk_bytes` together."""
+    chunks: list[tuple[int, int, int]] = []
     begin, size = start, 0
     for segment in segments:
-        if size >= piece_bytes:
-            pieces.append((begin, segment.base_offset, size))
+        if size >= chunk_bytes:
+            chunks.append((begin, segment.base_offset, size))
             begin, size = segment.base_offset, 0
         size += segment.bytes
-    pieces.append((begin, end, size))
-    return pieces
+    chunks.append((begin, end, size))
+    return chunks
 
 
 def owned(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[WholeSegment]:
@@ -189,7 +190,7 @@ def owned(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[Wh
 
 
 def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[SourceSegment]:
-    """What of the segments lies in [start, end)."""
+    """The segments, or slices of them, that lie in [start, end)."""
     for at in range(max(0, bisect_right(segments, start, key=_base) - 1), len(segments)):
         segment = segments[at]
         if segment.base_offset >= end:
@@ -197,14 +198,15 @@ def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[
         if start <= segment.base_offset and segment.next_offset <= end:
             yield segment
         elif segment.next_offset > start:
-            yield SegmentPart(segment, start, end)
+            yield SegmentSlice(segment, start, end)
 
 
 def _inside(
-    source: Source, target: str, segments: Sequence[WholeSegment], start: int, end: int
+    source: ConvertSource, target: str, segments: Sequence[WholeSegment], start: int, end: int
 ) -> Iterator[SourceSegment]:
-    """Batches are copied with the segment that has them, of which the last may reach over the end of its range. A
-    record belongs where its offset lies; and without a catalog, what reaches over an end was written later."""
+    """The segments, or slices of them, that belong to [start, end). Batches are copied with their segment, the last of
+    which may reach over the end of its range. A record belongs where its offset lies. Without a catalog, what reaches
+    over an end was written later."""
     of_batches = source.catalogued and target == FormatName.KAFKA
     return owned(segments, start, end) if of_batches else clipped(segments, start, end)
 
@@ -213,35 +215,37 @@ def _base(segment: WholeSegment) -> int:
     return segment.base_offset
 
 
-def _seen(segment: WholeSegment) -> Seen:
-    return Seen(segment.base_offset, segment.next_offset, segment.records)
+def _seen(segment: WholeSegment) -> SeenSegment:
+    return SeenSegment(segment.base_offset, segment.next_offset, segment.records)
 
 
-def segments_of(source: Source, target: str, pieces: Sequence[Piece]) -> dict[int, tuple[SourceSegment, ...]]:
-    """The segments of each piece by its number, each partition of the source read once."""
+def segments_of(
+    source: ConvertSource, target: str, chunks: Sequence[ConvertChunk]
+) -> dict[int, tuple[SourceSegment, ...]]:
+    """The segments of each chunk by its number. Each partition of the source is read once."""
     found: dict[int, tuple[SourceSegment, ...]] = {}
-    by_partition: dict[Partition, list[Piece]] = {}
-    for piece in pieces:
-        by_partition.setdefault((piece.topic_id, piece.partition), []).append(piece)
+    by_partition: dict[Partition, list[ConvertChunk]] = {}
+    for chunk in chunks:
+        by_partition.setdefault((chunk.topic_id, chunk.partition), []).append(chunk)
     for key, parts in by_partition.items():
         segments = list(source.segments.get(key, ()))
-        for piece in parts:
-            found[piece.number] = tuple(_inside(source, target, segments, piece.start, piece.end))
+        for chunk in parts:
+            found[chunk.number] = tuple(_inside(source, target, segments, chunk.start, chunk.end))
     return found
 
 
-def open_pieces(plan: ConvertPlan, state: ArchiveState) -> list[Piece]:
-    """The pieces of which the target has nothing yet: a piece is committed whole."""
-    return [piece for piece in plan.pieces if state.uncovered(piece.topic_id, piece.partition, piece.start, piece.end)]
+def open_chunks(plan: ConvertPlan, state: ArchiveState) -> list[ConvertChunk]:
+    """The chunks that the target does not have yet: a chunk is committed whole."""
+    return [chunk for chunk in plan.chunks if state.uncovered(chunk.topic_id, chunk.partition, chunk.start, chunk.end)]
 
 
-def check_covers(source: Source, plan: ConvertPlan) -> None:
-    """Raises ArchiveMismatch if the source has lost something of what is planned, since a run was begun."""
-    for piece in plan.pieces:
-        ranges: Sequence[Range] = source.coverage.get((piece.topic_id, piece.partition), ())
-        if not any(start <= piece.start and piece.end <= end for start, end in ranges):
-            raise _gone(plan, (piece.topic_id, piece.partition), piece.start, piece.end)
-    planned = _done(plan.pieces)
+def check_covers(source: ConvertSource, plan: ConvertPlan) -> None:
+    """Raises ArchiveMismatch if the source no longer holds something that was planned when the run began."""
+    for chunk in plan.chunks:
+        ranges: Sequence[Range] = source.coverage.get((chunk.topic_id, chunk.partition), ())
+        if not any(start <= chunk.start and chunk.end <= end for start, end in ranges):
+            raise _gone(plan, (chunk.topic_id, chunk.partition), chunk.start, chunk.end)
+    planned = _done(plan.chunks)
     for key, seen in plan.seen.items():
         held = {segment.base_offset: segment.next_offset for segment in source.segments.get(key, ())}
         for item in seen:
@@ -260,22 +264,23 @@ def _gone(plan: ConvertPlan, key: Partition, start: int, end: int) -> ArchiveMis
 
 
 def check_additions(
-    source: Source, earlier: Iterable[ConvertPlan], state: ArchiveState, pieces: Sequence[Piece] = ()
+    source: ConvertSource, earlier: Iterable[ConvertPlan], state: ArchiveState, chunks: Sequence[ConvertChunk] = ()
 ) -> None:
-    """Raises ArchiveMismatch, with its name, if a segment of a source without a catalog has records that no run has
-    seen, where the target at `state` has been already, or will be by `pieces`: they would never be converted.
+    """Raises ArchiveMismatch, which names the segment, if a segment of a source without a catalog has records that no
+    run has seen in a range that the target already has at `state`, or will have with `chunks`: these records would
+    never be converted.
 
-    `earlier` are the plans of the target's runs, the last one first, which knows what was there: those before it are
-    asked for only about partitions that it has not seen. Without any nothing is known.
+    `earlier` are the plans of the target's runs, the last one first, which knows what was there. Earlier plans are
+    asked only about partitions that it has not seen. Without any plan nothing is known.
     """
     if source.catalogued:
         return
-    known: dict[Partition, tuple[Seen, ...]] = {}
+    known: dict[Partition, tuple[SeenSegment, ...]] = {}
     for plan in earlier:
         known = {**plan.seen, **known}
         if known.keys() >= source.segments.keys():
             break
-    planned = _done(pieces)
+    planned = _done(chunks)
     for key in sorted(source.segments):
         before = {item.base_offset: item for item in known.get(key, ())}
         for segment in source.segments[key]:
@@ -284,8 +289,8 @@ def check_additions(
                 raise _late(source, key, segment, start, end)
 
 
-def _unseen(now: Seen, before: Seen | None) -> Range:
-    """Where the segment has records that were not seen: at its end if it has grown, everywhere if it is new or
+def _unseen(now: SeenSegment, before: SeenSegment | None) -> Range:
+    """The range in which the segment has records that were not seen: its end if it has grown, all of it if it is new or
     another."""
     if before == now:
         return now.next_offset, now.next_offset
@@ -294,10 +299,10 @@ def _unseen(now: Seen, before: Seen | None) -> Range:
     return now.base_offset, now.next_offset
 
 
-def _done(pieces: Iterable[Piece]) -> ArchiveState:
-    """The state to which these pieces alone lead."""
+def _done(chunks: Iterable[ConvertChunk]) -> ArchiveState:
+    """The state of an archive that has these chunks and nothing else."""
     state = ArchiveState()
-    state.add_facts((), (Coverage(item.topic_id, item.partition, item.start, item.end) for item in pieces), (), ())
+    state.add_facts((), (Coverage(item.topic_id, item.partition, item.start, item.end) for item in chunks), (), ())
     return state
 
 
@@ -305,7 +310,7 @@ def _is_free(state: ArchiveState, key: Partition, start: int, end: int) -> bool:
     return state.uncovered(*key, start, end) == [(start, end)]
 
 
-def _late(source: Source, key: Partition, segment: WholeSegment, start: int, end: int) -> ArchiveMismatch:
+def _late(source: ConvertSource, key: Partition, segment: WholeSegment, start: int, end: int) -> ArchiveMismatch:
     topic = source.topic_names[key[0]]
     return ArchiveMismatch(
         f"{source.storage.uri}/{path_of(segment, topic)} holds offsets {start} to {end - 1} of topic {topic!r} "

@@ -1,7 +1,8 @@
-"""The records of a source's segments, whatever they lie in: what a consumer of committed records would see of them.
+"""This module reads the records of a source's segments, in whatever format: the records that a consumer of committed
+records would see.
 
-Left out, and counted as what a record-shaped format cannot hold, are control batches, the records of aborted
-transactions, and everything that belongs to batches. Every byte is checked on the way, as strictly as `verify` does.
+Control batches, records of aborted transactions, and everything that belongs to batches is left out, and counted as a
+loss of record-shaped formats. Every byte is checked on the way, as strictly as `verify` does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
 from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.convert.loss import LossCount
-from logkeep_engine.convert.source import ForeignSegment, SegmentPart, SourceSegment
+from logkeep_engine.convert.source import ForeignSegment, SegmentSlice, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
@@ -38,9 +39,8 @@ def read_records(
     count: LossCount | None = None,
 ) -> Iterator[Sequence[LogRecord]]:
     """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
-    damage: what was handed out before is of no worth then.
-    """
-    if isinstance(segment, SegmentPart):
+    damage: records that were handed out before are worth nothing then."""
+    if isinstance(segment, SegmentSlice):
         whole = read_records(storage, topic, partition, segment.segment, aborted, count)
         return _between(whole, segment.start, segment.end)
     if isinstance(segment, ForeignSegment):
@@ -52,7 +52,7 @@ def read_records(
 
 
 def _between(lists: Iterable[Sequence[LogRecord]], start: int, end: int) -> Iterator[Sequence[LogRecord]]:
-    """Those of offsets [start, end). All are read, since what is checked is the whole segment."""
+    """The records with offsets in [start, end). All are read, since the whole segment is checked."""
     for records in lists:
         low, high = (bisect_left(records, offset, key=_offset) for offset in (start, end))
         if low < high:
@@ -72,7 +72,7 @@ def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterato
 
 
 def count_batches(run: Run, count: LossCount) -> None:
-    """What a record-shaped format loses of these batches."""
+    """Count what a record-shaped format loses of these batches."""
     bounds = compressed = producers = transactions = 0
     first = [-1, -1, -1]
     headers = run[1]

@@ -1,9 +1,9 @@
 """A conversion from beginning to end: look, plan, convert, commit, end.
 
-The order is what makes it safe. What the target's format would lose of records is known before anything is written. The
-plan is stored before the first task, so a run that starts again does the same pieces. Objects are written before the
-commit that names them, and a piece is committed whole, after all of its segments were read and found to be what the
-source says they are. Facts of the source (topics with their ids, gaps, groups) are carried over as they are.
+The order makes it safe. Before anything is written, it is known what the target's format would lose of records. The
+plan is stored before the first task, so a run that starts again does the same chunks. Objects are written before the
+commit that names them. A chunk is committed whole, after all of its segments were read and found to be as the source
+says. Facts of the source (topics with their ids, gaps, groups) are carried over as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.partition import open_partition
@@ -31,24 +31,24 @@ from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
-    PIECE_BYTES,
+    CHUNK_BYTES,
     PLAN_FILE,
+    ConvertChunk,
     ConvertPlan,
-    Piece,
     check_additions,
     check_covers,
     make_plan,
-    open_pieces,
+    open_chunks,
     segments_of,
 )
-from logkeep_engine.convert.source import Source, check_one_incarnation, is_kafka
+from logkeep_engine.convert.source import ConvertSource, check_one_incarnation, is_kafka
 from logkeep_engine.convert.task import (
-    PieceDone,
-    Setting,
-    Work,
-    convert_piece,
-    count_piece,
-    examine_piece,
+    ChunkDone,
+    ChunkWork,
+    ConvertSetting,
+    convert_chunk,
+    count_chunk,
+    examine_chunk,
     loses_of_records,
 )
 from logkeep_engine.convert.transactions import check_still, look_through
@@ -63,20 +63,20 @@ from logkeep_engine.formats.losses import LOSS_FILE
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 
 KIND = "Convert"
 SEGMENT_BYTES = 128 << 20
 
-Prepare = Callable[[Callable[[], TaskRunner], Reporter], Source]
-"""Finds out what there is to convert; a folder without a catalog is read for it, by tasks."""
+Prepare = Callable[[Callable[[], TaskRunner], Reporter], ConvertSource]
+"""A function that finds out what there is to convert. For a folder without a catalog it reads the folder, in tasks."""
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What the target becomes. `compression` is that of whole segments of format Kafka, `codec` that of batches made
+    """The options for the target. `compression` is that of whole segments of format Kafka, `codec` that of batches made
     from records."""
 
     format: FormatName
@@ -84,10 +84,10 @@ class ConvertOptions:
     compression: Compression = Compression.PASSTHROUGH
     codec: Codec = Codec.ZSTD
     format_options: FormatOptions = field(default_factory=FormatOptions)
-    piece_bytes: int = PIECE_BYTES
+    chunk_bytes: int = CHUNK_BYTES
 
     def text(self) -> dict[str, str]:
-        """Those that decide over the bytes that are written."""
+        """The options that change the bytes that are written."""
         options = self.format_options
         return {
             "segmentBytes": str(self.segment_bytes),
@@ -100,7 +100,8 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """How a conversion or an import went, what was, or would be, lost, and all faults of a source that was refused."""
+    """The result of a conversion or an import: how it went, what was, or would be, lost, and all damage of a source
+    that was refused."""
 
     result: RunResult
     losses: LossReport = field(default_factory=LossReport)
@@ -125,11 +126,11 @@ def run_convert(
     Never raises for what happens in a run: every error becomes a result with its exit code. The same `run_id` again
     goes on where the run stopped; another one adds what the source has gained since.
     """
-    run = _Run(run_id, prepare, target, options, runner_factory, reporter, dry_run, kind)
+    run = _ConvertRun(run_id, prepare, target, options, runner_factory, reporter, dry_run, kind)
     return ConvertResult(run.perform(), run.losses, dry_run, run.faults)
 
 
-class _Run(ArchivingRun):
+class _ConvertRun(ArchivingRun):
     def __init__(
         self,
         run_id: str,
@@ -148,7 +149,7 @@ class _Run(ArchivingRun):
         self._runner_factory = runner_factory
         self._dry_run = dry_run
         self._plan: ConvertPlan | None = None
-        self._source: Source | None = None
+        self._source: ConvertSource | None = None
         self.losses = LossReport()
 
     def execute(self) -> None:
@@ -182,14 +183,14 @@ class _Run(ArchivingRun):
             leaders=leaders_seen(source.leaders),
             epochs=leader_epochs(source.leaders),
         )
-        pieces = open_pieces(plan, writer.state)
-        self._announce(plan, pieces)
-        self._convert(source, writer, plan, pieces, counted=looked)
+        chunks = open_chunks(plan, writer.state)
+        self._announce(plan, chunks)
+        self._convert(source, writer, plan, chunks, counted=looked)
         self._finish(writer, plan)
 
-    def _look(self, source: Source, existing: Archive | None, state: ArchiveState) -> bool:
-        """Find what would be lost before anything is written, where something of a record can be, or if only this was
-        asked for. Returns whether that was done."""
+    def _look(self, source: ConvertSource, existing: Archive | None, state: ArchiveState) -> bool:
+        """Find what would be lost before anything is written, if something of a record can be lost, or if the user
+        asked only for this. Returns whether it looked."""
         setting = self._setting(source, epoch=1)
         if not self._dry_run and not loses_of_records(setting.target):
             return False
@@ -200,14 +201,14 @@ class _Run(ArchivingRun):
         plan = self._plan_of(source, state)
         self._plan = plan
         self._reporter.phase("Checking")
-        self._announce(plan, plan.pieces, phase="Checking")
-        self._run_tasks(examine_piece, setting, self._work(source, plan.pieces), self._note_losses)
+        self._announce(plan, plan.chunks, phase="Checking")
+        self._run_tasks(examine_chunk, setting, self._work(source, plan.chunks), self._note_losses)
         if not self._dry_run and self.losses.of_records and not self._options.format_options.allow_loss:
             raise self.losses.refused(self._target_name())
         return True
 
     def _stored(self, existing: Archive | None) -> LossReport | None:
-        """What an earlier attempt of this run has found."""
+        """The losses that an earlier attempt of this run has found."""
         if existing is None:
             return None
         try:
@@ -219,13 +220,13 @@ class _Run(ArchivingRun):
         compatibility = self._options.format_options.compatibility
         return f"Format {self._options.format}" + (f" (compatibility {compatibility})" if compatibility else "")
 
-    def _plan_of(self, source: Source, state: ArchiveState) -> ConvertPlan:
+    def _plan_of(self, source: ConvertSource, state: ArchiveState) -> ConvertPlan:
         check_additions(source, stored_plans(self._target, state), state)
         return make_plan(
-            self._run_id, source, self._options.format.value, self._options.text(), state, self._options.piece_bytes
+            self._run_id, source, self._options.format.value, self._options.text(), state, self._options.chunk_bytes
         )
 
-    def _load_or_make_plan(self, archive: Archive, source: Source, state: ArchiveState) -> ConvertPlan:
+    def _load_or_make_plan(self, archive: Archive, source: ConvertSource, state: ArchiveState) -> ConvertPlan:
         path = archive.run_file(self._run_id, PLAN_FILE)
         try:
             stored = self._target.read(path)
@@ -246,31 +247,31 @@ class _Run(ArchivingRun):
                 hint="Give the options it was begun with, or start a run with another --run-id.",
             )
         check_covers(source, plan)
-        check_additions(source, stored_plans(self._target, state), state, plan.pieces)
+        check_additions(source, stored_plans(self._target, state), state, plan.chunks)
         return plan
 
-    def _announce(self, plan: ConvertPlan, pieces: Sequence[Piece], phase: str = "Running") -> None:
+    def _announce(self, plan: ConvertPlan, chunks: Sequence[ConvertChunk], phase: str = "Running") -> None:
         names_of = {topic.topic_id: topic.name for topic in plan.topics}
-        to_do = {piece.number for piece in pieces}
+        to_do = {chunk.number for chunk in chunks}
         self._reporter.planned(
             (
-                Part(
-                    piece.number,
-                    names_of[piece.topic_id],
-                    piece.partition,
-                    piece.start,
-                    piece.end,
-                    at=piece.start if piece.number in to_do else piece.end,
+                ProgressRange(
+                    chunk.number,
+                    names_of[chunk.topic_id],
+                    chunk.partition,
+                    chunk.start,
+                    chunk.end,
+                    at=chunk.start if chunk.number in to_do else chunk.end,
                 )
-                for piece in plan.pieces
+                for chunk in plan.chunks
             ),
             topics=len(plan.topics),
         )
         self._reporter.phase(phase)
 
-    def _setting(self, source: Source, epoch: int) -> Setting:
+    def _setting(self, source: ConvertSource, epoch: int) -> ConvertSetting:
         options = self._options
-        return Setting(
+        return ConvertSetting(
             source.storage,
             TargetSetting(
                 storage=self._target,
@@ -283,22 +284,22 @@ class _Run(ArchivingRun):
             ),
         )
 
-    def _work(self, source: Source, pieces: Sequence[Piece]) -> list[Work]:
+    def _work(self, source: ConvertSource, chunks: Sequence[ConvertChunk]) -> list[ChunkWork]:
         names_of = source.topic_names
-        segments = segments_of(source, self._options.format, pieces)
-        work = [Work(piece, names_of[piece.topic_id], segments[piece.number]) for piece in pieces]
+        segments = segments_of(source, self._options.format, chunks)
+        work = [ChunkWork(chunk, names_of[chunk.topic_id], segments[chunk.number]) for chunk in chunks]
         if self._options.format is FormatName.KAFKA:
             return work
         aborted = Aborted(source)
         return [replace(item, aborted=aborted.reaching_into(item)) for item in work]
 
     def _convert(
-        self, source: Source, writer: Writer, plan: ConvertPlan, pieces: Sequence[Piece], *, counted: bool
+        self, source: ConvertSource, writer: Writer, plan: ConvertPlan, chunks: Sequence[ConvertChunk], *, counted: bool
     ) -> None:
         setting = self._setting(source, writer.epoch)
         committer = Committer(writer)
 
-        def on_result(done: PieceDone) -> None:
+        def on_result(done: ChunkDone) -> None:
             if done.receipt is not None:
                 committer.add(done.receipt)
                 committer.commit_if_due()
@@ -309,26 +310,26 @@ class _Run(ArchivingRun):
                 self._note_losses(done)
 
         with committer:
-            self._run_tasks(convert_piece, setting, self._work(source, pieces), on_result)
+            self._run_tasks(convert_chunk, setting, self._work(source, chunks), on_result)
         if counted or self._options.format is FormatName.KAFKA:
             return
-        todo = {piece.number for piece in pieces}
-        before = [piece for piece in plan.pieces if piece.number not in todo]
-        self._run_tasks(count_piece, setting, self._work(source, before), self._note_losses)
+        todo = {chunk.number for chunk in chunks}
+        before = [chunk for chunk in plan.chunks if chunk.number not in todo]
+        self._run_tasks(count_chunk, setting, self._work(source, before), self._note_losses)
         if self.losses.losses:
             self._target.put(names.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
 
-    def _note_losses(self, done: PieceDone) -> None:
+    def _note_losses(self, done: ChunkDone) -> None:
         self.losses.add(done.losses)
 
     def _run_tasks(
         self,
-        function: Callable[[Setting, Work, TaskContext], PieceDone],
-        setting: Setting,
-        work: Sequence[Work],
-        on_result: Callable[[PieceDone], None],
+        function: Callable[[ConvertSetting, ChunkWork, TaskContext], ChunkDone],
+        setting: ConvertSetting,
+        work: Sequence[ChunkWork],
+        on_result: Callable[[ChunkDone], None],
     ) -> None:
-        """Pieces without a segment need no task."""
+        """Run the function on each chunk. Chunks without a segment need no task."""
         empty = [item for item in work if not item.segments]
         for item in empty:
             on_result(function(setting, item, _NoContext()))
@@ -347,11 +348,11 @@ class _Run(ArchivingRun):
             empty = set(every_partition(newest_topics(state))) - set(keys)
             write_partition_indexes(self._target, state, [*keys, *sorted(empty)])
             write_consumer_offsets(self._target, state, keys, groups)
-        writer.end(Outcome.SUCCEEDED, "", groups)
-        self._tidy(writer, ((piece.topic_id, piece.partition) for piece in plan.pieces))
+        writer.end(RunOutcome.SUCCEEDED, "", groups)
+        self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
 
     def result(self) -> RunResult:
-        """The facts so far; outcome and exit code are those of a failed run."""
+        """The result with the facts so far. Its outcome and exit code are those of a failed run."""
         result = super().result()
         if self._plan is not None:
             result = replace(
@@ -367,21 +368,21 @@ class _Run(ArchivingRun):
 class Aborted:
     """The aborted transactions of a source's partitions, each read once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ConvertSource) -> None:
         self._source = source
         self._names = source.topic_names
         self._found: dict[tuple[str, int], list[AbortedTxn]] = {}
 
-    def reaching_into(self, work: Work) -> tuple[AbortedTxn, ...]:
-        """Those that records of the piece may belong to."""
+    def reaching_into(self, work: ChunkWork) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions that records of the chunk may belong to."""
         if not any(is_kafka(segment) for segment in work.segments):
             return ()
         start, end = work.segments[0].base_offset, work.segments[-1].next_offset
-        found = self.of(work.piece.topic_id, work.piece.partition)
+        found = self.of(work.chunk.topic_id, work.chunk.partition)
         return tuple(txn for txn in found if txn.first_offset < end and txn.last_offset >= start)
 
     def of(self, topic_id: str, partition: int) -> list[AbortedTxn]:
-        """All of a partition."""
+        """All aborted transactions of a partition."""
         key = (topic_id, partition)
         if key not in self._found:
             self._found[key] = self._read(*key)
@@ -397,7 +398,7 @@ class Aborted:
 
 
 class _NoContext:
-    """Of a piece without segments, which is done in the driver."""
+    """The context of a chunk without segments, which is done in the driver."""
 
     attempt = 0
 
@@ -409,7 +410,7 @@ class _NoContext:
         """There is nothing to wait for."""
 
 
-def check_apart(source: Source, target: Storage) -> None:
+def check_apart(source: ConvertSource, target: Storage) -> None:
     """Raises ArchiveMismatch if source and target lie in one another."""
     here, there = f"{source.storage.uri}/", f"{target.uri}/"
     if here.startswith(there) or there.startswith(here):
@@ -419,7 +420,7 @@ def check_apart(source: Source, target: Storage) -> None:
         )
 
 
-def find_target(source: Source, target: Storage, format_name: FormatName) -> Archive | None:
+def find_target(source: ConvertSource, target: Storage, format_name: FormatName) -> Archive | None:
     """The archive at `target`, if it was made of this source; None if nothing lies there. Raises ArchiveMismatch
     otherwise."""
     try:
@@ -452,9 +453,9 @@ def find_target(source: Source, target: Storage, format_name: FormatName) -> Arc
     return archive
 
 
-def _other_origin(source: Source, target: Storage, state: ArchiveState) -> str:
-    """What else than conversions of this source has written the target; "" if nothing has. The last plan tells it of
-    all: each run was held against those before it."""
+def _other_origin(source: ConvertSource, target: Storage, state: ArchiveState) -> str:
+    """Tells who has written the target, other than conversions of this source; "" if nobody has. The last plan is
+    enough to tell: each run was held against the plans before it."""
     for run in state.runs.values():
         if run.kind != KIND:
             return f"run {run.run_id} ({run.kind})"
@@ -463,14 +464,14 @@ def _other_origin(source: Source, target: Storage, state: ArchiveState) -> str:
 
 
 def stored_plans(storage: Storage, state: ArchiveState) -> Iterator[ConvertPlan]:
-    """What the runs of the archive at `storage` set out to do, as far as they have come to plan it, the last one
-    first. Each is read when it is asked for."""
+    """The stored plans of the runs of the archive at `storage`, the last one first. A run that has not stored a plan
+    has none here. Each plan is read when it is asked for."""
     plans = (stored_plan(storage, run_id) for run_id in reversed(state.runs))
     return (plan for plan in plans if plan is not None)
 
 
 def stored_plan(storage: Storage, run_id: str) -> ConvertPlan | None:
-    """What a run of the archive at `storage` set out to do; None if it did not get as far as to plan."""
+    """The stored plan of a run of the archive at `storage`, None if it has not stored one."""
     path = names.run_file(run_id, PLAN_FILE)
     try:
         data = storage.read(path)

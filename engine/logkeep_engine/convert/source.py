@@ -1,9 +1,10 @@
-"""What is converted: an archive, or what another tool wrote, as facts of the same shape.
+"""The source of a conversion: an archive, or what another tool wrote, as facts of the same shape.
 
     source = archive_source(storage)
     source.segments[topic_id, partition]      # in the order of their offsets
 
-The conversion knows nothing else of where records come from; `read.read_records` knows how to read each segment.
+The conversion knows nothing else of the place that records come from; `read.read_records` knows how to read each
+segment.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ REASON_REMOVED = "removed by retention from the archive that was converted"
 
 @dataclass(frozen=True, slots=True)
 class ForeignSegment:
-    """A segment of another tool that the catalog cannot describe, of which its manifest says where it is. Offsets in
-    [base_offset, next_offset); `bytes` is the object's size as far as it is known."""
+    """A segment of another tool that the catalog cannot describe; the tool's manifest says where it is. Its offsets are
+    in [base_offset, next_offset); `bytes` is the object's size as far as it is known."""
 
     path: str
     base_offset: int
@@ -47,8 +48,9 @@ WholeSegment = SegmentEntry | ForeignSegment
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentPart:
-    """What of a segment of records lies in offsets [start, end). `bytes` are those of all of it: it is read whole."""
+class SegmentSlice:
+    """The slice of a segment of records with offsets in [start, end). `bytes` is the size of the whole segment, since
+    all of it is read."""
 
     segment: WholeSegment
     start: int
@@ -67,19 +69,20 @@ class SegmentPart:
         return self.segment.bytes
 
 
-SourceSegment = WholeSegment | SegmentPart
+SourceSegment = WholeSegment | SegmentSlice
 
 
 @dataclass(frozen=True)
-class Source:
-    """`identity` tells one source from another, in all runs: an archive's id, or where the other tool's files lie.
+class ConvertSource:
+    """The source of a conversion. `identity` tells it from other sources, in all runs: it is an archive's id, or the
+    place of the other tool's files.
 
-    `format` is the archive's, None for a tool's own. `notes` are to be said of the source in the result. `catalogued`:
-    a catalog says what is covered, and segments never change. Without one a segment may be longer the next time, or
-    come to lie between others.
+    `format` is the archive's, None for a tool's own. The result of a run repeats `notes`. `catalogued`: a catalog says
+    what is covered, and segments never change. Without a catalog a segment may be longer the next time, or come to lie
+    between others.
 
-    `begins`: where partitions were meant to begin whose first offsets are missing, see `archive.reading.beginnings`.
-    `transactions.look_through` finds the `aborted` transactions.
+    `begins` has the intended first offset of partitions whose first offsets are missing, see
+    `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions.
     """
 
     storage: Storage
@@ -100,14 +103,13 @@ class Source:
 
     @property
     def topic_names(self) -> dict[str, str]:
-        """Name by topic id."""
+        """The names of the topics by topic id."""
         return {topic.topic_id: topic.name for topic in self.topics}
 
 
-def archive_source(storage: Storage) -> Source:
-    """The archive at `storage` as a restore sees it: as the last run that succeeded has left it. Raises ArchiveMissing,
-    ArchiveDamaged, ArchiveMismatch.
-    """
+def archive_source(storage: Storage) -> ConvertSource:
+    """The archive at `storage` as a restore sees it: as the last successful run has left it. Raises ArchiveMissing,
+    ArchiveDamaged, ArchiveMismatch."""
     archive = Archive.open(storage)
     chosen = snapshot.choose(archive)
     state = chosen.state
@@ -116,7 +118,7 @@ def archive_source(storage: Storage) -> Source:
             f"The archive at {storage.uri} holds no topic: there is nothing to convert.",
             hint="Look at it with `logkeep inspect`.",
         )
-    return Source(
+    return ConvertSource(
         storage=storage,
         identity=archive.info.archive_id,
         format=archive.info.segments,
@@ -139,7 +141,8 @@ def held_ranges(state: ArchiveState) -> dict[Partition, list[Range]]:
 
 
 def removed_gaps(state: ArchiveState) -> Iterator[Gap]:
-    """What was archived and then removed by retention: the new archive never has it, and none is to fetch it again."""
+    """Gaps for what was archived and then removed by retention: the new archive never has it, and no run may fetch it
+    again."""
     for key, removed in state.removed.items():
         for covered in state.coverage.get(key, ()):
             for low, high in removed:
@@ -148,7 +151,7 @@ def removed_gaps(state: ArchiveState) -> Iterator[Gap]:
                     yield Gap(*key, start, end, REASON_REMOVED)
 
 
-def check_one_incarnation(source: Source, target: FormatName) -> None:
+def check_one_incarnation(source: ConvertSource, target: FormatName) -> None:
     """Raises ArchiveMismatch if two incarnations of a topic would come to lie in one folder."""
     if target is FormatName.KAFKA:
         return
@@ -163,7 +166,7 @@ def check_one_incarnation(source: Source, target: FormatName) -> None:
             )
 
 
-def select(source: Source, names: frozenset[str]) -> Source:
+def select(source: ConvertSource, names: frozenset[str]) -> ConvertSource:
     """The source with these topics only."""
     ids = {topic.topic_id for topic in source.topics if topic.name in names}
     return replace(

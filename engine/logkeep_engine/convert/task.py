@@ -1,9 +1,9 @@
-"""One task of a conversion: read the segments of one piece, write them anew, and say in a receipt what was done.
+"""One task of a conversion: read the segments of one chunk, write them anew, and say in a receipt what was done.
 
     read (read.py) -> records -> segments (write.py)        batches to batches: copied as they are
 
-Nothing of a piece is in the receipt unless all of its segments were whole. Memory: one run of batches or records, the
-reader's and the writer's blocks, whatever the size of segments.
+The receipt has nothing of a chunk unless all of its segments were whole. Memory: some batches or records, and the
+blocks of reader and writer, whatever the size of segments.
 """
 
 from __future__ import annotations
@@ -16,78 +16,80 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import Compatibility, FormatName
 from logkeep_engine.convert.loss import LossCount
-from logkeep_engine.convert.plan import Piece
+from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.read import count_batches, read_records
 from logkeep_engine.convert.source import SourceSegment, is_kafka
 from logkeep_engine.convert.write import TargetSetting, copy_segment, open_target
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, Progress, TaskContext
+from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, TaskContext, TaskProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What all tasks of a run share. Pickles without secrets."""
+class ConvertSetting:
+    """The settings that all tasks of a run share. It pickles without secrets."""
 
     source: Storage
     target: TargetSetting
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A piece with what there is of it. `aborted`: the aborted transactions that may reach into it."""
+class ChunkWork:
+    """A chunk and its segments. `aborted` are the aborted transactions that may reach into it."""
 
-    piece: Piece
+    chunk: ConvertChunk
     topic: str
     segments: tuple[SourceSegment, ...]
     aborted: tuple[AbortedTxn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PieceDone:
-    """`receipt` is None if the piece was only looked at."""
+class ChunkDone:
+    """The answer of a task. `receipt` is None if the task only looked at the chunk."""
 
     number: int
     receipt: Receipt | None
     losses: tuple[Loss, ...]
 
 
-def convert_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
-    """Write the segments of a piece in the target's format. Raises ArchiveDamaged if one of the source is."""
-    count = LossCount(work.topic, work.piece.partition)
-    progress = _PieceProgress(work, context)
+def convert_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
+    """Write the segments of a chunk in the target's format. Raises ArchiveDamaged if a segment of the source is
+    damaged."""
+    count = LossCount(work.topic, work.chunk.partition)
+    progress = _ChunkProgress(work, context)
     if setting.target.format is FormatName.KAFKA and _all_batches(work.segments):
         entries = _copy(setting, work, context, progress)
     else:
         entries = _through_records(setting, work, context, count, progress)
-    piece = work.piece
-    covered = Coverage(piece.topic_id, piece.partition, piece.start, piece.end)
-    return PieceDone(piece.number, Receipt((covered,), entries), count.losses())
+    chunk = work.chunk
+    covered = Coverage(chunk.topic_id, chunk.partition, chunk.start, chunk.end)
+    return ChunkDone(chunk.number, Receipt((covered,), entries), count.losses())
 
 
-def examine_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
-    """Write nothing; say what the target's format would lose of a piece. Everything is read."""
-    count = LossCount(work.topic, work.piece.partition)
-    progress = _PieceProgress(work, context)
+def examine_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
+    """Write nothing; say what the target's format would lose of a chunk. Everything is read."""
+    count = LossCount(work.topic, work.chunk.partition)
+    progress = _ChunkProgress(work, context)
     if not (setting.target.format is FormatName.KAFKA and _all_batches(work.segments)):
         look = _looker(setting.target, count)
         for segment in work.segments:
-            for records in read_records(setting.source, work.topic, work.piece.partition, segment, work.aborted, count):
+            for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
                 look(records)
                 progress.note(records[-1].offset + 1, len(records), 0)
-    return PieceDone(work.piece.number, None, count.losses())
+    return ChunkDone(work.chunk.number, None, count.losses())
 
 
-def count_piece(setting: Setting, work: Work, context: TaskContext) -> PieceDone:
-    """What a record-shaped format has lost of the batches of a piece that was converted before. Records stay packed."""
-    count = LossCount(work.topic, work.piece.partition)
+def count_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
+    """Count what a record-shaped format has lost of the batches of a chunk that was converted before. Records stay
+    packed."""
+    count = LossCount(work.topic, work.chunk.partition)
     for segment in work.segments:
         if is_kafka(segment):
             assert isinstance(segment, SegmentEntry)
             for run in open_partition(setting.source, work.topic, (segment,)).batches():
                 count_batches(run, count)
-    return PieceDone(work.piece.number, None, count.losses())
+    return ChunkDone(work.chunk.number, None, count.losses())
 
 
 def loses_of_records(target: TargetSetting) -> bool:
@@ -95,24 +97,26 @@ def loses_of_records(target: TargetSetting) -> bool:
     return target.format is FormatName.AVRO and target.options.compatibility is Compatibility.STRICT
 
 
-def _copy(setting: Setting, work: Work, context: TaskContext, progress: _PieceProgress) -> tuple[SegmentEntry, ...]:
+def _copy(
+    setting: ConvertSetting, work: ChunkWork, context: TaskContext, progress: _ChunkProgress
+) -> tuple[SegmentEntry, ...]:
     entries = []
     for segment in work.segments:
         assert isinstance(segment, SegmentEntry)
-        entry = copy_segment(setting.target, setting.source, work.topic, segment, work.piece, context.attempt)
+        entry = copy_segment(setting.target, setting.source, work.topic, segment, work.chunk, context.attempt)
         entries.append(entry)
         progress.note(entry.next_offset, entry.records, sum(item.bytes for item in entries))
     return tuple(entries)
 
 
 def _through_records(
-    setting: Setting, work: Work, context: TaskContext, count: LossCount, progress: _PieceProgress
+    setting: ConvertSetting, work: ChunkWork, context: TaskContext, count: LossCount, progress: _ChunkProgress
 ) -> tuple[SegmentEntry, ...]:
-    target = open_target(setting.target, work.topic, work.piece, context.attempt)
+    target = open_target(setting.target, work.topic, work.chunk, context.attempt)
     look = _looker(setting.target, count)
     try:
         for segment in work.segments:
-            for records in read_records(setting.source, work.topic, work.piece.partition, segment, work.aborted, count):
+            for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
                 look(records)
                 target.append(records)
                 progress.note(records[-1].offset + 1, len(records), target.size)
@@ -122,7 +126,7 @@ def _through_records(
 
 
 def _looker(target: TargetSetting, count: LossCount) -> Callable[[Sequence[LogRecord]], None]:
-    """Counts what the target cannot hold of records."""
+    """A function that counts what the target cannot hold of records."""
     if target.format is FormatName.KAFKA:
         return lambda records: _untyped(records, count)
     if not loses_of_records(target):
@@ -138,8 +142,8 @@ def _looker(target: TargetSetting, count: LossCount) -> Callable[[Sequence[LogRe
 
 
 def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
-    """A batch has no way to say that there is no type: create time without a timestamp stands for it, as it does where
-    a broker brings old messages to a newer format."""
+    """Count records without a type of timestamp. A batch cannot say that there is no type: create time without a
+    timestamp stands for it, as it does where a broker brings old messages to a newer format."""
     untyped = [record.offset for record in records if record.timestamp_type is None]
     if untyped:
         count.add(LossKind.TIMESTAMP_TYPE, len(untyped), untyped[0])
@@ -149,16 +153,16 @@ def _all_batches(segments: Sequence[SourceSegment]) -> bool:
     return all(is_kafka(segment) for segment in segments)
 
 
-class _PieceProgress:
-    """How far one piece has come. Nothing is told of a piece that takes less than a second."""
+class _ChunkProgress:
+    """The progress of one chunk. Nothing is told of a chunk that takes less than a second."""
 
-    def __init__(self, work: Work, context: TaskContext) -> None:
+    def __init__(self, work: ChunkWork, context: TaskContext) -> None:
         self._work = work
-        self._progress = Progress(context, after=REPORT_SECONDS)
+        self._progress = TaskProgress(context, after=REPORT_SECONDS)
         self._records = 0
 
     def note(self, at: int, records: int, size: int) -> None:
-        """`at` is reached with `records` more; `size` bytes so far."""
+        """Note that offset `at` is reached with `records` more; `size` bytes are written so far."""
         self._records += records
-        piece = self._work.piece
-        self._progress.tell(PartitionUpdate(self._work.topic, piece.partition, piece.number, at, self._records, size))
+        chunk = self._work.chunk
+        self._progress.tell(PartitionUpdate(self._work.topic, chunk.partition, chunk.number, at, self._records, size))

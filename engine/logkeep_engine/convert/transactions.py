@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import Transactions, open_partition
 from logkeep_engine.convert.plan import ConvertPlan
-from logkeep_engine.convert.source import Source
+from logkeep_engine.convert.source import ConvertSource
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
@@ -24,7 +24,7 @@ from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 
 @dataclass(frozen=True, slots=True)
 class OutcomesTask:
-    """A partition, see `archive.reading.outcomes`. Pickles without secrets."""
+    """A partition whose transactions are to be found, see `archive.reading.outcomes`. It pickles without secrets."""
 
     storage: Storage
     topic: str
@@ -33,11 +33,12 @@ class OutcomesTask:
 
 
 def find_outcomes(task: OutcomesTask, context: TaskContext) -> Transactions:
-    """Runs on an executor. Raises ArchiveDamaged if something of the partition cannot be read: nobody knows then."""
+    """Find how the transactions of a partition ended. This runs on an executor. Raises ArchiveDamaged if something of
+    the partition cannot be read: nobody knows then."""
     return open_partition(task.storage, task.topic, task.segments, task.kept).transactions
 
 
-def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> Source:
+def look_through(source: ConvertSource, runner_factory: Callable[[], TaskRunner]) -> ConvertSource:
     """The source with the `aborted` transactions of its partitions. A note says where an index was not believed. Raises
     ArchiveDamaged."""
     keys, work = [], []
@@ -63,15 +64,14 @@ def look_through(source: Source, runner_factory: Callable[[], TaskRunner]) -> So
     return replace(source, aborted=aborted, notes=(*source.notes, *(notes[key] for key in sorted(notes))))
 
 
-def check_still(source: Source, earlier: Iterable[ConvertPlan], run_id: str, state: ArchiveState) -> None:
-    """Raises ArchiveMismatch if what an earlier version has left out as undecided would be converted now: the target,
-    in this `state`, has settled these offsets without it, or this run had planned so. `earlier` are the plans of the
-    target's runs, the last one first: those before it are asked for only about topics that it does not have.
-    """
+def check_still(source: ConvertSource, earlier: Iterable[ConvertPlan], run_id: str, state: ArchiveState) -> None:
+    """Raises ArchiveMismatch if this run would convert what an earlier version has left out as undecided: the target,
+    in this `state`, accounts for these offsets without it, or this run had planned so. `earlier` are the plans of the
+    target's runs, the last one first. Earlier plans are asked only about topics that later ones do not have."""
     names, left = source.topic_names, set(source.topic_names)
     for plan in earlier:
         for topic_id, partition, offset in plan.undecided:
-            settled = any(end > offset for _, end in state.settled(topic_id, partition))
+            settled = any(end > offset for _, end in state.accounted_for(topic_id, partition))
             if topic_id in left and (settled or plan.run_id == run_id):
                 raise ArchiveMismatch(
                     f"Run {plan.run_id} has left out a transaction of topic {names[topic_id]!r} partition {partition} "

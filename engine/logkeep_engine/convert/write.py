@@ -1,10 +1,10 @@
-"""The segments of a piece in the target's format.
+"""This module writes the segments of a chunk in the target's format.
 
-    target = open_target(setting, topic, piece, attempt)
+    target = open_target(setting, topic, chunk, attempt)
     target.append(records)
     entries = target.finish()
 
-Where segments and batches end depends on the records and the setting alone, so that another attempt writes the same.
+Only the records and the setting decide where segments and batches end, so that another attempt writes the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
-from logkeep_engine.convert.plan import Piece
+from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import parse_header, seal
 from logkeep_engine.log.codec import encode_records
@@ -30,7 +30,8 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.storage import Storage
 
 BATCH_BYTES = 512 << 10
-"""Keys, values and headers of a batch that is made from records: well below what every broker takes (1 MB)."""
+"""The size of keys, values and headers of a batch that is made from records: well below what every broker takes (1 MB).
+"""
 
 BATCH_RECORDS = 10_000
 
@@ -43,8 +44,8 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TargetSetting:
-    """Where and how a run writes. `codec` is that of batches made from records, `compression` that of whole segments
-    of format Kafka. Pickles without secrets."""
+    """The place and the way a run writes. `codec` is that of batches made from records, `compression` that of whole
+    segments of format Kafka. It pickles without secrets."""
 
     storage: Storage
     format: FormatName
@@ -55,18 +56,18 @@ class TargetSetting:
     options: FormatOptions = field(default_factory=FormatOptions)
 
 
-class Target(Protocol):
-    """The segments of one piece in the making. Offsets of the records it is given must rise."""
+class ConvertTarget(Protocol):
+    """Writes the segments of one chunk. The offsets of the records must rise."""
 
     @property
     def size(self) -> int:
-        """Bytes of the segments so far."""
+        """The bytes of the segments so far."""
         ...
 
     def append(self, records: Sequence[LogRecord]) -> None: ...
 
     def finish(self) -> tuple[SegmentEntry, ...]:
-        """Close the open segment, if any; all entries."""
+        """Close the open segment, if there is one. Returns all entries."""
         ...
 
     def abort(self) -> None:
@@ -74,18 +75,18 @@ class Target(Protocol):
         ...
 
 
-def open_target(setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> Target:
-    """Writes nothing yet."""
+def open_target(setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> ConvertTarget:
+    """Open the target of a chunk. Nothing is written yet."""
     if setting.format is FormatName.KAFKA:
-        return _BatchTarget(setting, topic, piece, attempt)
+        return _BatchTarget(setting, topic, chunk, attempt)
     return RecordSegments(
         partial(
             RecordSink,
             setting.storage,
             LAYOUTS[setting.format],
             topic,
-            piece.topic_id,
-            piece.partition,
+            chunk.topic_id,
+            chunk.partition,
             setting.epoch,
             attempt,
             setting.segment_bytes,
@@ -97,12 +98,12 @@ def open_target(setting: TargetSetting, topic: str, piece: Piece, attempt: int) 
 class _BatchTarget:
     """Segments of Kafka's batches, made from records.
 
-    A batch has one type of timestamp, and one timestamp if that is the time of the append: so records with append time
-    come back to the batches they were in, as far as anybody can tell.
+    A batch has one type of timestamp, and only one timestamp if that is the time of the append. So records with append
+    time come back to the batches they were in, as far as anybody can tell.
     """
 
-    def __init__(self, setting: TargetSetting, topic: str, piece: Piece, attempt: int) -> None:
-        self._setting, self._topic, self._piece, self._attempt = setting, topic, piece, attempt
+    def __init__(self, setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> None:
+        self._setting, self._topic, self._chunk, self._attempt = setting, topic, chunk, attempt
         self._batch: list[LogRecord] = []
         self._batch_bytes = 0
         self._batch_time: int | None = None  # the append time of its records
@@ -158,7 +159,7 @@ class _BatchTarget:
             segment = None
         if segment is None:
             segment = self._segment = _open_log(
-                self._setting, self._topic, self._piece, header.base_offset, self._attempt
+                self._setting, self._topic, self._chunk, header.base_offset, self._attempt
             )
         segment.builder.append(memoryview(data), [(0, header)])
         self._batch.clear()
@@ -182,19 +183,19 @@ class _BatchTarget:
 
 
 def _append_time(record: LogRecord) -> int | None:
-    """None: it has create time, or none."""
+    """The append time of the record. None: it has create time, or none."""
     if record.timestamp_type != _APPEND_TIME:
         return None
     return -1 if record.timestamp is None else record.timestamp
 
 
-def _open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int, attempt: int) -> LogSegment:
+def _open_log(setting: TargetSetting, topic: str, chunk: ConvertChunk, base_offset: int, attempt: int) -> LogSegment:
     return LogSegment(
         setting.storage,
         setting.compression,
         topic,
-        piece.topic_id,
-        piece.partition,
+        chunk.topic_id,
+        chunk.partition,
         base_offset,
         setting.epoch,
         attempt,
@@ -202,14 +203,15 @@ def _open_log(setting: TargetSetting, topic: str, piece: Piece, base_offset: int
 
 
 def copy_segment(
-    setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, piece: Piece, attempt: int
+    setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, chunk: ConvertChunk, attempt: int
 ) -> SegmentEntry:
-    """A segment of batches as it is: the same log, transactions included; only its compression as a whole may change.
+    """Copy a segment of batches as it is: the same log, transactions included. Only its compression as a whole may
+    change.
 
-    Raises ArchiveDamaged if the source's is not what its catalog says.
+    Raises ArchiveDamaged if the source's segment is not what its catalog says.
     """
     transactions = read_transactions(source, topic, entry)
-    segment = _open_log(setting, topic, piece, entry.base_offset, attempt)
+    segment = _open_log(setting, topic, chunk, entry.base_offset, attempt)
     known = known_parts(source, topic, entry)
     segment.transactions = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
     try:

@@ -54,7 +54,7 @@ class CheckTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSegments:
     """Every fault of a task's segments, and what each that has transactions says of them."""
 
     faults: tuple[Damage, ...]
@@ -62,7 +62,7 @@ class Checked:
     """With the segment's place in the task."""
 
 
-def check_segments(task: CheckTask, context: TaskContext) -> Checked:
+def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
     """Runs on an executor."""
     faults: list[Damage] = []
     transactions: list[tuple[int, SegmentTransactions]] = []
@@ -71,7 +71,7 @@ def check_segments(task: CheckTask, context: TaskContext) -> Checked:
         faults += checked.damage
         if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
             transactions.append((at, checked.transactions))
-    return Checked(tuple(faults), tuple(transactions))
+    return CheckedSegments(tuple(faults), tuple(transactions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class ArchiveCheck:
             tasks = _CHECKS_PER_SLOT * self._context.spec.spark.executor.slots
             most = min(most, sum(entry.bytes for _, entry in used) // tasks)
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
-        found: dict[int, Checked] = {}
+        found: dict[int, CheckedSegments] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
         transactions = {
             _key(work[index].segments[at][1]): said
@@ -220,7 +220,7 @@ class ArchiveCheck:
         outcomes: Mapping[Partition, Outcomes],
     ) -> Survey:
         objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
-        indexed = [entry for entry in state.segments.get(key, ()) if entry.txnindex_bytes]
+        indexed = [entry for entry in state.segments.get(key, ()) if entry.files.txnindex_bytes]
         readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
         if outcomes[key].indexes_suffice and len(readable) == len(indexed):
             return survey

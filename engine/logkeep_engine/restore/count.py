@@ -17,7 +17,7 @@ from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.landed import Mark, Target
+from logkeep_engine.restore.landed import Mark, TargetPartition
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import NO_TASK, RestorePlan
@@ -36,7 +36,7 @@ Where = tuple[str, int]
 class Written:
     """The end of what a run says that it has written to a partition; `mark` None: nothing."""
 
-    target: Target
+    target: TargetPartition
     mark: Mark | None
 
     @property
@@ -81,7 +81,9 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
     found = []
     for topic in plan.topics:
         for part in topic.partitions:
-            target = Target(topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts)
+            target = TargetPartition(
+                topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts
+            )
             summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.partition]
             if summary is not None and summary.records:
                 found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
@@ -90,7 +92,7 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
     return found
 
 
-def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Target]:
+def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[TargetPartition]:
     """The targets that lack something of it.
 
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody

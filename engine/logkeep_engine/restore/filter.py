@@ -17,7 +17,7 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, decode, encode
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import Spans, Unseen, unseen
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
 PRODUCER_EPOCH = 0
@@ -32,6 +32,9 @@ class Action(Enum):
     REBUILD = "built anew"
 
 
+_LEFT_OUT = {Unseen.CONTROL: Action.CONTROL, Unseen.ABORTED: Action.ABORTED, Unseen.EMPTY: Action.EMPTY}
+
+
 def decide(header: BatchHeader, aborted: Spans) -> Action:
     """What to do with a batch, from its header.
 
@@ -39,13 +42,9 @@ def decide(header: BatchHeader, aborted: Spans) -> Action:
     append time (a CreateTime topic clears the attribute and shows the producer's times), magic 0 and 1, a delete
     horizon (its place is the base timestamp).
     """
-    if header.magic >= 2:
-        if header.is_control:
-            return Action.CONTROL
-        if header in aborted:
-            return Action.ABORTED
-        if header.record_count <= 0:
-            return Action.EMPTY
+    hidden = unseen(header, aborted)
+    if hidden is not None:
+        return _LEFT_OUT[hidden]
     if header.magic < 2 or header.has_gaps or header.is_log_append_time or header.has_delete_horizon:
         return Action.REBUILD
     return Action.RAW
@@ -124,7 +123,7 @@ def rebuilt(
             f"batch at offset {header.base_offset} holds {len(records)} records, its header says {header.record_count}"
         )
     pieces = (
-        _pieces(records, header, index, producer_id, max_bytes)
+        _halves(records, header, index, producer_id, max_bytes)
         if most is None
         else _runs_of(records, header, index, producer_id, most)
     )
@@ -181,7 +180,7 @@ def _encoded(records: Sequence[Record], header: BatchHeader, index: int, produce
     )
 
 
-def _pieces(
+def _halves(
     records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
 ) -> Iterator[tuple[Sequence[Record], bytes]]:
     """Halves of halves until each fits. A single record that does not fit is handed out: the broker's refusal names the
@@ -194,8 +193,8 @@ def _pieces(
         yield records, data
         return
     half = len(records) // 2
-    yield from _pieces(records[:half], header, index, producer_id, max_bytes)
-    yield from _pieces(records[half:], header, index + half, producer_id, max_bytes)
+    yield from _halves(records[:half], header, index, producer_id, max_bytes)
+    yield from _halves(records[half:], header, index + half, producer_id, max_bytes)
 
 
 def source_runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

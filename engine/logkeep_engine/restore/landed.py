@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
-from logkeep_engine.kafka.brokers import Trouble
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.survey import Ended
+from logkeep_engine.kafka.trouble import Trouble
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
@@ -34,7 +34,7 @@ _DELETE_AND_BEGIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetPartition:
     """Where a run writes. `start` is where the partition ended before the run; `created`: nobody else writes to it;
     `compacts`: its compaction may take records of the run while it goes on.
     """
@@ -66,7 +66,7 @@ class Mark:
         return log.leader_epoch == self.epoch and log.end_offset >= self.end
 
 
-async def is_there(client: RawClient, target: Target, mark: Mark, *, at_least: int = -1) -> bool:
+async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at_least: int = -1) -> bool:
     """Whether the partition's leader, of epoch `at_least` or a later one, has the records up to `mark`. Raises what
     `RawClient.epoch_end` does.
     """
@@ -124,7 +124,7 @@ class LandedReader:
     records, but what is left of a batch still says which of the run it held. `log_start`: what lies below it is gone.
     """
 
-    def __init__(self, target: Target, log_start: int) -> None:
+    def __init__(self, target: TargetPartition, log_start: int) -> None:
         self._target = target
         self._front_is_gone = log_start > target.start
         self._next = 0
@@ -167,7 +167,7 @@ class LandedReader:
         self._runs.close()
 
 
-async def look(client: RawClient, target: Target, throttle: Throttle, *, fresh: bool) -> Landed:
+async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *, fresh: bool) -> Landed:
     """Find out what the run has in the target partition. `fresh`: nothing was written before.
 
     What the leader has not given to its followers yet is waited for, as is a leader. Raises TargetChanged if records of
@@ -194,7 +194,7 @@ async def look(client: RawClient, target: Target, throttle: Throttle, *, fresh: 
             await patience.wait(Trouble(error.message))
 
 
-async def _last_one(client: RawClient, target: Target, end: int) -> Landed:
+async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
     """A topic that the run has created holds its batches and nothing else: the last one tells, and must fit. Raises
     Trouble if it is not to be had now.
     """
@@ -221,7 +221,9 @@ async def _last_one(client: RawClient, target: Target, end: int) -> Landed:
     return Landed(records, runs, Mark(last.leader_epoch, end))
 
 
-async def _among_others(client: RawClient, target: Target, end: int, throttle: Throttle, *, fresh: bool) -> Landed:
+async def _among_others(
+    client: RawClient, target: TargetPartition, end: int, throttle: Throttle, *, fresh: bool
+) -> Landed:
     """Walk the target from where it ended before the run, batch by batch."""
     log_start = await client.start_offset(target.topic, target.partition)
     position = max(target.start, log_start)

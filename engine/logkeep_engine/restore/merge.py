@@ -55,7 +55,7 @@ class Rule(IntEnum):
     version of a compressor cuts at the same place."""
 
 
-def room_of(max_bytes: int) -> int:
+def packed_limit(max_bytes: int) -> int:
     """Packed records of so many bytes fit a topic that takes batches of `max_bytes`, whatever compression does."""
     return surely_fit(max_bytes - HEADER_SIZE)
 
@@ -81,7 +81,7 @@ class BatchStream:
         self._rule = rule
         self._limit = min(MERGED_BYTES, max_bytes)
         by_unpacked = rule is Rule.BY_UNPACKED_SIZE
-        self._most = min(MERGED_UNPACKED, room_of(max_bytes)) if by_unpacked else MERGED_UNPACKED
+        self._most = min(MERGED_UNPACKED, packed_limit(max_bytes)) if by_unpacked else MERGED_UNPACKED
         self._index = 0
         self._group: list[_Member] = []
         self._bytes = 0

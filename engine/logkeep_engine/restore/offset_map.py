@@ -161,7 +161,7 @@ def _header(summary: PartitionSummary) -> bytes:
     return (json.dumps(body, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"rows":[').encode()
 
 
-class Place(Enum):
+class OffsetPlace(Enum):
     """What is at a source offset."""
 
     RECORD = "record"
@@ -186,14 +186,14 @@ class OffsetMap:
         """
         return self.find(source_offset)[0]
 
-    def find(self, source_offset: int) -> tuple[int, Place]:
+    def find(self, source_offset: int) -> tuple[int, OffsetPlace]:
         """As `translate`, and what is at `source_offset`."""
         at = bisect_right(self.sources, source_offset) - 1
         if at >= 0 and source_offset < self.sources[at] + self.counts[at]:
-            return self.targets[at] + source_offset - self.sources[at], Place.RECORD
+            return self.targets[at] + source_offset - self.sources[at], OffsetPlace.RECORD
         if at + 1 < len(self.sources):
-            return self.targets[at + 1], Place.GAP
-        return self.summary.target_end, Place.END
+            return self.targets[at + 1], OffsetPlace.GAP
+        return self.summary.target_end, OffsetPlace.END
 
     @property
     def rows(self) -> list[tuple[int, int, int]]:

@@ -17,7 +17,7 @@ from logkeep_engine.formats.base import LogRecord, TimestampKind
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, largest_size, source_runs
-from logkeep_engine.restore.merge import Rule, room_of
+from logkeep_engine.restore.merge import Rule, packed_limit
 
 MAX_RECORDS = 10_000
 # Of records before compression: whatever they compress to, a topic with the default max.message.bytes takes the batch.
@@ -62,7 +62,7 @@ class RecordStream:
     ) -> None:
         self._batching = batching
         self._exact = rule is Rule.BY_UNPACKED_SIZE
-        self._most = min(batching.max_bytes, room_of(limit) if self._exact else limit)
+        self._most = min(batching.max_bytes, packed_limit(limit) if self._exact else limit)
         self._size_of: Callable[[LogRecord], int] = largest_size if self._exact else _about
         self._source = source
         self._target = target

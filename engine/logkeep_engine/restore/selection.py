@@ -10,6 +10,7 @@ from types import MappingProxyType
 from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
@@ -29,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TopicSelection:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...]
 
@@ -44,7 +45,7 @@ def select_topics(
     topics: RestoreTopics,
     topic_ids: Mapping[str, str] = MappingProxyType({}),
     shows: Shows = as_counted,
-) -> Selection:
+) -> TopicSelection:
     """The topics to restore, by target name, and their target names. `topic_ids`: topic id by name, where another
     incarnation is wanted than the newest that has records, or id of a branch (then `state` is that of `with_branches`).
     `shows` as in `incarnations.taken`.
@@ -53,22 +54,14 @@ def select_topics(
     together, and for a topic id that chooses nothing.
     """
     found = incarnations(state.topics.values())
-    include = [re.compile(pattern) for pattern in topics.include]
-    exclude = [re.compile(pattern) for pattern in topics.exclude]
-
-    def is_wanted(name: str) -> bool:
-        return any(pattern.fullmatch(name) for pattern in include) and not any(
-            pattern.fullmatch(name) for pattern in exclude
-        )
-
-    taken = taken_topics(state, shows=shows, wanted=lambda name: name not in topic_ids and is_wanted(name))
+    patterns = NamePatterns(topics.include, topics.exclude)
+    taken = taken_topics(state, shows=shows, wanted=lambda name: name not in topic_ids and patterns.chooses(name))
     by_name = _choose_incarnations(state, found, topic_ids, taken)
-    chosen = [topic for name, topic in by_name.items() if is_wanted(name)]
+    chosen = [topic for name, topic in by_name.items() if patterns.chooses(name)]
     _refuse_unused(topic_ids, chosen)
     notes = [
-        f"spec.topics.include[{at}] {pattern.pattern!r} chooses no topic of the archive"
-        for at, pattern in enumerate(include)
-        if not any(pattern.fullmatch(topic.name) for topic in chosen)
+        f"spec.topics.include[{at}] {topics.include[at]!r} chooses no topic of the archive"
+        for at in patterns.unmatched([topic.name for topic in chosen])
     ]
     notes += [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
     notes += [
@@ -84,7 +77,7 @@ def select_topics(
             hint=f"{_archive_holds(by_name)} Regular expressions must match the whole name.",
         )
     _refuse_collisions(choices)
-    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+    return TopicSelection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
 
 
 def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Choice], list[str]]:

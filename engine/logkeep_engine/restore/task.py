@@ -41,12 +41,12 @@ from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.filter import Action, Outgoing, decide
-from logkeep_engine.restore.landed import Landed, Mark, Target, is_there, look
+from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there, look
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
-from logkeep_engine.tasks import PartitionUpdate, Progress, TaskContext
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 _AHEAD_BYTES = 2 << 20  # batches made ready in one go, in a thread, while the ones before are being sent
 _AHEAD_COUNT = 512
@@ -95,8 +95,8 @@ class RestoreTask:
     compacts: bool = False
 
     @property
-    def place(self) -> Target:
-        return Target(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+    def place(self) -> TargetPartition:
+        return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
 
     @property
     def where(self) -> str:
@@ -130,12 +130,12 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
 async def _restore_all(
     tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
 ) -> tuple[PartitionSummary, ...]:
-    progress = Progress(context)
-    room = _Room(_MEMORY)
+    progress = TaskProgress(context)
+    budget = _MemoryBudget(_MEMORY)
     async with RawClient(tasks[0].connection) as client:
 
         async def one(task: RestoreTask) -> PartitionSummary:
-            async with room.taken(task.memory):
+            async with budget.taken(task.memory):
                 known = (
                     await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
                 )
@@ -160,7 +160,7 @@ def _finished(task: RestoreTask) -> PartitionSummary | None:
 
 
 async def _restore(
-    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: Progress, context: TaskContext
+    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: TaskProgress, context: TaskContext
 ) -> PartitionSummary:
     throttle = context.throttle
     landed = await look(client, task.place, throttle, fresh=task.fresh and context.attempt == 0)
@@ -188,7 +188,7 @@ class _LookAgain(Exception):
     """It is not known any more what is in the target: read it back."""
 
 
-class _Room:
+class _MemoryBudget:
     """So many bytes, shared by those who come in turn."""
 
     def __init__(self, size: int) -> None:
@@ -215,7 +215,7 @@ class _Attempt:
     """One pass over the archived partition, from its first byte: what is in the target already is only counted."""
 
     def __init__(
-        self, task: RestoreTask, landed: Landed, progress: Progress, pool: ThreadPoolExecutor, throttle: Throttle
+        self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
     ) -> None:
         self._task = task
         self._landed = landed

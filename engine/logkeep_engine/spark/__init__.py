@@ -1,1 +1,2 @@
-"""The engine on Spark: session, task runner and the driver's entry point. The only package that imports pyspark."""
+"""The engine on Spark: session, task runner, the driver's entry point and the data source. Only this package imports
+pyspark."""

@@ -20,7 +20,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 ENV_CLASS_ARCHIVE = "LOGKEEP_CLASS_ARCHIVE"
-"""The archive to use. Empty: none is used and none is made."""
+"""The archive to use. If it is empty, none is used and none is made."""
 
 DUMP_SECONDS = 60.0
 _KEPT = 3  # archives of a user, one for each installation; about 60 MB each
@@ -36,7 +36,8 @@ _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """`used` is read by the JVM; `made` is written by it when it ends, and then kept under the name `kept`."""
+    """An archive of classes. The JVM reads `used`. It writes `made` when it ends, which is then kept under the name
+    `kept`."""
 
     used: Path | None = None
     made: Path | None = None
@@ -44,7 +45,7 @@ class ClassArchive:
 
     @property
     def options(self) -> list[str]:
-        """Options of the JVM."""
+        """The options of the JVM."""
         if self.used is not None:
             return [f"-XX:SharedArchiveFile={self.used}", *_MAPPED, *_QUIET]
         if self.made is not None:
@@ -69,9 +70,10 @@ class ClassArchive:
 
 
 def class_archive(java: Path, jars: Sequence[Path], environ: Mapping[str, str]) -> ClassArchive:
-    """The archive for this JVM and class path: of the environment, else of the user's cache, which may have to be made.
+    """The archive for this JVM and class path: the one that the environment names, else the one in the user's cache,
+    which may have to be made.
 
-    None of either if the cache cannot be written or others could write to it: a JVM runs what is in an archive.
+    There is none if the cache cannot be written, or if others could write to it: a JVM runs what is in an archive.
     """
     named = environ.get(ENV_CLASS_ARCHIVE)
     if named is not None:
@@ -103,7 +105,7 @@ def _own_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def _key(java: Path, jars: Sequence[Path]) -> str:
-    """Of what the JVM compares: itself, and names, sizes and times of the jars."""
+    """A hash of what the JVM compares: itself, and names, sizes and times of the jars."""
     digest = hashlib.sha256()
     runtime = java.resolve().parent.parent / "lib" / "modules"
     for path in (runtime, *jars):
@@ -113,7 +115,7 @@ def _key(java: Path, jars: Sequence[Path]) -> str:
 
 
 def _clean(folder: Path) -> None:
-    """Delete archives that were not used for longest, and what interrupted runs left."""
+    """Delete the archives that were not used for longest, and what interrupted runs left."""
     archives = sorted(folder.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
     unfinished = [path for path in folder.glob("classes-*.jsa.*") if _age(path) > _ABANDONED_SECONDS]
     for path in (*archives[_KEPT:], *unfinished):

@@ -37,7 +37,7 @@ S = TypeVar("S", KafkaBackupSpec, KafkaRestoreSpec)
 
 
 def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Spark inside this machine with `cores` task slots; tasks are retried as on a cluster."""
+    """The configuration for Spark inside this machine with `cores` task slots. Tasks are retried as on a cluster."""
     return {
         **_COMMON,
         "spark.master": f"local[{cores},{MAX_FAILURES}]",
@@ -50,7 +50,8 @@ def local_conf(cores: int, *, conf: Mapping[str, str] | None = None) -> dict[str
 
 
 def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image, executors, their secrets.
+    """The configuration for client mode inside the driver's pod. `conf` is `RunRequest.spark_conf`: image, executors,
+    their secrets.
 
     Raises SpecError if this is no pod, or was not given its name, IP and namespace.
     """
@@ -83,7 +84,7 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
 
 
 def planned_for(master: str | None, spec: S) -> S:
-    """The spec with as many task slots as `--master` gives: in one process the resource's executors mean nothing."""
+    """The spec with as many task slots as `--master` gives. In one process the resource's executors mean nothing."""
     if master is None:
         return spec
     executor = spec.spark.executor.model_copy(update={"instances": 1, "cores": _local_cores(master)})
@@ -110,7 +111,7 @@ def master_conf(master: str | None, conf: Mapping[str, str], environ: Mapping[st
 
 
 def uses_s3(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
-    """Will the tasks of this resource talk to S3?"""
+    """Whether the tasks of this resource will talk to S3."""
     storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
     return any(storage is not None and storage.uri.startswith("s3:") for storage in storages)
 

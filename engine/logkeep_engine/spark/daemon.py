@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 
 ENV_PRELOAD = "LOGKEEP_PRELOAD"
-"""`s3`: the tasks will talk to S3. Set by the driver."""
+"""The driver sets it to `s3` if the tasks will talk to S3."""
 
 _ALWAYS = (
     "logkeep_engine.spark.runner",
@@ -23,7 +23,7 @@ _S3 = ("s3fs", "botocore.session", "botocore.httpsession", "botocore.auth")
 
 
 def preload(environ: Mapping[str, str] = os.environ) -> None:
-    """Import what tasks will need. What cannot be imported will be the task's error, with its name."""
+    """Import what tasks will need. A module that cannot be imported becomes the task's error, with its name."""
     for name in (*_ALWAYS, *(_S3 if environ.get(ENV_PRELOAD) == "s3" else ())):
         try:
             importlib.import_module(name)

@@ -1,8 +1,8 @@
 """The entry point of a run's Job: `python -m logkeep_engine.spark.driver --request FILE [--master local[N]]`.
 
-Reads the request, runs the backup or the restore it asks for, and tells the result three times: in the progress
-ConfigMap, as the pod's termination message and as the exit code (`contract.names.ExitCode`). Logs one line an event;
-never the environment or Spark's configuration, which name secrets.
+It reads the request, runs the backup or the restore, and tells the result three times: in the progress ConfigMap, as
+the pod's termination message and as the exit code (`contract.names.ExitCode`). It logs one line an event, and never the
+environment or Spark's configuration, which name secrets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pathlib import Path
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import PATH_TERMINATION_LOG, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import ConfigMapSink, Reporter, failed
 from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
@@ -87,7 +88,7 @@ def _run(
 ) -> RunResult:
     """Run the request. Spark is stopped when `stack` is closed, after the result has been told.
 
-    Java starts before what plans the run is imported: the two go on at the same time.
+    Java starts before the code that plans the run is imported: the two go on at the same time.
     """
     try:
         if request.kind == "KafkaBackup":

@@ -7,7 +7,7 @@ configuration on the command line. Here the JVM is started at once, with nothing
     with Jvm.start(java, jars, options, environ, folder, output=None) as jvm:
         gateway = jvm.connect(given_up)
 
-It ends when this process does (its standard input closes then), and takes its Python workers with it.
+The JVM ends when this process does, since its standard input closes then, and takes its Python workers with it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NOT_INHERITED = ("SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
 def find_java(environ: Mapping[str, str]) -> Path:
-    """`java` of JAVA_HOME, else of PATH. Raises SparkFailed."""
+    """Find `java` in JAVA_HOME, else on PATH. Raises SparkFailed."""
     home = environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -84,9 +84,8 @@ class Jvm:
         cls, java: Path, jars: Sequence[Path], options: Sequence[str], environ: Mapping[str, str], folder: Path,
         output: Path | None,
     ) -> Jvm:  # fmt: skip
-        """Start it and return at once. `folder` is this JVM's own; what it prints goes to `output`, or where this
-        process prints. Raises SparkFailed.
-        """
+        """Start the JVM and return at once. `folder` is this JVM's own; its output goes to `output`, or to that of this
+        process. Raises SparkFailed."""
         info = folder / "gateway"
         environ = {name: value for name, value in environ.items() if name not in _NOT_INHERITED}
         environ |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "SPARK_CONNECT_MODE": "0"}
@@ -114,9 +113,9 @@ class Jvm:
         return self._process.pid
 
     def connect(self, given_up: Callable[[], bool]) -> Any:
-        """Spark's gateway, as pyspark wants it, once the JVM serves it; None when the caller has given up meanwhile.
+        """Wait for Spark's gateway, as pyspark wants it. The answer is None when the caller has given up meanwhile.
 
-        Raises SparkFailed if the JVM ended or did not serve it.
+        Raises SparkFailed if the JVM ended, or did not serve the gateway.
         """
         from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
@@ -142,9 +141,8 @@ class Jvm:
         return gateway
 
     def end(self, *, wait: float = 0.0) -> bool:
-        """End it: with `wait`, let it end by itself for so many seconds first, or until the user interrupts (the work
-        is done by then). True if it did, and without an error.
-        """
+        """End the JVM. With `wait`, let it end by itself for so many seconds first, or until the user interrupts (the
+        work is done by then). The answer is True if it did so without an error."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -164,7 +162,7 @@ def _no_java(reason: str) -> SparkFailed:
 
 
 def _import_names(gateway: Any) -> None:
-    """The Java names that pyspark's core uses without their package, as `pyspark.java_gateway` imports them."""
+    """Import the Java names that pyspark's core uses without their package, as `pyspark.java_gateway` imports them."""
     from py4j.java_gateway import java_import
 
     for name in (

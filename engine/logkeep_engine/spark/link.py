@@ -1,6 +1,6 @@
 """A task's end of its connections to the driver: `TaskLink` is the `tasks.TaskContext` of a task on an executor.
 
-Progress is best effort and goes over a plain socket, from whatever thread has something to tell. Leases are asked for
+Progress may get lost, and goes over a plain socket, from whatever thread has something to tell. Leases are asked for
 over a second connection that belongs to the task's event loop. Without the driver a task neither stops nor runs
 unlimited: it keeps to a fair static share of the limits, says so in its log, and tries again now and then.
 """
@@ -32,10 +32,11 @@ ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Where the driver listens, and what it needs to hear. `tasks`: how many may run at once, in the whole run.
+class DriverEndpoint:
+    """The address at which the driver listens, and what it needs to hear. `tasks` is the number of tasks that may run
+    at once in the whole run.
 
-    Travels to the executors. Holds no secrets: `token` only lets a task talk to this run's listener.
+    It travels to the executors and holds no secrets: `token` only lets a task talk to this run's listener.
     """
 
     address: tuple[str, int]
@@ -47,10 +48,10 @@ class Door:
 class TaskLink:
     """`tasks.TaskContext` inside an executor."""
 
-    def __init__(self, attempt: int, door: Door) -> None:
+    def __init__(self, attempt: int, endpoint: DriverEndpoint) -> None:
         self.attempt = attempt
-        self.throttle: Throttle = UNLIMITED if door.limits == RunLimits() else LeasedThrottle(door)
-        self._door = door
+        self.throttle: Throttle = UNLIMITED if endpoint.limits == RunLimits() else LeasedThrottle(endpoint)
+        self._endpoint = endpoint
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
         self._lock = threading.Lock()
@@ -62,8 +63,8 @@ class TaskLink:
             lines = [line(PROGRESS, u.key, u.partition, u.task, u.at, u.records, u.bytes) for u in updates]
             try:
                 if self._socket is None:
-                    self._socket = socket.create_connection(self._door.address, timeout=CONNECT_SECONDS)
-                    lines.insert(0, self._door.token.encode() + b"\n")
+                    self._socket = socket.create_connection(self._endpoint.address, timeout=CONNECT_SECONDS)
+                    lines.insert(0, self._endpoint.token.encode() + b"\n")
                 self._socket.sendall(b"".join(lines))
             except OSError:
                 self._drop()
@@ -81,11 +82,12 @@ class TaskLink:
 
 
 class LeasedThrottle(Throttle):
-    """Leases from the driver over a connection that is made when it is first needed and ends with the event loop."""
+    """A throttle that leases from the driver. It connects when it is first needed, and the connection ends with the
+    event loop."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
-        self._share = StaticShare(door.limits, door.tasks)
+    def __init__(self, endpoint: DriverEndpoint) -> None:
+        self._endpoint = endpoint
+        self._share = StaticShare(endpoint.limits, endpoint.tasks)
         self._lease: _Lease | None = None
         self._retry_at = 0.0
         self._connecting = asyncio.Lock()
@@ -96,7 +98,7 @@ class LeasedThrottle(Throttle):
         return self._share.limited
 
     async def pace(self, size: int) -> None:
-        if self._door.limits.bytes_per_second is None:
+        if self._endpoint.limits.bytes_per_second is None:
             return
         async with self._turn:
             while size > 0:
@@ -108,7 +110,7 @@ class LeasedThrottle(Throttle):
 
     @asynccontextmanager
     async def reading(self, broker: int) -> AsyncIterator[None]:
-        if self._door.limits.readers_per_broker is None:
+        if self._endpoint.limits.readers_per_broker is None:
             yield
             return
         lease = await self._connected()
@@ -122,8 +124,8 @@ class LeasedThrottle(Throttle):
         finally:
             lease.leave(number)
 
-    def portion(self, most: int, streams: int) -> int:
-        return self._share.portion(most, streams)
+    def fetch_bytes(self, most: int, streams: int) -> int:
+        return self._share.fetch_bytes(most, streams)
 
     async def _connected(self) -> _Lease | None:
         """The connection, made again if it was lost; None while the driver cannot be asked."""
@@ -137,12 +139,12 @@ class LeasedThrottle(Throttle):
                 return None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    reader, writer = await asyncio.open_connection(*self._door.address)
+                    reader, writer = await asyncio.open_connection(*self._endpoint.address)
             except OSError as error:  # TimeoutError is one
                 self._pause(error.strerror or type(error).__name__)
                 return None
             keep_alive(writer)
-            writer.write(self._door.token.encode() + b"\n")
+            writer.write(self._endpoint.token.encode() + b"\n")
             self._lease = _Lease(reader, writer)
             return self._lease
 
@@ -159,7 +161,8 @@ class LeasedThrottle(Throttle):
 
 
 class _Lease:
-    """What was leased over one connection. `lost`: it is of no use any more; `silent`: the driver did not answer."""
+    """The leases over one connection. `lost`: the connection is of no use any more. `silent`: the driver did not
+    answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.lost = False
@@ -175,9 +178,8 @@ class _Lease:
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     async def take(self, size: int) -> int:
-        """Wait until some bytes may be moved and use them up: returns how many, at most `size`, 0 if the connection was
-        lost.
-        """
+        """Wait until some bytes may be moved and use them up. Returns how many, at most `size`; 0 if the connection was
+        lost."""
         if self._held == 0:
             self._held = await self._next_grant()
         taken = min(size, self._held)
@@ -186,7 +188,7 @@ class _Lease:
         return taken
 
     async def enter(self, broker: int) -> int | None:
-        """Wait for a place; returns the number to leave it with, or None if the connection was lost."""
+        """Wait for a place. Returns the number to leave it with, None if the connection was lost."""
         if self.lost:
             return None
         number = next(self._numbers)
@@ -205,9 +207,8 @@ class _Lease:
         self._say(LEAVE, number)
 
     async def _next_grant(self) -> int:
-        """The next grant, when it may be used. By then the one after is asked for, so that no time is lost to the
-        round trip.
-        """
+        """Wait for the next grant until it may be used. By then the one after it is asked for, so that no time is lost
+        to the round trip."""
         if self._ahead is None:
             self._ahead = self._ask()
         try:
@@ -257,7 +258,7 @@ class _Lease:
             self._writer.close()
 
     def _forget(self) -> None:
-        """Nobody answers any more."""
+        """Tell all who wait that nobody answers any more."""
         for asked in self._asked:
             asked.set_result(None)
         self._asked.clear()
@@ -268,7 +269,7 @@ class _Lease:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """`usable_at` is this process's monotonic time."""
+    """A grant of bytes. `usable_at` is a time of this process's monotonic clock."""
 
     size: int
     usable_at: float

@@ -48,7 +48,7 @@ def keep_alive(writer: asyncio.StreamWriter) -> None:
 
 
 class Listener:
-    """Serves the tasks of one job from a thread of its own. `budget` may serve several jobs one after another."""
+    """Serves the tasks of one Spark job from a thread of its own. `budget` may serve several jobs one after another."""
 
     def __init__(
         self,
@@ -114,7 +114,8 @@ async def _end_all() -> None:
 
 
 class _Peer:
-    """What one connection holds. Raises ValueError, TypeError or LookupError for a message that is none."""
+    """The driver's end of one connection, with what the task holds. Raises ValueError, TypeError or LookupError for
+    something that is no message."""
 
     def __init__(self, listener: Listener, writer: asyncio.StreamWriter) -> None:
         self._listener = listener
@@ -155,22 +156,22 @@ class _Peer:
 
 
 class _Place:
-    """A place at a broker that was asked for: waited for, then held."""
+    """A place at a broker that a task has asked for: first it waits for the place, then it holds it."""
 
     def __init__(self, places: Places, broker: int, entered: Callable[[], None]) -> None:
         self._places = places
         self._broker = broker
         self._entered = entered
         self._waiting = asyncio.get_running_loop().create_task(places.enter(broker))
-        self._waiting.add_done_callback(self._settled)
+        self._waiting.add_done_callback(self._waited)
         self._closed = False
 
     def close(self) -> None:
-        """Give the place back, or wait for it no longer. Once."""
+        """Give the place back, or stop waiting for it. Called once."""
         self._closed = True
         if not self._waiting.cancel():
             self._places.leave(self._broker)
 
-    def _settled(self, waiting: asyncio.Task[None]) -> None:
+    def _waited(self, waiting: asyncio.Task[None]) -> None:
         if not waiting.cancelled() and not self._closed:
             self._entered()

@@ -31,7 +31,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError, SparkFailed, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, Budget, RunLimits
 from logkeep_engine.spark.conf import MAX_FAILURES
-from logkeep_engine.spark.link import Door, TaskLink
+from logkeep_engine.spark.link import DriverEndpoint, TaskLink
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
@@ -57,22 +57,21 @@ class _Failed:
     trace: str
 
 
-_Outcome = _Done | _Failed
+_Result = _Done | _Failed
 
 
-class _OutcomeList(AccumulatorParam[list[_Outcome]]):
-    def zero(self, value: list[_Outcome]) -> list[_Outcome]:
+class _ResultList(AccumulatorParam[list[_Result]]):
+    def zero(self, value: list[_Result]) -> list[_Result]:
         return []
 
-    def addInPlace(self, value1: list[_Outcome], value2: list[_Outcome]) -> list[_Outcome]:  # noqa: N802
+    def addInPlace(self, value1: list[_Result], value2: list[_Result]) -> list[_Result]:  # noqa: N802
         value1.extend(value2)
         return value1
 
 
 class SparkRunner:
-    """Runs work on the executors of `sc`. Implements `tasks.TaskRunner`; several `run`s one after another share one
-    context.
-    """
+    """Runs work on the executors of `sc`. Implements `tasks.TaskRunner`. Several calls of `run`, one after another,
+    share one context."""
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
@@ -82,7 +81,7 @@ class SparkRunner:
 
     @property
     def slots(self) -> int:
-        """Executor cores as configured: how many tasks run at once when all executors are there."""
+        """The configured number of executor cores: so many tasks run at once when all executors are there."""
         conf = self._sc.getConf()
         instances, cores = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
         if instances and not (conf.get("spark.master") or "").startswith("local"):
@@ -101,11 +100,11 @@ class SparkRunner:
         if not work:
             return
         updates: queue.SimpleQueue[PartitionUpdate] = queue.SimpleQueue()
-        outcomes = self._sc.accumulator([], _OutcomeList())
+        outcomes = self._sc.accumulator([], _ResultList())
         with Listener(self._host, updates.put, self._budget_of(limits), limits.readers_per_broker) as listener:
-            door = Door(listener.address, listener.token, limits, self.slots)
-            task = _Task(function, door, self._max_failures, outcomes)
-            job = _Job(self._sc, list(enumerate(work)), task)
+            endpoint = DriverEndpoint(listener.address, listener.token, limits, self.slots)
+            task = _Task(function, endpoint, self._max_failures, outcomes)
+            job = _SparkJob(self._sc, list(enumerate(work)), task)
             job.start()
             try:
                 self._follow(job, outcomes.value, len(work), updates, on_result, on_update)
@@ -114,7 +113,7 @@ class SparkRunner:
                     job.cancel()
 
     def _budget_of(self, limits: RunLimits) -> Budget | None:
-        """One budget for all jobs of a run: what one has used up the next does not get again."""
+        """The budget for all Spark jobs of a run: bytes that one job has used up are not given to the next."""
         rate = limits.bytes_per_second
         if rate is None:
             return None
@@ -124,8 +123,8 @@ class SparkRunner:
 
     def _follow(
         self,
-        job: _Job,
-        arrived: list[_Outcome],
+        job: _SparkJob,
+        arrived: list[_Result],
         total: int,
         updates: queue.SimpleQueue[PartitionUpdate],
         on_result: Callable[[int, Any], None],
@@ -151,8 +150,8 @@ class SparkRunner:
             raise SparkFailed(f"Spark ended a job of {total} tasks with {len(seen)} results.", hint="Run it again.")
 
     @staticmethod
-    def _deliver(arrived: list[_Outcome], seen: set[int], on_result: Callable[[int, Any], None]) -> LogkeepError | None:
-        """Hand over all results that have arrived; the first failure among them, if any, is returned after that."""
+    def _deliver(arrived: list[_Result], seen: set[int], on_result: Callable[[int, Any], None]) -> LogkeepError | None:
+        """Hand over all results that have arrived. Then return the first failure among them, if there is one."""
         count = len(arrived)  # the accumulator's thread appends at the end meanwhile
         fresh = arrived[:count]
         del arrived[:count]
@@ -170,7 +169,7 @@ class SparkRunner:
         return failure
 
 
-class _Job:
+class _SparkJob:
     """One Spark job in a thread of its own: the thread that called `run` stays free to commit and to be interrupted."""
 
     def __init__(self, sc: SparkContext, items: list[tuple[int, Any]], task: _Task[Any, Any]) -> None:
@@ -210,7 +209,7 @@ class _Job:
 
 
 def _cause(error: Exception) -> str:
-    """The line of a Java exception that a reader can use."""
+    """The line of a Java exception that tells a reader something."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -222,10 +221,10 @@ def _cause(error: Exception) -> str:
 
 @dataclass
 class _Task(Generic[W, R]):
-    """What Spark sends to the executors. Holds no secrets."""
+    """The task that Spark sends to the executors. It holds no secrets."""
 
     function: Callable[[W, TaskContext], R]
-    door: Door
+    endpoint: DriverEndpoint
     max_failures: int
     outcomes: Any
 
@@ -235,8 +234,8 @@ class _Task(Generic[W, R]):
         for index, item in items:
             self.outcomes.add([self._attempt(index, item, attempt)])
 
-    def _attempt(self, index: int, item: W, attempt: int) -> _Outcome:
-        context = TaskLink(attempt, self.door)
+    def _attempt(self, index: int, item: W, attempt: int) -> _Result:
+        context = TaskLink(attempt, self.endpoint)
         try:
             return _Done(index, self.function(item, context))
         except LogkeepError as error:

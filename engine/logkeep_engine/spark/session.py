@@ -1,8 +1,8 @@
 """The SparkContext of a run: in one process for the command line, with executor pods for a Job.
 
-Only RDDs are used: no SQL session, no UI, no Hive. All that can start while the run is planned does so: the JVM, before
-pyspark is imported here; the context; and, where the executor is the JVM itself, the Python workers. Executor pods are
-asked for only when there is work.
+Only RDDs are used: no SQL session, no UI, no Hive. Everything that can start while the run is planned does so: the JVM,
+before pyspark is imported here; the context; and, where the executor is the JVM itself, the Python workers. Executor
+pods are asked for only when there is work.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ logger.python.level = {level}
 
 
 class Session:
-    """A context that starts in the background, at once, and is waited for when it is first needed.
+    """A context that starts at once in the background. The first caller that needs it waits for it.
 
     with Session(local_conf(2)) as session:
         run_backup(..., runner_factory=session.runner, ...)
 
-    `runner` may be called often; the context is stopped on leaving. `s3`: the tasks will talk to S3.
+    `runner` may be called often. Leaving the `with` block stops the context. `s3`: the tasks will talk to S3.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Session:
         return self._runner
 
     def context(self) -> SparkContext:
-        """The context, with the executors it was promised on their way. Raises SparkFailed."""
+        """The context, after its executors were asked for. Raises SparkFailed."""
         self._started.wait()
         if self._error is not None:
             raise self._failure(self._error) from self._error
@@ -131,9 +131,10 @@ class Session:
         self._folder.cleanup()
 
     def learn(self) -> bool:
-        """The run went well: let `stop` keep the classes it has loaded, for a quicker start of the next.
+        """Let `stop` keep the classes that the JVM has loaded, for a quicker start of the next run. Called when the run
+        went well.
 
-        True if it will take seconds.
+        The answer is True if this will take seconds.
         """
         self._learn = self._context is not None and self._classes.made is not None
         return self._learn
@@ -222,13 +223,12 @@ def _warm_up(context: SparkContext) -> None:
 
 
 def _nothing(items: Iterable[int]) -> None:
-    """A task."""
+    """A task that does nothing."""
 
 
 def _close(context: SparkContext, *, orderly: bool) -> None:
-    """End a context: `orderly` lets it end its executors and clean up; a JVM that is its only executor, and is about to
-    be killed, need not.
-    """
+    """End a context. `orderly` lets it end its executors and clean up. A JVM that is its only executor, and is about to
+    be killed, need not do that."""
     server: Any = context._accumulatorServer
     if server is not None:
         # It would print a traceback when the JVM closes the connection, and makes its caller wait half a second.

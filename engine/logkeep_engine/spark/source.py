@@ -1,11 +1,11 @@
 """Archives as Spark data frames: `spark.read.format("logkeep").load("s3://bucket/prefix")`.
 
-The columns are those of Spark's Kafka source and some of Logkeep's; options and examples are in docs/spark-reader.md.
-What is read is what a restore would see: the archive as the last successful backup left it, committed records only.
-PySpark finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed; `register` also lets filters
-of queries reach it, which Spark does not do unless told.
+The columns are those of Spark's Kafka source and some of Logkeep's; docs/spark-reader.md has options and examples. A
+read sees what a restore would see: the archive as the last successful backup left it, committed records only. PySpark
+finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed. `register` also lets filters of
+queries reach it, which Spark does not do unless told.
 
-Beware: Spark makes these objects anew in several processes, and pickles them: they hold no connection.
+Spark makes these objects anew in several processes, and pickles them: so they hold no connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from logkeep_engine.errors import ArchiveMismatch, SpecError
-from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, Wanted, check_columns
+from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, WantedRecords, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.facts import TopicEntry
     from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.log.segment import AbortedTxn
-    from logkeep_engine.spark.source_plan import Piece
+    from logkeep_engine.spark.source_plan import SegmentRead
     from logkeep_engine.storage import Storage
 
 FORMAT = "logkeep"
@@ -42,37 +42,38 @@ def register(spark: SparkSession) -> None:
 
 
 class LogkeepSource(DataSource):
-    """One `load`."""
+    """The data source of one `load`."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> str:
-        """Raises SpecError for an option that does not exist, or a value that cannot be."""
+        """The columns as Spark wants them. Raises SpecError for an option that does not exist, or for a wrong value."""
         options = SourceOptions.parse(self.options)
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> LogkeepReader:
-        """For the columns of `schema`, in its order: those of `schema()`, or what the user gave instead."""
+        """A reader for the columns of `schema`, in its order. These are the columns of `schema()`, or those that the
+        user gave instead."""
         options = SourceOptions.parse(self.options)
         _check_types(schema)
         return LogkeepReader(options.with_schema(schema.fieldNames()), schema)
 
 
-class Pieces(InputPartition):
-    """The work of one Spark task: parts of segments, in the order of their rows."""
+class SegmentReads(InputPartition):
+    """The work of one Spark task: reads of segments, in the order of their rows."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, reads: Sequence[SegmentRead]) -> None:
         super().__init__(None)
-        self.pieces = tuple(pieces)
+        self.reads = tuple(reads)
 
 
 class _WhereSparkAllows:
-    """A `pushFilters` that Spark does not complain of where its pushdown is off.
+    """A `pushFilters` to which Spark does not object where its pushdown is off.
 
-    By default it is, and then Spark refuses a reader that has a method of that name. This one reads the same rows with
-    and without, so it shows Spark the method it would inherit, and does its own.
+    Pushdown is off by default, and then Spark refuses a reader that has a method of that name. This reader gives the
+    same rows with and without it. So it shows Spark the method that it would inherit, and does its own.
     """
 
     def __init__(self, method: Callable[..., Iterable[Filter]]) -> None:
@@ -90,7 +91,7 @@ class LogkeepReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._wanted = Wanted()
+        self._wanted = WantedRecords()
 
     @_WhereSparkAllows
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (PySpark's name)
@@ -103,7 +104,8 @@ class LogkeepReader(DataSourceReader):
         return left
 
     def partitions(self) -> list[InputPartition]:
-        """Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage raises."""
+        """Plan the read. Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage
+        raises."""
         from logkeep_engine.archive.catalog.archive import Archive
         from logkeep_engine.archive.reading import snapshot
         from logkeep_engine.archive.reading.visible import shows
@@ -121,17 +123,17 @@ class LogkeepReader(DataSourceReader):
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
         groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
-        return [Pieces(group) for group in groups] or [Pieces(())]
+        return [SegmentReads(group) for group in groups] or [SegmentReads(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises ArchiveDamaged at the first fault, and what the storage raises."""
+        """Read one Spark partition. Raises ArchiveDamaged at the first damage, and what the storage raises."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from logkeep_engine.spark.source_rows import arrow_batches, read_piece
+        from logkeep_engine.spark.source_rows import arrow_batches, read_rows
 
-        assert isinstance(partition, Pieces)
+        assert isinstance(partition, SegmentReads)
         storage = self._storage()
-        parts = (part for piece in partition.pieces for part in read_piece(storage, piece))
+        parts = (part for read in partition.reads for part in read_rows(storage, read))
         return arrow_batches(parts, to_arrow_schema(self._schema))
 
     def _storage(self) -> Storage:
@@ -156,7 +158,7 @@ def _holds(storage: Storage, topic: TopicEntry, entry: SegmentEntry, time: int) 
 
 
 def _check_types(schema: StructType) -> None:
-    """Raises SpecError for a column that the user's schema has and the source has not, or not of this type."""
+    """Raises SpecError for a column of the user's schema that the source does not have, or has with another type."""
     check_columns("schema", schema.fieldNames())
     for field in schema:
         found, expected = field.dataType.simpleString(), COLUMNS[field.name]

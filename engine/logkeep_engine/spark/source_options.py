@@ -1,6 +1,6 @@
-"""What `spark.read.format("logkeep")` is asked for: the options, and the filters of the query that Spark pushes down.
+"""The options of `spark.read.format("logkeep")`, and the filters of the query that Spark pushes down.
 
-Pure. Every option that does not exist is refused by name, every value that cannot be with the option's name.
+Pure. An option that does not exist is refused by its name, a wrong value with the name of its option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from logkeep_engine.contract.spec import FormatName, parse_quantity
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 
 COLUMNS = {
@@ -44,10 +45,11 @@ COLUMNS = {
     "producerId": "bigint",
     "transactional": "boolean",
 }
-"""Names and types, as `simpleString` has them; up to `headers` those of Spark's Kafka source."""
+"""Names and types of the columns, as `simpleString` has them. The columns up to `headers` are those of Spark's Kafka
+source."""
 
 FARTHEST = 2**63 - 1
-"""Larger than any offset."""
+"""A number that is larger than any offset."""
 
 DEFAULT_PARTITION_BYTES = 128 << 20
 
@@ -101,7 +103,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Names as users write them, in any case. Raises SpecError that names the option."""
+        """Read the options, with names as users write them, in any case. Raises SpecError, which names the option."""
         given = _known(options)
         uri = given.get("path", "")
         if not uri:
@@ -130,7 +132,7 @@ class SourceOptions:
         return parsed
 
     def with_schema(self, names: Sequence[str]) -> Self:
-        """For a data frame with these columns: those of a schema that the user has given."""
+        """The options for a data frame with these columns, which a schema of the user names."""
         return replace(self, columns=check_columns("schema", names))
 
 
@@ -147,10 +149,9 @@ def check_columns(what: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What filters of the query leave. `scalars` must hold for topic and partition; offsets in [start, end); records of
-    `since` or later, and before or at `until` (ms), of which the reader only needs to leave out what is cheap to.
-    """
+class WantedRecords:
+    """The records that the filters of a query leave. `scalars` must hold for topic and partition. Offsets are in
+    [start, end). Times (ms) are from `since` to `until`: here the reader leaves out only what it cheaply can."""
 
     scalars: tuple[Filter, ...] = ()
     start: int = 0
@@ -167,8 +168,9 @@ class Wanted:
     def _holds(self, column: str, value: Any) -> bool:
         return all(_matches(item, value) for item in self.scalars if _column(item) == column)
 
-    def narrowed(self, item: Filter) -> tuple[Wanted, bool]:
-        """With one more filter; False: Spark must still apply it itself, since it is not taken, or not wholly."""
+    def narrowed(self, item: Filter) -> tuple[WantedRecords, bool]:
+        """Add one more filter. False: Spark must still apply the filter itself, since it is not taken, or not
+        wholly."""
         match _column(item):
             case "topic" if _is_plain(item, str):
                 return replace(self, scalars=(*self.scalars, item)), True
@@ -182,7 +184,7 @@ class Wanted:
                 return self._with_times(item), False
         return self, False
 
-    def _with_offsets(self, item: Filter) -> tuple[Wanted, bool]:
+    def _with_offsets(self, item: Filter) -> tuple[WantedRecords, bool]:
         match item:
             case EqualTo(_, value) | EqualNullSafe(_, value):
                 low, high = value, value + 1
@@ -201,10 +203,10 @@ class Wanted:
                 return self, False
         return self._between(low, high), True
 
-    def _between(self, low: int, high: int) -> Wanted:
+    def _between(self, low: int, high: int) -> WantedRecords:
         return replace(self, start=max(self.start, low), end=min(self.end, high))
 
-    def _with_times(self, item: Filter) -> Wanted:
+    def _with_times(self, item: Filter) -> WantedRecords:
         low = high = None
         match item:
             case EqualTo(_, value) | EqualNullSafe(_, value):
@@ -226,7 +228,7 @@ def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | No
 
 
 def _column(item: Filter) -> str:
-    """Of a filter on a column of its own, "" otherwise."""
+    """The column of the filter, "" if it is not a filter on one column."""
     if isinstance(item, Not):
         return _column(item.child)
     path: tuple[str, ...] = getattr(item, "attribute", ())
@@ -234,7 +236,8 @@ def _column(item: Filter) -> str:
 
 
 def _is_plain(item: Filter, kind: type) -> bool:
-    """Its literals are of the column's type, none is null: then Python compares as SQL does."""
+    """Whether all literals of the filter are of the column's type and none is null: then Python compares as SQL
+    does."""
     if isinstance(item, Not):
         return _is_plain(item.child, kind)
     if isinstance(item, IsNotNull):
@@ -272,14 +275,14 @@ def _matches(item: Filter, found: Any) -> bool:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """Rounded down; None for what is no moment."""
+    """The time in milliseconds, rounded down; None for what is no moment."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """By their names in `_OPTIONS`."""
+    """The options by their names in `_OPTIONS`."""
     given = {}
     for name, value in options.items():
         known = _SPELLING.get(name.lower())
@@ -352,7 +355,7 @@ def _number(option: str, given: Mapping[str, str]) -> int | None:
 
 
 def _time(option: str, given: Mapping[str, str]) -> int | None:
-    """As Spark's Kafka source has it, ms since the epoch, or ISO 8601 with a time zone."""
+    """The time of an option: as in Spark's Kafka source, ms since the epoch, or else ISO 8601 with a time zone."""
     if option not in given:
         return None
     text = given[option]

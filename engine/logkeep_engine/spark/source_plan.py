@@ -1,8 +1,8 @@
-"""Which parts of which segments a read of an archive needs, and how they are spread over Spark's partitions.
+"""The plan of a Spark read: which ranges of which segments it needs, and how they are spread over Spark's partitions.
 
-Planned from the catalog alone: no object is listed, and of objects only what the catalog cannot say is read: the
-transaction indexes of partitions with transactions, and for options of time whether a compacted segment holds such a
-record. `plan` is pure but for the functions it is handed for those.
+The plan is made from the catalog alone: no object is listed. Objects are read only for what the catalog cannot say: the
+transaction indexes of partitions with transactions, and, for options of time, whether a compacted segment holds such a
+record. The caller hands in functions for both; else `plan` is pure.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from logkeep_engine.archive.reading.incarnations import Shows, as_counted, taken
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, Wanted
+from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, WantedRecords
 
 OPEN_COST = 4 << 20
-"""Bytes that could be read in the time that it takes to open a segment, as Spark counts for files."""
+"""The bytes that could be read in the time that it takes to open a segment, as Spark counts for files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The records of one segment with offsets in [start, end), without those of `aborted` transactions.
+class SegmentRead:
+    """A read of one segment: its records with offsets in [start, end), without those of `aborted` transactions.
 
-    `first_time`: it begins with the first record that is so old (ms) or younger; `end_time`: it ends before the first
-    such record. Batches of which all records are older than `since` need not be looked at.
+    With `first_time` (ms), the read begins with the first record of that time or later; with `end_time` it ends before
+    the first such record. Batches whose records are all older than `since` need not be looked at.
     """
 
     topic: str
@@ -45,41 +45,40 @@ class Piece:
 
 
 Aborted = Callable[[TopicEntry, Sequence[SegmentEntry]], Sequence[AbortedTxn]]
-"""The aborted transactions that begin or end in these segments of one partition, all that it has from the first wanted
+"""A function that finds the aborted transactions of these segments of one partition: its segments from the first wanted
 one on."""
 
 Holds = Callable[[TopicEntry, SegmentEntry, int], bool]
-"""Whether a segment of batches has a record of this time (ms) or later."""
+"""A function that says whether a segment of batches has a record of this time (ms) or later."""
 
 
 def plan(
     state: ArchiveState,
     options: SourceOptions,
-    wanted: Wanted,
+    wanted: WantedRecords,
     aborted: Aborted,
     holds: Holds,
     shows: Shows = as_counted,
-) -> list[list[Piece]]:
-    """The pieces of each Spark partition, in the order of topics, partitions and offsets; [] if there is nothing.
+) -> list[list[SegmentRead]]:
+    """The reads of each Spark partition, in the order of topics, partitions and offsets; [] if there is nothing.
 
     Raises NoTopicMatches if the archive has none of the topics that the options name.
     """
-    pieces = [
-        piece
+    reads = [
+        read
         for topic in select_topics(state, options, shows)
         if wanted.topic(topic.name)
         for partition in range(topic.partitions)
         if _selected(partition, options) and wanted.partition(partition)
-        for piece in _pieces(state, topic, partition, options, wanted, aborted, holds)
+        for read in _reads(state, topic, partition, options, wanted, aborted, holds)
     ]
-    costs = [_cost(piece, options.max_partition_bytes) for piece in pieces]
-    return list(_grouped(zip(pieces, costs, strict=True), _limit(options, sum(costs))))
+    costs = [_cost(read, options.max_partition_bytes) for read in reads]
+    return list(_grouped(zip(reads, costs, strict=True), _limit(options, sum(costs))))
 
 
 def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> list[TopicEntry]:
-    """The incarnation of each topic that a restore would take too, the newest that has records, or the one that the
-    options name; by name.
-    """
+    """The topics to read, by name. Of each it is the incarnation that a restore would take too, the newest that has
+    records, or the one that the options name."""
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
     found = taken_topics(state, shows=shows, wanted=partial(_is_named, options))
@@ -124,18 +123,18 @@ def _selected(partition: int, options: SourceOptions) -> bool:
     return options.partitions is None or any(first <= partition < end for first, end in options.partitions)
 
 
-def _pieces(
+def _reads(
     state: ArchiveState,
     topic: TopicEntry,
     partition: int,
     options: SourceOptions,
-    wanted: Wanted,
+    wanted: WantedRecords,
     aborted: Aborted,
     holds: Holds,
-) -> list[Piece]:
+) -> list[SegmentRead]:
     entries = state.segments.get((topic.topic_id, partition), ())
     chosen = list(_narrowed(topic, entries, options, wanted, holds))
-    if any(piece.entry.transactional for piece in chosen):
+    if any(read.entry.transactional for read in chosen):
         first = chosen[0].entry.base_offset
         transactions = aborted(topic, [entry for entry in entries if entry.next_offset > first])
         return list(_without(chosen, transactions))
@@ -143,8 +142,8 @@ def _pieces(
 
 
 def _narrowed(
-    topic: TopicEntry, entries: Iterable[SegmentEntry], options: SourceOptions, wanted: Wanted, holds: Holds
-) -> Iterator[Piece]:
+    topic: TopicEntry, entries: Iterable[SegmentEntry], options: SourceOptions, wanted: WantedRecords, holds: Holds
+) -> Iterator[SegmentRead]:
     start = max(wanted.start, options.starting_offset or 0)
     end = min(wanted.end, FARTHEST if options.ending_offset is None else options.ending_offset)
     first_time, end_time = options.starting_timestamp, options.ending_timestamp
@@ -160,57 +159,58 @@ def _narrowed(
             ends = end_time
         if entry.records and entry.next_offset > start and _may_match(entry, wanted):
             low, high = max(start, entry.base_offset), min(end, entry.next_offset)
-            yield Piece(topic.name, entry, low, high, begins, ends, wanted.since)
+            yield SegmentRead(topic.name, entry, low, high, begins, ends, wanted.since)
         if ends is not None:
             return
 
 
 def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) -> bool:
-    """A batch that compaction has emptied keeps its time, and leaves a gap: then the catalog's time may be of no
-    record."""
-    if entry.max_timestamp < time:
+    """Whether a segment has a record of this time or later. A batch that compaction has emptied keeps its time, and
+    leaves missing offsets: then the catalog's time may be that of no record."""
+    if entry.times.max_timestamp < time:
         return False
     return not is_batched(entry) or not entry.gaps or holds(topic, entry, time)
 
 
-def _may_match(entry: SegmentEntry, wanted: Wanted) -> bool:
-    """Whether a record can have a wanted time. Of batches the catalog knows the highest time, and not the lowest."""
-    if wanted.since is not None and entry.max_timestamp < wanted.since:
+def _may_match(entry: SegmentEntry, wanted: WantedRecords) -> bool:
+    """Whether a record of the segment can have a wanted time. For segments of batches the catalog knows the highest
+    time, and not the lowest."""
+    if wanted.since is not None and entry.times.max_timestamp < wanted.since:
         return False
-    return wanted.until is None or is_batched(entry) or entry.min_base_timestamp <= wanted.until
+    return wanted.until is None or is_batched(entry) or entry.times.min_base_timestamp <= wanted.until
 
 
-def _without(pieces: Sequence[Piece], transactions: Iterable[AbortedTxn]) -> Iterator[Piece]:
-    """The pieces, which rise, with the transactions that reach into them."""
+def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -> Iterator[SegmentRead]:
+    """The reads, in the order of offsets, with the transactions that reach into them."""
     waiting = sorted(transactions, key=lambda txn: txn.first_offset, reverse=True)
     open_ones: list[AbortedTxn] = []
-    for piece in pieces:
-        while waiting and waiting[-1].first_offset < piece.entry.next_offset:
+    for read in reads:
+        while waiting and waiting[-1].first_offset < read.entry.next_offset:
             open_ones.append(waiting.pop())
-        open_ones = [txn for txn in open_ones if txn.last_offset >= piece.entry.base_offset]
-        yield replace(piece, aborted=tuple(open_ones)) if open_ones else piece
+        open_ones = [txn for txn in open_ones if txn.last_offset >= read.entry.base_offset]
+        yield replace(read, aborted=tuple(open_ones)) if open_ones else read
 
 
-def _cost(piece: Piece, limit: int) -> int:
-    """In bytes, where a Spark partition has `limit`."""
-    return (piece.entry.stored_bytes or piece.entry.bytes) + min(OPEN_COST, limit // 32)
+def _cost(read: SegmentRead, limit: int) -> int:
+    """The cost of a read in bytes, where a Spark partition may cost `limit`."""
+    return (read.entry.files.stored_bytes or read.entry.bytes) + min(OPEN_COST, limit // 32)
 
 
 def _limit(options: SourceOptions, total: int) -> int:
-    """Of the cost of a Spark partition, so that there are as many as are wanted."""
+    """The limit of the cost of a Spark partition, so that there are as many partitions as are wanted."""
     wanted = options.min_partitions or 1
     return min(options.max_partition_bytes, max(1, ceil(total / wanted)))
 
 
-def _grouped(pieces: Iterable[tuple[Piece, int]], limit: int) -> Iterator[list[Piece]]:
-    """Neighbours together, up to `limit`; a segment is never split."""
-    group: list[Piece] = []
+def _grouped(reads: Iterable[tuple[SegmentRead, int]], limit: int) -> Iterator[list[SegmentRead]]:
+    """Group neighbours up to `limit`. A segment is never split."""
+    group: list[SegmentRead] = []
     size = 0
-    for piece, cost in pieces:
+    for read, cost in reads:
         if group and size + cost > limit:
             yield group
             group, size = [], 0
-        group.append(piece)
+        group.append(read)
         size += cost
     if group:
         yield group

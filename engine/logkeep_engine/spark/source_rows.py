@@ -1,4 +1,4 @@
-"""Rows out of the pieces of an archive: records as the segments have them, columns as Arrow has them.
+"""This module makes rows of an archive: records as the segments have them, columns as Arrow has them.
 
 Arrow arrays are made column by column, of about `MAX_RECORDS` records or `MAX_BYTES` of keys, values and headers,
 whatever is reached first. Records of one large batch are taken apart as they are needed, never all at once.
@@ -26,7 +26,7 @@ from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.spark.source_plan import Piece
+from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.storage import Storage
 
 MAX_RECORDS = 10_000
@@ -41,9 +41,9 @@ _key, _value, _headers = attrgetter("key"), attrgetter("value"), attrgetter("hea
 T = TypeVar("T")
 
 
-class Origin(NamedTuple):
-    """What the records of one batch have in common. `compression`, `producer_id` and `transactional` are None where the
-    archive does not know them."""
+class BatchOrigin(NamedTuple):
+    """The facts that all records of one batch share. `compression`, `producer_id` and `transactional` are None where
+    the archive does not know them."""
 
     topic: str
     partition: int
@@ -52,22 +52,22 @@ class Origin(NamedTuple):
     transactional: bool | None = None
 
 
-Part = tuple[Sequence[LogRecord], Origin]
+Rows = tuple[Sequence[LogRecord], BatchOrigin]
 
 
-def read_piece(storage: Storage, piece: Piece) -> Iterator[Part]:
-    """The records of a piece, at least one at a time. Raises ArchiveDamaged at the first fault, and what the storage
+def read_rows(storage: Storage, read: SegmentRead) -> Iterator[Rows]:
+    """The records of a read, at least one at a time. Raises ArchiveDamaged at the first damage, and what the storage
     raises."""
-    reader = open_partition(storage, piece.topic, (piece.entry,), aborted=piece.aborted)
-    found = _of_batches(storage, piece, reader) if reader.batched else _of_records(piece, reader)
-    with _sound(storage, piece.topic, piece.entry):
+    reader = open_partition(storage, read.topic, (read.entry,), aborted=read.aborted)
+    found = _of_batches(storage, read, reader) if reader.batched else _of_records(read, reader)
+    with _sound(storage, read.topic, read.entry):
         for records, origin in found:
             if records:
                 yield records, origin
 
 
-def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The columns that `schema` names, in its order and types."""
+def arrow_batches(parts: Iterable[Rows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Arrow batches with the columns that `schema` names, in its order and types."""
     some = _cut(parts)
     while True:
         with paused():  # it would walk these records, and all that PySpark has loaded, again and again
@@ -79,8 +79,8 @@ def arrow_batches(parts: Iterable[Part], schema: pa.Schema) -> Iterator[pa.Recor
         yield made
 
 
-def _cut(parts: Iterable[Part]) -> Iterator[tuple[Part, int]]:
-    """The parts and how many bytes they have; what is too much for one Arrow batch is several."""
+def _cut(parts: Iterable[Rows]) -> Iterator[tuple[Rows, int]]:
+    """The rows with their number of bytes. Rows that are too many for one Arrow batch are split."""
     for records, origin in parts:
         size = _bytes_of(records)
         if len(records) <= MAX_RECORDS and size <= MAX_BYTES:
@@ -100,9 +100,9 @@ def _split(records: Sequence[LogRecord]) -> Iterator[Sequence[LogRecord]]:
     yield records[start:]
 
 
-def _gathered(parts: Iterator[tuple[Part, int]]) -> list[Part]:
-    """As many as make an Arrow batch."""
-    found: list[Part] = []
+def _gathered(parts: Iterator[tuple[Rows, int]]) -> list[Rows]:
+    """Take as many rows as make an Arrow batch."""
+    found: list[Rows] = []
     count = size = 0
     for part, more in parts:
         found.append(part)
@@ -119,8 +119,8 @@ def _gathered(parts: Iterator[tuple[Part, int]]) -> list[Part]:
 def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
     """The offset of the first record of that time (ms) or later in a segment of batches, None if there is none.
 
-    As for a broker, markers and records of aborted transactions are records too. What a batch says of its highest time
-    is no proof: one that compaction has emptied keeps it. Raises ArchiveDamaged as `read_piece`.
+    Markers and records of aborted transactions are records too, as they are for a broker. The highest time in a batch's
+    header is no proof: a batch that compaction has emptied keeps it. Raises ArchiveDamaged as `read_rows` does.
     """
     hint = first_at_or_after(storage, topic, entry, time)
     if hint is None:
@@ -135,16 +135,16 @@ def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) ->
     return None
 
 
-def _of_batches(storage: Storage, piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
-    start, end = _offsets(storage, piece)
+def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[Rows]:
+    start, end = _offsets(storage, read)
     if start >= end:
         return
-    aborted = Spans.of(piece.aborted)
+    aborted = Spans.of(read.aborted)
     for header, batch in _batches(reader.batches(start)):
         if header.base_offset >= end:
             return
-        if _is_seen(header, aborted) and (piece.since is None or header.max_timestamp >= piece.since):
-            origin = _origin(piece, header)
+        if _is_seen(header, aborted) and (read.since is None or header.max_timestamp >= read.since):
+            origin = _origin(read, header)
             found = decode_slices(batch, header)
             if header.base_offset < start or header.next_offset > end:
                 found = _narrowed(found, header, start, end)
@@ -159,23 +159,23 @@ def _batches(runs: Iterator[Run]) -> Iterator[tuple[BatchHeader, memoryview]]:
                 yield header, run[position : position + header.size]
 
 
-def _offsets(storage: Storage, piece: Piece) -> Range:
-    """From which offset on and up to which a segment of batches is read."""
+def _offsets(storage: Storage, read: SegmentRead) -> Range:
+    """The offsets [start, end) that are read of a segment of batches."""
 
     def place(time: int) -> int:
-        found = first_since(storage, piece.topic, piece.entry, time)
-        return piece.entry.next_offset if found is None else found
+        found = first_since(storage, read.topic, read.entry, time)
+        return read.entry.next_offset if found is None else found
 
-    start, end = piece.start, piece.end
-    if piece.first_time is not None:
-        start = max(start, place(piece.first_time))
-    if piece.end_time is not None and start < end:
-        end = min(end, place(piece.end_time))
+    start, end = read.start, read.end
+    if read.first_time is not None:
+        start = max(start, place(read.first_time))
+    if read.end_time is not None and start < end:
+        end = min(end, place(read.end_time))
     return start, end
 
 
 def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
-    """By a consumer that reads committed records."""
+    """Whether a consumer that reads committed records sees the batch."""
     if header.magic < 2 or not header.is_transactional:
         return not (header.magic >= 2 and header.is_control)
     return not header.is_control and header not in aborted
@@ -184,7 +184,8 @@ def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
 def _narrowed(
     slices: Iterable[Sequence[LogRecord]], header: BatchHeader, start: int, end: int
 ) -> Iterator[Sequence[LogRecord]]:
-    """Raises CorruptBatch for offsets that do not rise, among which none can be searched for."""
+    """The records with offsets in [start, end). Raises CorruptBatch for offsets that do not rise, since none can be
+    searched for among them."""
     last: int | None = None
     for records in slices:
         last = check_offsets(records, header, last)
@@ -193,7 +194,7 @@ def _narrowed(
 
 @contextmanager
 def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
-    """Raises ArchiveDamaged for a batch that is CorruptBatch to who opens it, and says where BatchTooLarge is."""
+    """Raises ArchiveDamaged instead of CorruptBatch, and tells BatchTooLarge where the batch is."""
     where = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix} (topic {topic} partition {entry.partition})"
     try:
         yield
@@ -206,25 +207,25 @@ def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
         ) from error
 
 
-def _origin(piece: Piece, header: BatchHeader) -> Origin:
-    return Origin(
-        piece.topic,
-        piece.entry.partition,
+def _origin(read: SegmentRead, header: BatchHeader) -> BatchOrigin:
+    return BatchOrigin(
+        read.topic,
+        read.entry.partition,
         _CODECS[header.codec],
         header.producer_id,
         header.magic >= 2 and header.is_transactional,
     )
 
 
-def _of_records(piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
-    origin = Origin(piece.topic, piece.entry.partition)
-    waiting, end_time = piece.first_time, piece.end_time
+def _of_records(read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[Rows]:
+    origin = BatchOrigin(read.topic, read.entry.partition)
+    waiting, end_time = read.first_time, read.end_time
     timed = waiting is not None or end_time is not None  # no index knows times: they are looked for from the start on
-    found = reader.records(0 if timed else piece.start)
+    found = reader.records(0 if timed else read.start)
     with _closing(found):
         for records in found:
             some: Sequence[LogRecord] = records
-            if some[0].offset >= piece.end:
+            if some[0].offset >= read.end:
                 return
             if waiting is not None:
                 some = some[_index_since(some, waiting) :]
@@ -232,13 +233,13 @@ def _of_records(piece: Piece, reader: PartitionReader[Never]) -> Iterator[Part]:
                     continue
                 waiting = None
             last = len(some) if end_time is None else _index_since(some, end_time)
-            yield _between(some[:last], piece.start, piece.end), origin
+            yield _between(some[:last], read.start, read.end), origin
             if last < len(some):
                 return
 
 
 def _index_since(records: Sequence[LogRecord], time: int) -> int:
-    """The index of the first record of that time or later; their number if there is none."""
+    """The index of the first record of that time or later; the number of records if there is none."""
     for at, record in enumerate(records):
         if (-1 if record.timestamp is None else record.timestamp) >= time:
             return at
@@ -247,7 +248,7 @@ def _index_since(records: Sequence[LogRecord], time: int) -> int:
 
 @contextmanager
 def _closing(items: Iterator[T]) -> Iterator[None]:
-    """A reader that is left early gives its threads back."""
+    """Close the reader when it is left early, so that it gives its threads back."""
     try:
         yield
     finally:
@@ -271,7 +272,7 @@ def _bytes_of(records: Sequence[LogRecord]) -> int:
     return size
 
 
-def _batch(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(parts: Sequence[Rows], schema: pa.Schema) -> pa.RecordBatch:
     records = list(chain.from_iterable(records for records, _ in parts))
     columns = [
         _PER_RECORD[field.name](records, field.type)
@@ -282,7 +283,7 @@ def _batch(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _repeated(parts: Sequence[Part], of: Callable[[Origin], Any], kind: pa.DataType, count: int) -> pa.Array:
+def _repeated(parts: Sequence[Rows], of: Callable[[BatchOrigin], Any], kind: pa.DataType, count: int) -> pa.Array:
     values = [of(origin) for _, origin in parts]
     if all(value == values[0] for value in values):
         return pa.repeat(pa.scalar(values[0], kind), count)
@@ -295,7 +296,8 @@ def _plain(of: Callable[[LogRecord], Any]) -> Callable[[Sequence[LogRecord], pa.
 
 
 def _timestamps(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Array:
-    """Null where there is none; the farthest that Spark can hold for what lies beyond."""
+    """The timestamps as Arrow has them. A record without one has null; a time that Spark cannot hold becomes the
+    farthest one that it can."""
     times = pa.array(list(map(_time, records)), pa.int64())
     times = pc.if_else(pc.equal(times, -1), None, times)
     near = pc.max_element_wise(
@@ -309,7 +311,7 @@ def _timestamp_types(records: Sequence[LogRecord], kind: pa.DataType) -> pa.Arra
 
 
 def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
-    """Null where a record has none, as Spark's Kafka source has it."""
+    """The headers as Arrow has them. A record without headers has null, as in Spark's Kafka source."""
     lists = list(map(_headers, records))
     if not any(lists):
         return pa.nulls(len(lists), kind)
@@ -327,7 +329,7 @@ def _header_lists(records: Sequence[LogRecord], kind: pa.ListType) -> pa.Array:
 
 
 def _text(key: str) -> str:
-    """A header key that is not UTF-8 has escapes that Arrow cannot hold."""
+    """The key of a header. If it is not UTF-8 it has escapes that Arrow cannot hold: they are replaced."""
     return key if key.isascii() else key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -339,7 +341,7 @@ _PER_RECORD: dict[str, Callable[[Sequence[LogRecord], Any], pa.Array]] = {
     "timestampType": _timestamp_types,
     "headers": _header_lists,
 }
-_PER_BATCH: dict[str, Callable[[Origin], Any]] = {
+_PER_BATCH: dict[str, Callable[[BatchOrigin], Any]] = {
     "topic": attrgetter("topic"),
     "partition": attrgetter("partition"),
     "compression": attrgetter("compression"),

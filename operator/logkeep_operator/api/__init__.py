@@ -1,13 +1,13 @@
-"""The two kinds as the operator sees them: identity and spec (`resource`), status (`status`). Typed specs come from
-the contract."""
+"""The two kinds of resources as the operator sees them: `resource` has identity and spec, `status` the status. The
+contract has the typed specs."""
 
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import (
     API_VERSION,
     GROUP,
     VERSION,
     KafkaBackupSpec,
     KafkaRestoreSpec,
-    SpecInvalid,
     parse_backup,
     parse_restore,
 )
@@ -21,9 +21,9 @@ from logkeep_operator.api.status import (
     LossEntry,
     Phase,
     ProgressStatus,
-    RunOutcome,
     RunStatus,
     Status,
+    StatusOutcome,
 )
 
 __all__ = [
@@ -43,10 +43,10 @@ __all__ = [
     "Phase",
     "ProgressStatus",
     "Resource",
-    "RunOutcome",
     "RunStatus",
     "SpecInvalid",
     "Status",
+    "StatusOutcome",
     "parse_backup",
     "parse_restore",
 ]

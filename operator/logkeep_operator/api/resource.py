@@ -1,4 +1,4 @@
-"""A KafkaBackup or KafkaRestore as read from the API: who it is, what it asks for, what its status says."""
+"""A KafkaBackup or KafkaRestore as it is read from the API: its name, its spec, its status."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Resource:
 
     @classmethod
     def from_object(cls, kind: str, body: Mapping[str, Any]) -> Resource:
-        """From the API's JSON. A status that cannot be read (another version wrote it) counts as empty."""
+        """Make it of the API's JSON. A status that cannot be read, since another version wrote it, counts as empty."""
         metadata = body["metadata"]
         return cls(
             key=Key(kind, metadata["namespace"], metadata["name"]),
@@ -56,7 +56,7 @@ class Resource:
 
     @property
     def created(self) -> datetime | None:
-        """When the API server made it."""
+        """The time at which the API server made the resource."""
         return parse_timestamp((self.body.get("metadata") or {}).get("creationTimestamp"))
 
     @property
@@ -70,7 +70,7 @@ class Resource:
         return self.annotations.get(ANNOTATION_RETRY)
 
     def owner_reference(self) -> dict[str, Any]:
-        """What makes a child go when this resource goes."""
+        """The owner reference of a child: Kubernetes deletes the child with this resource."""
         return {
             "apiVersion": API_VERSION,
             "kind": self.key.kind,

@@ -15,7 +15,7 @@ MAX_LISTED = 20
 
 
 class Phase(StrEnum):
-    """Where a resource stands, in a word."""
+    """The state of a resource in one word."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -25,7 +25,7 @@ class Phase(StrEnum):
     INVALID = "Invalid"
 
 
-class RunOutcome(StrEnum):
+class StatusOutcome(StrEnum):
     """How a run ended; `Replaced`: the spec changed before it was over."""
 
     SUCCEEDED = "Succeeded"
@@ -39,7 +39,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str | None) -> datetime | None:
-    """None for None and for what is no time."""
+    """The time in `text`. The answer is None if there is no text, or if it is no time."""
     if not text:
         return None
     try:
@@ -50,9 +50,9 @@ def parse_timestamp(text: str | None) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece of a status: JSON in camelCase, nothing written for None and for empty lists, unknown keys ignored when
-    read."""
+class StatusPart:
+    """A part of a status. In JSON its keys are in camelCase, and None and empty lists are left out. A reader ignores
+    keys that it does not know."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
@@ -73,7 +73,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Condition(Part):
+class Condition(StatusPart):
     type: str = ""
     status: str = "Unknown"
     reason: str = ""
@@ -86,7 +86,7 @@ class Condition(Part):
 
 
 @dataclass(frozen=True)
-class RunStatus(Part):
+class RunStatus(StatusPart):
     id: str = ""
     key: str = ""
     job: str | None = None
@@ -94,12 +94,12 @@ class RunStatus(Part):
     start_time: str | None = None
     end_time: str | None = None
     heard_time: str | None = None
-    outcome: RunOutcome | None = None
+    outcome: StatusOutcome | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True)
-class Lagging(Part):
+class Lagging(StatusPart):
     topic: str = ""
     partition: int = 0
     done: int = 0
@@ -107,7 +107,7 @@ class Lagging(Part):
 
 
 @dataclass(frozen=True)
-class ProgressStatus(Part):
+class ProgressStatus(StatusPart):
     phase: str | None = None
     update_time: str | None = None
     topics: int = 0
@@ -121,7 +121,7 @@ class ProgressStatus(Part):
 
 
 @dataclass(frozen=True)
-class ArchiveStatus(Part):
+class ArchiveStatus(StatusPart):
     id: str | None = None
     uri: str | None = None
     cluster_id: str | None = None
@@ -130,7 +130,7 @@ class ArchiveStatus(Part):
 
 
 @dataclass(frozen=True)
-class LossEntry(Part):
+class LossEntry(StatusPart):
     topic: str = ""
     partition: int = 0
     start: int = 0
@@ -139,8 +139,8 @@ class LossEntry(Part):
 
 
 @dataclass(frozen=True)
-class CoverageStatus(Part):
-    """Numbers, and the first of each list."""
+class CoverageStatus(StatusPart):
+    """How many topics are protected and how many are not, and the first names of each list."""
 
     protected: int = 0
     unmatched: int = 0
@@ -154,7 +154,7 @@ class CoverageStatus(Part):
 
 
 @dataclass(frozen=True)
-class HistoryEntry(Part):
+class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
     start_time: str | None = None
@@ -165,9 +165,9 @@ class HistoryEntry(Part):
 
 
 @dataclass(frozen=True)
-class Status(Part):
-    """`last_handled_run` and `coverage` are a KafkaBackup's, `last_handled_retry` and `offset_map` a KafkaRestore's;
-    all else is of both."""
+class Status(StatusPart):
+    """Only a KafkaBackup has `last_handled_run` and `coverage`, only a KafkaRestore `last_handled_retry` and
+    `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -184,7 +184,7 @@ class Status(Part):
     history: tuple[HistoryEntry, ...] = ()
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of that type."""
+        """The condition of this type, None if the status has none."""
         return next((c for c in self.conditions if c.type == kind), None)
 
 
@@ -194,7 +194,7 @@ def _camel(name: str) -> str:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, Part):
+    if isinstance(value, StatusPart):
         return value.to_dict()
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
@@ -221,7 +221,7 @@ def _decode(kind: Any, value: Any) -> Any:
         items = (_decode(typing.get_args(kind)[0], item) for item in value) if isinstance(value, list) else ()
         return tuple(item for item in items if item is not None)
     if is_dataclass(kind):
-        return typing.cast(type[Part], kind).from_dict(value) if isinstance(value, Mapping) else None
+        return typing.cast(type[StatusPart], kind).from_dict(value) if isinstance(value, Mapping) else None
     if issubclass(kind, StrEnum):
         return kind(value) if value in list(kind) else None
     return value if isinstance(value, kind) and not isinstance(value, bool) else None

@@ -5,8 +5,8 @@ from logkeep_operator.reconcile.observed import (
     Documents,
     JobState,
     Observed,
-    Origin,
     PodState,
+    RunOrigin,
     documents,
     job_state,
     own_children,
@@ -22,7 +22,7 @@ from logkeep_operator.reconcile.plan import (
     Plan,
     SuspendJob,
 )
-from logkeep_operator.reconcile.reconcile import is_settled, reconcile, refused
+from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
 
 __all__ = [
     "Action",
@@ -34,12 +34,12 @@ __all__ = [
     "Event",
     "JobState",
     "Observed",
-    "Origin",
     "Plan",
     "PodState",
+    "RunOrigin",
     "SuspendJob",
     "documents",
-    "is_settled",
+    "is_at_rest",
     "job_state",
     "own_children",
     "own_pods",

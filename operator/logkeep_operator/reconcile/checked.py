@@ -1,7 +1,7 @@
-"""Reads what a driver wrote, and believes none of it before it is checked: types, sizes, numbers that are numbers.
+"""This module reads documents of drivers and checks everything in them: types, sizes, and that numbers are numbers.
 
-The documents come from a pod that may be of another version, out of memory or not ours. What is believed here goes
-into a status that the API server must be able to store, again and again.
+The documents come from a pod that may be of another version, out of memory or not ours. They go into a status that the
+API server must be able to store.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from logkeep_engine.contract.run import LossFact, PartitionProgress, Progress, RunResult, TopicCoverage
-from logkeep_operator.api import RunOutcome
+from logkeep_operator.api import StatusOutcome
 
 D = TypeVar("D", Progress, RunResult)
 
@@ -24,11 +24,11 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
 
 
 class Unreadable(ValueError):
-    """A document that is none, or that says what cannot be."""
+    """The document cannot be read, or says something that cannot be."""
 
 
 def read(kind: type[D], text: str) -> D:
-    """The document, checked. Raises Unreadable."""
+    """Return the checked document. Raises Unreadable."""
     try:
         document = kind.from_json(text)
     except RecursionError as error:
@@ -76,7 +76,7 @@ def _result(document: RunResult) -> None:
     _text("runId", document.run_id, MAX_ID)
     _text("kind", document.kind, MAX_ID)
     _text("outcome", document.outcome, MAX_ID)
-    if document.outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
+    if document.outcome not in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED):
         raise Unreadable(f"outcome is {document.outcome!r}")
     _text("errorCode", document.error_code, MAX_ID)
     if document.error_code:
@@ -123,7 +123,7 @@ def _coverage(found: TopicCoverage) -> None:
 
 
 def _text(name: str, value: Any, longest: int | None = None) -> None:
-    """`longest` None: what is shown of it is cut elsewhere."""
+    """A checked text. `longest` None: whoever shows it cuts it."""
     if not isinstance(value, str):
         raise Unreadable(f"{name} is no text")
     if longest is not None and len(value) > longest:
@@ -161,5 +161,5 @@ def _integer(name: str, value: Any, least: int) -> None:
 
 
 def _short(text: str) -> str:
-    """Without half characters: it is shown in the status."""
+    """The text without half characters, so that a status can show it."""
     return text[:300].encode(errors="replace").decode()

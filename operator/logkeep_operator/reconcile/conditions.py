@@ -30,12 +30,12 @@ def ready(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def reconciling(reason: str, message: str) -> tuple[Condition, ...]:
-    """On its way."""
+    """The run is on its way."""
     return _three(reason, message, reconciling="True")
 
 
 def suspended(message: str) -> tuple[Condition, ...]:
-    """Nothing happens because somebody said so."""
+    """Nothing happens, because somebody has suspended the resource."""
     return _three("Suspended", message)
 
 

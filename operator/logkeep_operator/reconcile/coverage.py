@@ -14,15 +14,15 @@ _NAMES_IN_MESSAGE = 5
 
 
 def coverage_of(result: RunResult, include: tuple[str, ...]) -> TopicCoverage | None:
-    """The coverage as far as the run has come; None: nothing is known. A run that no topic matches protects none;
-    `include` are its patterns, if they are known."""
+    """The coverage, as far as the run has found it out; None if nothing is known. A run that no topic matches protects
+    none. `include` has the run's patterns, if they are known."""
     if result.coverage is None and result.error_code == "NoTopicMatches" and include:
         return TopicCoverage(unmatched=len(include), patterns_unmatched=include)
     return result.coverage
 
 
 def coverage_status(found: TopicCoverage) -> CoverageStatus:
-    """Bounded, whatever the names are."""
+    """The coverage for the status. Its size is bounded, however many names there are and however long they are."""
     return CoverageStatus(
         protected=found.protected,
         unmatched=found.unmatched,
@@ -37,7 +37,8 @@ def coverage_status(found: TopicCoverage) -> CoverageStatus:
 
 
 def coverage_condition(found: TopicCoverage) -> Condition:
-    """True: all that the spec names is there and may be read. What is left out on purpose does not count."""
+    """The condition is True if everything that the spec names is there and may be read. Topics that the spec leaves out
+    do not count."""
     parts = (
         ("PatternsUnmatched", "patterns that choose no topic", found.unmatched, found.patterns_unmatched),
         ("TopicsUnreadable", "topics that may not be read", found.unreadable, found.topics_unreadable),

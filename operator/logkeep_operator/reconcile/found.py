@@ -1,8 +1,9 @@
 """Runs that a resource's children show and its status does not know.
 
-A Job is made before the status names its run. In between the resource may be changed, so that the status is not taken;
-another operator may write first; somebody may wipe the status. The Job runs on all the same, and what it did must be
-told: its end, its loss. Children say what the status would have said of their run (`Origin`).
+The operator makes a Job before the status names its run. Before the status is written, the resource may be changed, so
+that the API refuses the status; another operator may write first; somebody may delete the status. The Job runs on all
+the same, and its end and its loss must be told. Its children say what the status would have said of the run
+(`RunOrigin`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 
 from logkeep_operator.api import HistoryEntry, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, timestamp
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, Origin
+from logkeep_operator.reconcile.observed import Documents, JobState, Observed, RunOrigin
 from logkeep_operator.resources import job_name
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -23,17 +24,17 @@ class FoundRun:
     """A run known from its Job, or from its result when the Job is gone."""
 
     id: str
-    origin: Origin
+    origin: RunOrigin
     job: JobState | None
     created: datetime | None
 
     @property
     def live(self) -> bool:
-        """Whether its Job may still have a driver."""
+        """Whether the run's Job may still have a driver."""
         return self.job is not None and not self.job.finished
 
     def status(self, resource_name: str, now: datetime) -> RunStatus:
-        """The run as the status would have named it. Without a key it is the run of no spec."""
+        """The run as the status would have named it. A run without a key belongs to no spec."""
         return RunStatus(
             id=self.id,
             key=self.origin.key or self.id,
@@ -43,8 +44,8 @@ class FoundRun:
 
 
 def unknown_runs(observed: Observed) -> list[FoundRun]:
-    """The newest first. A run that has left the history long ago is not one of them, though its Job may still be
-    there: what it followed has left the history, too."""
+    """The runs that the status does not know, the newest first. A run that has left the history long ago is not among
+    them, even if its Job is still there: the run before it has left the history, too."""
     status = observed.resource.status
     known = {entry.run_id for entry in status.history} | ({status.run.id} if status.run is not None else set())
     followed = known | ({""} if len(status.history) < MAX_HISTORY else set())
@@ -61,7 +62,7 @@ def unknown_runs(observed: Observed) -> list[FoundRun]:
 
 
 def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
-    """Whether it becomes the status's run: there is none that goes on, and this one is no older than the last."""
+    """Whether the run becomes the run of the status: no other run goes on, and this one is no older than the last."""
     last = observed.resource.status.run
     if last is None:
         return True
@@ -69,6 +70,7 @@ def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
 
 
 def with_entry(status: Status, entry: HistoryEntry) -> tuple[HistoryEntry, ...]:
-    """The history with the entry where its start belongs, the newest first. The entry is in it in any case."""
+    """The history with the entry at the place that its start gives, the newest first. The entry is always in the
+    answer."""
     later = [old for old in status.history if (old.start_time or "") > (entry.start_time or "")][: MAX_HISTORY - 1]
     return (*later, entry, *(old for old in status.history if old not in later))[:MAX_HISTORY]

@@ -1,5 +1,5 @@
-"""What is seen of a resource and its children, cut down to what decisions need. Built from the API's JSON by pure
-functions."""
+"""A resource and its children as the API shows them, reduced to the facts that decisions need. Pure functions build
+them from the API's JSON."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ _BY_OPERATOR = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
-class Origin:
-    """The facts of a run that its children carry, as the status would say them. All None: an earlier version made it.
+class RunOrigin:
+    """Facts about a run that its children carry in annotations, as the status would say them. All are None if an
+    earlier version made the children. `previous` is the id of the run that the status named when this one was started,
+    empty for none.
 
     `previous` is the id of the run that the status named when this one was started, empty for none.
     """
@@ -40,13 +42,13 @@ class Origin:
     previous: str | None = None
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> Origin:
-        """The origin that a child's annotations say."""
+    def of(cls, metadata: Mapping[str, Any]) -> RunOrigin:
+        """Read the origin from a child's annotations."""
         said = metadata.get("annotations") or {}
         return cls(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
 
     def annotations(self) -> dict[str, str]:
-        """The annotations that say it."""
+        """The annotations that hold the origin."""
         said = {
             ANNOTATION_RUN_KEY: self.key,
             ANNOTATION_RUN_TRIGGER: self.trigger,
@@ -57,10 +59,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class JobState:
-    """`failure`: reason and message of the condition Failed or FailureTarget. `ended`: when the Job controller saw the
-    end. `by_operator`: whether the operator has suspended it, None if that was not written down (an earlier version
-    made it).
-    """
+    """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `ended` is the time at which
+    the Job controller saw the end. `by_operator` says whether the operator has suspended it, None if an earlier version
+    has not noted that."""
 
     name: str
     uid: str
@@ -74,7 +75,7 @@ class JobState:
     complete: bool = False
     failure: tuple[str, str] | None = None
     ended: datetime | None = None
-    origin: Origin = Origin()
+    origin: RunOrigin = RunOrigin()
 
     @property
     def finished(self) -> bool:
@@ -83,7 +84,8 @@ class JobState:
 
 @dataclass(frozen=True)
 class PodState:
-    """`waiting`: reason and message why a container does not start. `unschedulable`: the scheduler's message."""
+    """A pod. `waiting` has reason and message why a container does not start, `unschedulable` the scheduler's
+    message."""
 
     name: str
     run_id: str
@@ -105,22 +107,23 @@ class PodState:
 
 @dataclass(frozen=True)
 class Documents:
-    """What the driver of a run has written to its ConfigMap so far. `config_maps`: names of all ConfigMaps of the
-    run. `created` and `written` (the last change of the ConfigMap with the progress, readable or not) are times of the
-    API server. `unreadable`: what is wrong with a document that counts as absent for it."""
+    """The documents that the driver of a run has written to its ConfigMap so far. `config_maps` are the names of all
+    ConfigMaps of the run. `created` and `written` are times of the API server; `written` is the last change of the
+    ConfigMap with the progress, readable or not. `unreadable` says why a document counts as absent."""
 
     progress: Progress | None = None
     result: RunResult | None = None
     config_maps: tuple[str, ...] = ()
     created: datetime | None = None
     written: datetime | None = None
-    origin: Origin = Origin()
+    origin: RunOrigin = RunOrigin()
     unreadable: str = ""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """One resource and all that belongs to it.
+    """One resource and all that belongs to it. `backup` is the KafkaBackup that a restore's backupRef names, if it is
+    there. `warnings` has the newest Warning event about each Job and pod that does not get on, by name.
 
     `backup` is the KafkaBackup that a restore's backupRef names, if it is there. `warnings` maps names of Jobs and
     pods to the newest Warning event about them; it is looked up only for those that do not get on.
@@ -140,7 +143,7 @@ class Observed:
 
 
 def job_state(body: Mapping[str, Any]) -> JobState:
-    """From a batch/v1 Job."""
+    """Make the facts of a batch/v1 Job."""
     metadata, status = body["metadata"], body.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
@@ -157,12 +160,13 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
-        origin=Origin.of(metadata),
+        origin=RunOrigin.of(metadata),
     )
 
 
 def pod_state(body: Mapping[str, Any]) -> PodState:
-    """From a v1 Pod. A terminal pod may have no container statuses at all (evicted before it started)."""
+    """Make the facts of a v1 Pod. A pod that has ended may have no container statuses at all, if it was evicted before
+    it started."""
     metadata, status = body["metadata"], body.get("status") or {}
     labels = metadata.get("labels") or {}
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
@@ -223,7 +227,8 @@ def _owners(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
-    """By run id. A document of another run, and one that cannot be read, count as absent."""
+    """Read the documents, by run id. A document of another run counts as absent, and so does one that cannot be
+    read."""
     found: dict[str, Documents] = {}
     for body in config_maps:
         run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
@@ -237,21 +242,21 @@ def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
             config_maps=(*before.config_maps, body["metadata"]["name"]),
             created=before.created or parse_timestamp(body["metadata"].get("creationTimestamp")),
             written=_last_change(body["metadata"]) if data.get(KEY_PROGRESS) else before.written,
-            origin=Origin.of(body["metadata"]),
+            origin=RunOrigin.of(body["metadata"]),
             unreadable=wrong_result or wrong_progress or before.unreadable,
         )
     return found
 
 
 def _last_change(metadata: Mapping[str, Any]) -> datetime | None:
-    """When the API server took the last write of anybody."""
+    """The time at which the API server took the last write, whoever wrote."""
     times = [parse_timestamp(entry.get("time")) for entry in metadata.get("managedFields") or ()]
     return max((moment for moment in times if moment is not None), default=None)
 
 
 def termination_result(pod: PodState) -> RunResult | None:
-    """The result in the pod's termination message, if there is one of its run. Anything may stand there: kubelet's
-    words, too."""
+    """The result in the pod's termination message, if there is one of this run. The message may hold anything,
+    kubelet's words too."""
     return _read(RunResult, pod.termination_message, pod.run_id)[0]
 
 

@@ -1,7 +1,8 @@
-"""How a run ended, if it did: from what the driver wrote, else from what its pod said, else from what the Job says.
+"""This module decides how a run ended. It asks first what the driver wrote, then what its pod said, then what the Job
+says.
 
 The driver's pod may be gone before the operator looked, the operator may have been down for a day, a driver may be
-killed before it says anything: each of the three sources alone must lead to the right end.
+killed before it says anything. So each of the three sources alone must lead to the right end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_operator.api import RunOutcome
+from logkeep_operator.api import StatusOutcome
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
 from logkeep_operator.resources import GRACE_SECONDS
 
@@ -27,10 +28,11 @@ _EXPLANATIONS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """`reason` is a CamelCase word for conditions and events, `result` what the driver said, if it could."""
+class JobOutcome:
+    """How a run ended. `reason` is a CamelCase word for conditions and events, `result` what the driver said, if it
+    could say something."""
 
-    outcome: RunOutcome
+    outcome: StatusOutcome
     reason: str
     message: str
     result: RunResult | None = None
@@ -38,23 +40,24 @@ class Outcome:
 
 
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
-    """The newest result of any attempt. The ConfigMap's is preferred to the same one in a pod, which is cut short.
+    """The newest result of any attempt. The ConfigMap's result is preferred to the same one in a pod, which is cut
+    short. A success is always the last result, whatever the clocks of the attempts' nodes say.
 
     A success is the last one, whatever the clocks of the attempts' nodes say.
     """
     told = [documents.result, *(termination_result(pod) for pod in drivers)]
     results = [result for result in told if result is not None]
-    successes = [result for result in results if result.outcome == RunOutcome.SUCCEEDED]
+    successes = [result for result in results if result.outcome == StatusOutcome.SUCCEEDED]
     return max(successes or results, key=lambda result: result.end_time, default=None)
 
 
-def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState], now: datetime) -> Outcome | None:
+def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState], now: datetime) -> JobOutcome | None:
     """The run's end, or None while it goes on (or while the Job must be made again).
 
     The result of a failed attempt is no end as long as the Job may start another one; success is an end at once.
     """
     result = last_result(documents, drivers)
-    if result is not None and result.outcome == RunOutcome.SUCCEEDED:
+    if result is not None and result.outcome == StatusOutcome.SUCCEEDED:
         return _succeeded(result, "")
     if job is None:
         if result is not None and result.exit_code in NEVER_RETRIED:
@@ -74,42 +77,44 @@ def _is_speaking(job: JobState, drivers: Sequence[PodState], now: datetime) -> b
 
 
 def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> str:
-    """What the last attempt that failed has to say; empty if none did. An interruption is no failure."""
+    """The message of the last attempt that failed, empty if none did. An interruption is no failure."""
     if result is not None and result.exit_code == ExitCode.INTERRUPTED:
         return ""
-    if result is not None and result.outcome == RunOutcome.FAILED:
+    if result is not None and result.outcome == StatusOutcome.FAILED:
         return _say(result)
     return _pod_failure(drivers)
 
 
-def _succeeded(result: RunResult | None, unreadable: str) -> Outcome:
+def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
     if result is None:
         report = f"cannot be read: {unreadable}" if unreadable else "was lost"
-        return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", f"The run is done; the driver's report {report}.")
+        return JobOutcome(StatusOutcome.SUCCEEDED, "RunSucceeded", f"The run is done; the driver's report {report}.")
     message = f"{result.records} records, {result.bytes} bytes, {result.topics} topics, {result.partitions} partitions"
     if result.message:
         message = f"{message}; {result.message}"
     if result.warnings:
         message = f"{message}; {'; '.join(result.warnings)}"
-    return Outcome(RunOutcome.SUCCEEDED, "RunSucceeded", message, result, datetime.fromtimestamp(result.end_time, UTC))
+    return JobOutcome(
+        StatusOutcome.SUCCEEDED, "RunSucceeded", message, result, datetime.fromtimestamp(result.end_time, UTC)
+    )
 
 
 def _failed(
     result: RunResult | None, job_reason: str, job_message: str, drivers: Sequence[PodState], unreadable: str
-) -> Outcome:
+) -> JobOutcome:
     explanation = _EXPLANATIONS.get(job_reason, job_message)
     end = datetime.fromtimestamp(result.end_time, UTC) if result is not None else None
     if job_reason == "DeadlineExceeded":  # the driver only knows that it was interrupted
-        return Outcome(RunOutcome.FAILED, job_reason, f"{explanation[0].upper()}{explanation[1:]}.", result, end)
-    if result is not None and result.outcome == RunOutcome.FAILED:
-        return Outcome(
-            RunOutcome.FAILED, result.error_code or "RunFailed", _join(_say(result), explanation), result, end
+        return JobOutcome(StatusOutcome.FAILED, job_reason, f"{explanation[0].upper()}{explanation[1:]}.", result, end)
+    if result is not None and result.outcome == StatusOutcome.FAILED:
+        return JobOutcome(
+            StatusOutcome.FAILED, result.error_code or "RunFailed", _join(_say(result), explanation), result, end
         )
     reason = "OutOfMemory" if any(pod.exit_reason == "OOMKilled" for pod in drivers[-1:]) else job_reason or "RunFailed"
     said = _pod_failure(drivers) or "the driver said nothing"
     if unreadable:
         said = f"{said}; its report cannot be read: {unreadable}"
-    return Outcome(RunOutcome.FAILED, reason, _join(said, explanation), result, end)
+    return JobOutcome(StatusOutcome.FAILED, reason, _join(said, explanation), result, end)
 
 
 def _join(what: str, explanation: str) -> str:

@@ -1,4 +1,4 @@
-"""What a reconciliation wants done: data that can be printed and compared."""
+"""The plan of a reconciliation: data that can be printed and compared."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from logkeep_operator.api import Status
 
 @dataclass(frozen=True)
 class EnsureAccess:
-    """ServiceAccounts, Role and RoleBinding of the namespace exist."""
+    """Make sure that ServiceAccounts, Role and RoleBinding of the namespace exist."""
 
     namespace: str
 
 
 @dataclass(frozen=True)
 class Create:
-    """The object is made unless one of its name is there."""
+    """Make the object unless there is one of its name."""
 
     body: dict[str, Any] = field(repr=False)
 
@@ -32,7 +32,7 @@ class Create:
 
 @dataclass(frozen=True)
 class SuspendJob:
-    """The Job is suspended, or goes on."""
+    """Suspend the Job, or let it go on."""
 
     name: str
     suspend: bool
@@ -40,7 +40,7 @@ class SuspendJob:
 
 @dataclass(frozen=True)
 class DeleteJob:
-    """The Job and its pods go, if it is still the one of this uid."""
+    """Delete the Job and its pods, if the Job still has this uid."""
 
     name: str
     uid: str
@@ -48,7 +48,7 @@ class DeleteJob:
 
 @dataclass(frozen=True)
 class DeleteConfigMap:
-    """A ConfigMap goes: of an earlier run, or of an earlier try or Job of this one."""
+    """Delete a ConfigMap of an earlier run, or of an earlier Job of this run."""
 
     name: str
 
@@ -68,8 +68,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """Actions in order, then the status (None: as it is), then events. `requeue_after` in seconds, None: wait for an
-    event.
+    """First the actions in their order, then the status (None: leave it), then the events. `requeue_after` is in
+    seconds, None waits for an event. `started` and `finished` are for the counters: a run was started for the first
+    time, a run ended with this outcome.
 
     `started` and `finished` are for the counters: a run was started for the first time, a run ended with this outcome.
     """

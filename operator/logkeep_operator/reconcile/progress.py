@@ -1,4 +1,4 @@
-"""What the status shows of the driver's documents; small whatever the number of partitions."""
+"""The part of the driver's documents that the status shows. It is small whatever the number of partitions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def progress_status(progress: Progress) -> ProgressStatus:
 
 
 def final_progress(progress: Progress | None, result: RunResult | None, succeeded: bool) -> ProgressStatus | None:
-    """The status of a run that is over: all of it when it succeeded, as far as it came otherwise."""
+    """The progress of a run that has ended: everything is done if it succeeded, else it stays where the run had come
+    to."""
     shown = progress_status(progress) if progress is not None else None
     if not succeeded:
         return shown
@@ -54,7 +55,7 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
 
 
 def archive_status(result: RunResult, uri: str) -> ArchiveStatus | None:
-    """The archive as the run left it, or None if the run did not come so far."""
+    """The archive as the run has left it, None if the run has not told."""
     if not result.archive_id:
         return None
     return ArchiveStatus(
@@ -67,5 +68,5 @@ def archive_status(result: RunResult, uri: str) -> ArchiveStatus | None:
 
 
 def loss_entries(result: RunResult) -> tuple[LossEntry, ...]:
-    """The first of the missing offsets."""
+    """The first entries of the loss that the result tells."""
     return tuple(LossEntry(f.topic, f.partition, f.start, f.end, cut(f.reason)) for f in result.loss[:MAX_LISTED])

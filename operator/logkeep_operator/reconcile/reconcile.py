@@ -1,10 +1,11 @@
-"""The one decision: from what is seen to what is to be done. Level-triggered: it asks what is, never what happened.
+"""The one decision of the operator: it takes what the cluster shows, and says what to do. It asks for the state, never
+for what happened before.
 
     deleted?  invalid?  another run unfinished?  this run over?  suspended?  no Job yet?  then it goes on.
 
-A run that has ended is never touched again, whatever became of its Job, but for a restore that failed and is to be
-tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the archive's
-last commit is.
+A run that has ended is never touched again, whatever became of its Job. The exception is a restore that failed and is
+to be tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the
+archive's last commit is.
 """
 
 from __future__ import annotations
@@ -13,20 +14,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import (
-    KafkaBackupSpec,
-    KafkaRestoreSpec,
-    SpecInvalid,
-    Storage,
-    parse_backup,
-    parse_restore,
-)
-from logkeep_operator.api import Condition, Phase, Resource, RunOutcome, RunStatus
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage, parse_backup, parse_restore
+from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
-from logkeep_operator.reconcile.observed import JobState, Observed, Origin, PodState
-from logkeep_operator.reconcile.outcome import Outcome, attempt_failure, last_result
+from logkeep_operator.reconcile.observed import JobState, Observed, PodState, RunOrigin
+from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import (
     Create,
     DeleteConfigMap,
@@ -42,7 +37,7 @@ from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unre
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
     ROLE_DRIVER,
-    Run,
+    RunToStart,
     check_spec,
     job,
     job_name,
@@ -59,12 +54,12 @@ RESYNC_SECONDS = 30.0
 WAIT_SECONDS = 3.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
-SETTLED_AFTER = timedelta(minutes=10)
+AT_REST_AFTER = timedelta(minutes=10)
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
 def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan:
-    """What is to be done about one resource."""
+    """Decide what is to be done about one resource."""
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
     try:
@@ -75,8 +70,8 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
     return _Reconciliation(observed, now, spec, engine).plan()
 
 
-def is_settled(resource: Resource, now: datetime) -> bool:
-    """Whether nothing can be to do, so that the children need not even be read."""
+def is_at_rest(resource: Resource, now: datetime) -> bool:
+    """Whether the resource needs nothing, so that its children need not even be read."""
     status = resource.status
     if status.observed_generation != resource.generation or resource.deleting:
         return False
@@ -86,7 +81,7 @@ def is_settled(resource: Resource, now: datetime) -> bool:
     if run is None or run.outcome is None:
         return False
     turned = last_turn(status)
-    if turned is None or now - turned < SETTLED_AFTER:
+    if turned is None or now - turned < AT_REST_AFTER:
         return False  # a driver that was told to end may still say something
     if status.phase is Phase.INVALID:
         return True
@@ -99,13 +94,13 @@ def is_settled(resource: Resource, now: datetime) -> bool:
 
 
 def refused(resource: Resource, message: str, now: datetime) -> Plan:
-    """The API refused something that the run needs (a quota, an admission webhook, a missing permission)."""
+    """Tell that the API refused something that the run needs (a quota, an admission webhook, a missing permission)."""
     return Step(Observed(resource), now).refused(message)
 
 
 def _has_restored(resource: Resource) -> bool:
     run = resource.status.run
-    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is RunOutcome.SUCCEEDED
+    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is StatusOutcome.SUCCEEDED
 
 
 def _parse(resource: Resource) -> Spec:
@@ -162,14 +157,18 @@ class _Reconciliation(Step):
                 self.event(
                     "Warning", "DriverStuck", "The driver did not end after its run; its pods are deleted.", run.id
                 )
-        if run.outcome is RunOutcome.SUCCEEDED and self.spec.suspend:
+        if run.outcome is StatusOutcome.SUCCEEDED and self.spec.suspend:
             return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
-        phase = Phase(run.outcome.value) if run.outcome in (RunOutcome.SUCCEEDED, RunOutcome.FAILED) else Phase.PENDING
+        phase = (
+            Phase(run.outcome.value)
+            if run.outcome in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED)
+            else Phase.PENDING
+        )
         return self.done(phase, self._end_conditions(run), requeue)
 
     def _retry(self, run: RunStatus) -> Plan:
-        """The run goes on. Its Job is made when the status says so, as one that vanished is: a crash between the two
-        leaves no Job that is taken for the one before."""
+        """Let the failed run go on. Its Job is made when the status says so, as one that vanished is: so a crash
+        between the two leaves no Job that is taken for the one before."""
         if self.spec.suspend:
             return self._suspended("The run goes on when spec.suspend is false.", run.id)
         self.actions += retry.leftovers(self.observed, run.id)
@@ -188,9 +187,10 @@ class _Reconciliation(Step):
         return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
 
     def _end_conditions(self, run: RunStatus) -> tuple[Condition, ...]:
-        """As they were written when the run ended; the time before, the spec may have been invalid."""
+        """The conditions as they were written when the run ended. Since then the spec may have been invalid for a
+        time."""
         message = run.message or ""
-        if run.outcome is RunOutcome.SUCCEEDED:
+        if run.outcome is StatusOutcome.SUCCEEDED:
             return conditions.ready("RunSucceeded", message)
         failed = self.before.condition("Stalled")
         reason = (
@@ -203,13 +203,13 @@ class _Reconciliation(Step):
     def _failed(self, reason: str, message: str) -> tuple[Condition, ...]:
         return conditions.stalled(reason, message + retry.hint(self.resource))
 
-    def _finish(self, run: RunStatus, outcome: Outcome) -> Plan:
+    def _finish(self, run: RunStatus, outcome: JobOutcome) -> Plan:
         include: tuple[str, ...] = ()
         if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
             include = self.spec.topics.include
             self.status = replace(self.status, last_handled_run=self.wanted.trigger)
         extra = self.book(run, outcome, include)
-        succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
             state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
@@ -253,10 +253,10 @@ class _Reconciliation(Step):
         )
 
     def _create(self, wanted: WantedRun) -> None:
-        """Everything a run needs, in an order in which a crash leaves nothing half. Raises Waiting."""
+        """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
         self._wait_for_others(wanted.id)
         storage, raw = self._archive_place()
-        run = Run(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
+        run = RunToStart(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         request = request_name(self.resource.key.name, wanted.id)
@@ -271,14 +271,14 @@ class _Reconciliation(Step):
                 self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
 
     def _origin(self, wanted: WantedRun) -> dict[str, str]:
-        """The annotations of the run's children, for the case that the status does not learn of it."""
+        """The annotations of the run's children. They tell of the run if the status does not get to know of it."""
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
-        return Origin(wanted.key, wanted.trigger, previous).annotations()
+        return RunOrigin(wanted.key, wanted.trigger, previous).annotations()
 
     def _wait_for_others(self, run_id: str) -> None:
-        """One driver at a time: none of an earlier run, and none of this one whose Job is gone."""
+        """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""
         if any(isinstance(action, DeleteJob) for action in self.actions):
             raise Waiting("WaitingForPreviousRun", "The run before is being stopped.", False, WAIT_SECONDS)
         for other in self.observed.jobs.values():
@@ -295,8 +295,8 @@ class _Reconciliation(Step):
                 raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
 
     def _is_over(self, other: JobState) -> bool:
-        """Whether the Job's run has ended although its pod has not, for long enough: since the operator began to wait
-        for it, which was after that end."""
+        """Whether the run of a Job has ended long enough ago although its pod has not. The time counts from the moment
+        at which the operator began to wait, which was after that end."""
         if all(entry.run_id != other.run_id for entry in self.status.history):
             return False
         waiting = self.before.condition("Reconciling")
@@ -354,12 +354,13 @@ class _Reconciliation(Step):
         return found.by_operator
 
     def _queued(self, run: RunStatus, found: JobState) -> Plan:
-        """Somebody else has suspended the Job, and is the one who lets it go on."""
+        """Somebody else, such as a queue, has suspended the Job and will let it go on."""
         message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue lets it go when there is room."
         return self._say(run, Phase.PENDING, "Queued", message)
 
     def _make_lost_config_maps(self, run: RunStatus) -> None:
-        """A driver that is tried again mounts its request; the running one writes its progress. Raises Waiting."""
+        """Make ConfigMaps again that were deleted: a driver that starts again mounts its request, and a running driver
+        writes its progress. Raises Waiting."""
         name = self.resource.key.name
         there = self.documents(run.id).config_maps
         lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
@@ -367,14 +368,14 @@ class _Reconciliation(Step):
             return
         storage, raw = self._archive_place()
         found = self.observed.jobs[run.id]
-        again = Run(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
+        again = RunToStart(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
         bodies = (request_config_map(again), progress_config_map(again))
         self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
         message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
         self.event("Warning", "ConfigMapRecreated", message, run.id)
 
     def _again(self, run: RunStatus) -> Plan:
-        """The Job vanished before the run was over."""
+        """Make the Job again, which vanished before the run was over."""
         if self.spec.suspend:
             return self._suspended(
                 "The run is suspended; its Job was deleted and is made again when spec.suspend is false.", run.id
@@ -436,7 +437,7 @@ class _Reconciliation(Step):
         return self.done(phase, conditions.reconciling(reason, message), RESYNC_SECONDS)
 
     def _show(self, run: RunStatus, found: JobState) -> None:
-        """Attempt and progress, as far as they are known."""
+        """Show the attempt and the progress, as far as they are known."""
         progress = self.documents(run.id).progress
         attempt = max(progress.attempt if progress is not None else 1, found.failed + (1 if found.active else 0), 1)
         shown = progress_status(progress) if progress is not None else self.status.progress
@@ -444,8 +445,8 @@ class _Reconciliation(Step):
         self.status = replace(self.status, run=replace(run, attempt=attempt, heard_time=heard), progress=shown)
 
     def _heard(self, run: RunStatus) -> str | None:
-        """When the driver last wrote, readable or not, or was first seen to run: by the API server's clock, since that
-        of the driver's node may be wrong."""
+        """The time at which the driver last wrote, readable or not, or was first seen to run. It is a time of the API
+        server, since the clock of the driver's node may be wrong."""
         running = [pod for pod in self.observed.pods_of(run.id, ROLE_DRIVER) if pod.phase == "Running"]
         if not running:
             return None

@@ -1,8 +1,8 @@
-"""Another try of a restore that has failed, for which the annotation `logkeep.dev/retry` asks.
+"""A retry of a restore that has failed, for which the annotation `logkeep.dev/retry` asks.
 
-The run keeps its id: only so does the engine find its plan, and the target recognise what it already has. The Job keeps
-its name with it, so what is left of the last try goes first: its Job, its pods, and its documents, whose result would
-be taken for that of the next one.
+The run keeps its id: by it the engine finds the run's plan, and the target recognises what it already has. The Job
+keeps its name with it, so the operator first deletes what is left of the last Job: the Job itself, its pods, and its
+documents. Their result would be taken for that of the next Job.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from logkeep_operator.api import Resource, RunOutcome, RunStatus
+from logkeep_operator.api import Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.resource import ANNOTATION_RETRY
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Observed
@@ -24,13 +24,14 @@ def is_asked(resource: Resource) -> bool:
     """Whether the last run has failed and the annotation has a value that was not answered yet. A value that came while
     the run went on counts; one that was there when it was started does not."""
     run = resource.status.run
-    if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not RunOutcome.FAILED:
+    if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not StatusOutcome.FAILED:
         return False
     return bool(resource.retry) and resource.retry != resource.status.last_handled_retry
 
 
 def hint(resource: Resource) -> str:
-    """How a failed run is tried again; empty for a KafkaBackup, whose next run goes on anyway."""
+    """A sentence that says how a failed run is started again. It is empty for a KafkaBackup, whose next run goes on
+    anyway."""
     if resource.key.kind != "KafkaRestore":
         return ""
     _, namespace, name = resource.key
@@ -39,7 +40,7 @@ def hint(resource: Resource) -> str:
 
 
 def leftovers(observed: Observed, run_id: str) -> list[Action]:
-    """The parts of the last try that are to be deleted."""
+    """The parts of the last Job that are to be deleted."""
     found = observed.jobs.get(run_id)
     deleted: list[Action] = [DeleteJob(found.name, found.uid)] if found is not None and not found.deleting else []
     documents = observed.documents.get(run_id)
@@ -49,12 +50,12 @@ def leftovers(observed: Observed, run_id: str) -> list[Action]:
 
 
 def is_clear(observed: Observed, run_id: str) -> bool:
-    """Whether nothing of the last try is left. Its pods go with its Job."""
+    """Whether nothing of the last Job is left. Its pods go with it."""
     left = run_id in observed.jobs or run_id in observed.documents
     return not left and all(pod.run_id != run_id for pod in observed.pods)
 
 
 def renewed(run: RunStatus, now: datetime) -> RunStatus:
-    """The run as one that goes on, without a Job yet."""
+    """The run as one that goes on and has no Job yet."""
     begun = replace(run, attempt=NOT_STARTED, start_time=timestamp(now), heard_time=None)
     return replace(begun, end_time=None, outcome=None, message=None)

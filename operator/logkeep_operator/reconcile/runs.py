@@ -1,8 +1,9 @@
-"""Which run a resource wants: its id decides everything else, and two reconciliations compute the same one.
+"""The run that a resource wants. Everything else follows from the run's id, and two reconciliations compute the same
+one.
 
-A KafkaRestore wants one run for ever; its id depends on the uid only. A KafkaBackup wants another run when a part of
-its spec changes that decides what is archived, or when the annotation `logkeep.dev/run` gets a new value. `key` is
-the hash of those inputs; the id also takes in the run before, since a spec that is changed back is another run with
+A KafkaRestore wants one run for ever, whose id depends on the uid only. A KafkaBackup wants another run when a part of
+its spec changes that decides what is archived, or when the annotation `logkeep.dev/run` gets a new value. `key` is the
+hash of these inputs. The id also depends on the run before, since a spec that is changed back means another run with
 another plan.
 """
 
@@ -13,7 +14,7 @@ import json
 from dataclasses import dataclass
 
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_operator.api import Resource, RunOutcome
+from logkeep_operator.api import Resource, StatusOutcome
 
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6
@@ -22,7 +23,7 @@ _NOT_INPUTS = {"suspend", "run_policy", "spark", "limits", "retention"}
 
 @dataclass(frozen=True)
 class WantedRun:
-    """`inputs` is the part of `key` that comes from the spec."""
+    """The run that a resource wants. `inputs` is the part of `key` that comes from the spec."""
 
     id: str
     key: str
@@ -42,7 +43,7 @@ def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec) -> 
     trigger = resource.trigger if resource.trigger is not None else resource.status.last_handled_run
     key = f"{inputs}.{_hash(trigger)[:_TRIGGER_LENGTH]}" if trigger else inputs
     last = resource.status.run
-    if last is not None and last.key == key and last.outcome is not RunOutcome.REPLACED:
+    if last is not None and last.key == key and last.outcome is not StatusOutcome.REPLACED:
         return WantedRun(last.id, key, inputs, trigger)
     return WantedRun(_hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH], key, inputs, trigger)
 

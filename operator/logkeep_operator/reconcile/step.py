@@ -1,5 +1,5 @@
-"""The parts of every plan, whatever the spec says: actions, events and conditions, how a run ended, and runs that the
-status does not know."""
+"""The parts that every plan has, whatever the spec says: actions, events and conditions, how a run ended, and runs that
+the status does not know."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
-from logkeep_engine.contract.spec import SpecInvalid
-from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunOutcome, RunStatus, Status
+from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
-from logkeep_operator.reconcile.outcome import Outcome, decide, last_result
+from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
 from logkeep_operator.resources import ROLE_DRIVER
@@ -24,20 +24,20 @@ _REPLACED = "Another run was asked for before this one was over; what it had com
 
 
 def last_turn(status: Status) -> datetime | None:
-    """When the operator last saw the resource begin, end or stall: a time of the clock that `now` is of. Times that a
-    driver wrote are of its node's clock."""
+    """The time at which the operator last saw the resource begin, end or stall, by the clock that gives `now`. Times
+    that a driver wrote are times of its node and do not count."""
     conditions_of_state = (status.condition(kind) for kind in ("Ready", "Reconciling", "Stalled"))
     times = [parse_timestamp(c.last_transition_time) for c in conditions_of_state if c is not None]
     return max((moment for moment in times if moment is not None), default=None)
 
 
-def _same_try(old: HistoryEntry, new: HistoryEntry) -> bool:
+def _same_end(old: HistoryEntry, new: HistoryEntry) -> bool:
     return old.run_id == new.run_id and (old.start_time == new.start_time or old.end_time == new.end_time)
 
 
 def _entry(
     run: RunStatus,
-    outcome: RunOutcome,
+    outcome: StatusOutcome,
     message: str,
     end: datetime,
     result: RunResult | None,
@@ -69,7 +69,8 @@ class Step:
         self.finished: str | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Nothing runs until the spec is corrected. A run that ended meanwhile is told as it ended."""
+        """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it
+        ended."""
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -85,17 +86,18 @@ class Step:
         return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
 
     def kept(self) -> Plan:
-        """A restore that has succeeded runs no more: what a newer version refuses of its spec changes nothing."""
+        """Plan for a restore that has succeeded: it never runs again, so it does not matter what a newer version
+        refuses in its spec."""
         return self.done(self.before.phase or Phase.SUCCEEDED, ())
 
     def refused(self, message: str) -> Plan:
-        """Something could not be made; the controller tries again."""
+        """Plan for an object that could not be made. The controller tries again."""
         self.trouble_event("ApiRefused", message)
         phase = self.before.phase if self.before.phase in (Phase.RUNNING, Phase.SUSPENDED) else Phase.PENDING
         return self.done(phase, conditions.reconciling("ApiRefused", message))
 
     def stop_unfinished(self) -> None:
-        """The run that goes on is not wanted any more: its Job goes, what it committed stays."""
+        """End the run that goes on and is not wanted any more. Its Job is deleted; what it committed stays."""
         run = self.status.run
         if run is None or run.outcome is not None:
             return
@@ -105,12 +107,14 @@ class Step:
         if self.resource.key.kind == "KafkaRestore":
             return  # its run keeps its id whatever happens: only so does the target recognise what it already has
         self.event("Normal", "RunReplaced", _REPLACED, run.id)
-        self.close_run(run, RunOutcome.REPLACED, _REPLACED, self.now, None)
+        self.close_run(run, StatusOutcome.REPLACED, _REPLACED, self.now, None)
 
     def remove_replaced(self, wanted_id: str) -> None:
-        """A run that was replaced has no driver: one that was made late by another operator goes, too. The wanted run
-        may have been replaced before its status was written: it goes on now under the same id."""
-        replaced = {entry.run_id for entry in self.before.history if entry.outcome == RunOutcome.REPLACED} - {wanted_id}
+        """Delete Jobs of runs that were replaced: another operator may have made one too late. The wanted run may be
+        among the replaced ones, if it was replaced before its status was written: it goes on under the same id."""
+        replaced = {entry.run_id for entry in self.before.history if entry.outcome == StatusOutcome.REPLACED} - {
+            wanted_id
+        }
         for found in self.observed.jobs.values():
             if found.run_id in replaced and not (found.finished or found.deleting):
                 self.actions.append(DeleteJob(found.name, found.uid))
@@ -118,8 +122,9 @@ class Step:
     # ---- runs that the status does not know
 
     def tell_unknown_run(self, wanted_id: str = "") -> Plan | None:
-        """Only a status: what is to be done about the run is decided when the status knows it. None if there is no such
-        run, or if it is the wanted one, which is begun anyway."""
+        """Tell of a run that the status does not know, in a plan with a status only: what to do about the run is
+        decided when the status knows it. None if there is no such run, or if it is the wanted one, which is started
+        anyway."""
         for found in unknown_runs(self.observed):
             if found.id == wanted_id:
                 continue
@@ -137,11 +142,11 @@ class Step:
         return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
 
     def _enter(self, found: FoundRun) -> Plan:
-        """Into the history only: another run is the status's."""
+        """Enter the run into the history only, since the status has another run."""
         outcome = self.outcome(found.id)
         run = found.status(self.resource.key.name, self.now)
         if outcome is None:
-            outcome = Outcome(RunOutcome.REPLACED, "RunReplaced", _REPLACED)
+            outcome = JobOutcome(StatusOutcome.REPLACED, "RunReplaced", _REPLACED)
         end = self._end_of(found.id, outcome)
         entry = _entry(run, outcome.outcome, outcome.message, end, outcome.result, None)
         self.status = replace(
@@ -155,15 +160,15 @@ class Step:
         elif told and outcome.result is not None:
             self.status = replace(self.status, loss=loss_entries(outcome.result))
         last = parse_timestamp(self.before.last_success_time)
-        if outcome.outcome is RunOutcome.SUCCEEDED and (last is None or last < end):
+        if outcome.outcome is StatusOutcome.SUCCEEDED and (last is None or last < end):
             self.status = replace(self.status, last_success_time=timestamp(end))
         return self.done(self.before.phase or Phase.PENDING, told, 0.0)
 
     def tell_loss_of_replaced(self) -> Plan | None:
-        """Only a status: what a run had found missing until it was stopped, since no later run says it again. Its
-        history entry shows whether that was told."""
+        """Tell what a replaced run had found missing until it was stopped, in a plan with a status only, since no later
+        run tells it again. Its history entry shows whether that was told."""
         for entry in self.status.history:
-            result = self._last_words(entry.run_id) if entry.outcome == RunOutcome.REPLACED else None
+            result = self._last_words(entry.run_id) if entry.outcome == StatusOutcome.REPLACED else None
             if result is None or result.loss_total == 0:
                 continue
             message = f"{result.loss_offsets} offsets are missing. {_REPLACED}"
@@ -187,27 +192,27 @@ class Step:
     def documents(self, run_id: str) -> Documents:
         return self.observed.documents.get(run_id, Documents())
 
-    def outcome(self, run_id: str) -> Outcome | None:
+    def outcome(self, run_id: str) -> JobOutcome | None:
         drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
         return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
 
     def job(self, run_id: str) -> JobState | None:
-        """The run's Job; one that is being deleted counts as gone unless it is finished."""
+        """The run's Job. A Job that is being deleted counts as gone unless it is finished."""
         found = self.observed.jobs.get(run_id)
         return None if found is not None and found.deleting and not found.finished else found
 
-    def _end_of(self, run_id: str, outcome: Outcome) -> datetime:
-        """The time that the driver says, but not before its Job was made and not after now, since its clock may be
-        wrong. A last success in the future would keep an alert silent."""
+    def _end_of(self, run_id: str, outcome: JobOutcome) -> datetime:
+        """The end of the run as the driver says it, but not before its Job was made and not after now, since its clock
+        may be wrong. A last success in the future would keep an alert silent."""
         found = self.job(run_id)
         end = outcome.end or (found.ended if found is not None else None) or self.now
         begun = found.created if found is not None else None
         return min(max(end, begun or end), self.now)
 
-    def book(self, run: RunStatus, outcome: Outcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
-        """The end of the status's run, with all that it left; the conditions that say what is missing. `include`: the
+    def book(self, run: RunStatus, outcome: JobOutcome, include: tuple[str, ...] = ()) -> tuple[Condition, ...]:
+        """Enter the end of the status's run. Returns the conditions that say what is missing. `include` has the
         patterns of a backup, if they are known to be the run's."""
-        succeeded = outcome.outcome is RunOutcome.SUCCEEDED
+        succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         result = outcome.result
         end = self._end_of(run.id, outcome)
         self.status = replace(self.status, progress=final_progress(self.documents(run.id).progress, result, succeeded))
@@ -228,14 +233,14 @@ class Step:
         )
         return (*told, *self.coverage(coverage_of(result, include), run))
 
-    def tell(self, run: RunStatus, outcome: Outcome) -> None:
-        """The event of a run's end."""
+    def tell(self, run: RunStatus, outcome: JobOutcome) -> None:
+        """Tell of a run's end in an event."""
         match outcome.outcome:
-            case RunOutcome.SUCCEEDED:
+            case StatusOutcome.SUCCEEDED:
                 self.event("Normal", "RunSucceeded", outcome.message, run.id)
-            case RunOutcome.FAILED:
+            case StatusOutcome.FAILED:
                 self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
-            case RunOutcome.REPLACED:
+            case StatusOutcome.REPLACED:
                 self.event("Normal", "RunReplaced", outcome.message, run.id)
 
     def loss(self, result: RunResult, succeeded: bool, run: RunStatus) -> tuple[Condition, ...]:
@@ -260,7 +265,7 @@ class Step:
         return (condition,)
 
     def archive_uri(self) -> str:
-        """Where the archive is, as the spec or the backup that it names says."""
+        """The URI of the archive, from the spec or from the backup that it names."""
         spec, backup = self.resource.spec, self.observed.backup
         if self.resource.key.kind == "KafkaRestore":
             source = spec.get("source") or {}
@@ -268,12 +273,13 @@ class Step:
         return str((spec.get("storage") or {}).get("uri", ""))
 
     def close_run(
-        self, run: RunStatus, outcome: RunOutcome, message: str, end: datetime, result: RunResult | None
+        self, run: RunStatus, outcome: StatusOutcome, message: str, end: datetime, result: RunResult | None
     ) -> None:
-        """The run is over: into the status and the history. A try that is there already is not entered twice."""
+        """Enter the end of the run into the status and the history. An end that is in the history already is not
+        entered twice."""
         ended = replace(run, outcome=outcome, message=conditions.cut(message), end_time=timestamp(end))
         entry = _entry(run, outcome, message, end, result, self.status.progress)
-        history = (entry, *(old for old in self.status.history if not _same_try(old, entry)))[:MAX_HISTORY]
+        history = (entry, *(old for old in self.status.history if not _same_end(old, entry)))[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)
         self.finished = outcome.value
 
@@ -281,7 +287,7 @@ class Step:
         self.events.append(Event(kind, reason, conditions.cut(message), run_id))
 
     def trouble_event(self, reason: str, message: str, run_id: str = "") -> None:
-        """A Warning, once for each time that the condition turns to this reason."""
+        """Add a Warning event, once for each time that the condition turns to this reason."""
         ready = self.before.condition("Ready")
         if ready is None or ready.reason != reason:
             self.event("Warning", reason, message, run_id)

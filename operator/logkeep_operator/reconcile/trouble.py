@@ -1,5 +1,5 @@
-"""Why a run does not get on: what scheduler, kubelet and Job controller say about its pods. It passes when the cause
-does."""
+"""This module finds out why a run does not get on, from the words of the scheduler, kubelet and the Job controller
+about its pods. The trouble passes when its cause does."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ NO_PROGRESS_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """`reason` is a CamelCase word for the condition Ready."""
+class RunTrouble:
+    """The reason why a run does not get on, as a CamelCase word for the condition Ready, and a message."""
 
     reason: str
     message: str
 
 
-def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | None:
-    """The first thing in the way of this Job's run, driver before executors."""
+def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble | None:
+    """The first reason why this Job's run does not get on; the driver is asked before the executors."""
     drivers = [pod for pod in observed.pods_of(job.run_id, ROLE_DRIVER) if pod.alive]
     executors = [pod for pod in observed.pods_of(job.run_id, ROLE_EXECUTOR) if pod.alive]
     if not drivers:
         warning = observed.warnings.get(job.name)
-        return Trouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
+        return RunTrouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
     documents = observed.documents.get(job.run_id, Documents())
     return (
         _of_pods("Driver", drivers, 1)
@@ -47,15 +47,15 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> Trouble | 
     )
 
 
-def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> Trouble | None:
-    """A driver that is said to run and has not been heard of for long: its node may be gone. Both times are the
-    API server's."""
+def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: datetime) -> RunTrouble | None:
+    """The trouble of a driver that runs by its pod's state and has not been heard of for long: its node may be gone.
+    Both times are the API server's."""
     running = [pod for pod in drivers if pod.phase == "Running"]
     if heard is None or not running or now - heard < NO_PROGRESS_AFTER:
         return None
     pod = running[-1]
     where = f" on node {pod.node}" if pod.node else ""
-    return Trouble(
+    return RunTrouble(
         "NoProgress",
         f"Nothing has been heard of driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? When "
         f"it is certainly off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then goes on "
@@ -64,7 +64,7 @@ def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: date
 
 
 def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
-    """Pods that have a node but no running container for longer than that takes; their events say why."""
+    """Pods that have had a node but no running container for too long. Their events say why."""
     return [
         pod
         for pod in pods
@@ -76,7 +76,7 @@ def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
     ]
 
 
-def _of_pods(who: str, pods: Sequence[PodState], total: int) -> Trouble | None:
+def _of_pods(who: str, pods: Sequence[PodState], total: int) -> RunTrouble | None:
     for pod in pods:
         if pod.waiting is not None:
             trouble = _of_waiting(pod, *pod.waiting)
@@ -86,37 +86,37 @@ def _of_pods(who: str, pods: Sequence[PodState], total: int) -> Trouble | None:
     if not waiting:
         return None
     which = f"Driver pod {waiting[0].name}" if who == "Driver" else f"{len(waiting)} of {total} executor pods"
-    return Trouble(f"{who}Unschedulable", f"{which} cannot be scheduled: {waiting[0].unschedulable}")
+    return RunTrouble(f"{who}Unschedulable", f"{which} cannot be scheduled: {waiting[0].unschedulable}")
 
 
-def _of_waiting(pod: PodState, reason: str, message: str) -> Trouble | None:
+def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
     text = f"Pod {pod.name}: {reason}: {message}"
     if reason in _IMAGE_REASONS:
-        return Trouble("ImagePullFailed", text)
+        return RunTrouble("ImagePullFailed", text)
     if reason in _CONFIG_REASONS:
-        return Trouble("SecretMissing" if "secret" in message.lower() else "ContainerConfigError", text)
+        return RunTrouble("SecretMissing" if "secret" in message.lower() else "ContainerConfigError", text)
     return None
 
 
-def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> Trouble | None:
+def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunTrouble | None:
     for pod in pods:
         warning = observed.warnings.get(pod.name)
         if warning and pod.phase == "Pending":
             reason = "SecretMissing" if "secret" in warning.lower() and "not found" in warning else "PodNotStarted"
-            return Trouble(reason, f"Pod {pod.name}: {warning}")
+            return RunTrouble(reason, f"Pod {pod.name}: {warning}")
     return None
 
 
 def _driver_time(progress: Progress, documents: Documents, now: datetime) -> timedelta:
-    """How long the driver has run. Its clock says how long up to the document, the API server's how long since: times
-    of two clocks are never compared."""
+    """How long the driver has run. Its own clock says how long it ran up to its document, the API server's clock how
+    long ago that was: times of two clocks are never compared."""
     until_written = timedelta(seconds=max(progress.update_time - progress.start_time, 0.0))
     return until_written + (now - documents.written if documents.written is not None else timedelta())
 
 
 def _no_executors(
     driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
-) -> Trouble | None:
+) -> RunTrouble | None:
     progress = documents.progress
     if executors or driver.phase != "Running" or progress is None or progress.phase != "Running":
         return None
@@ -125,15 +125,16 @@ def _no_executors(
     if progress.percent >= 100 or _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
         return None
     message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
-    return Trouble("NoExecutors", message)
+    return RunTrouble("NoExecutors", message)
 
 
-def unreadable(documents: Documents) -> Trouble | None:
-    """The driver writes what cannot be believed. It matters less than what stops the run or ends an attempt."""
+def unreadable(documents: Documents) -> RunTrouble | None:
+    """The trouble of a driver whose documents cannot be read. It matters less than what stops the run or ends an
+    attempt."""
     if not documents.unreadable:
         return None
     message = (
         f"What the driver reports cannot be read: {documents.unreadable}. The run goes on; how it ends, its Job says. "
         "An engine image of another version writes such reports."
     )
-    return Trouble("ProgressUnreadable", message)
+    return RunTrouble("ProgressUnreadable", message)

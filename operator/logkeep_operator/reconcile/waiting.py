@@ -1,10 +1,11 @@
-"""Why a run cannot be started yet, and the place of its archive, which may be a reason."""
+"""Reasons why a run cannot be started yet, and the place of its archive, which may be such a reason."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, Storage, parse_backup
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage, parse_backup
 from logkeep_operator.api import Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.checks import state_problems, storage_problems
@@ -14,8 +15,8 @@ BACKUP_RECHECK_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Waiting(Exception):
-    """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn`: somebody may have to
-    help, so that it is an event too. `requeue_after` is in seconds."""
+    """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn` makes an event of it,
+    since somebody may have to help. `requeue_after` is in seconds."""
 
     reason: str
     message: str

@@ -22,7 +22,7 @@ from logkeep_operator.resources.names import (
     resource_labels,
     run_labels,
 )
-from logkeep_operator.resources.run import GRACE_SECONDS, Run, job, progress_config_map, request_config_map
+from logkeep_operator.resources.run import GRACE_SECONDS, RunToStart, job, progress_config_map, request_config_map
 
 __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
@@ -39,7 +39,7 @@ __all__ = [
     "MANAGED_BY",
     "ROLE_DRIVER",
     "ROLE_EXECUTOR",
-    "Run",
+    "RunToStart",
     "access_objects",
     "check_spec",
     "job",

@@ -1,4 +1,5 @@
-"""What driver and executors may do in a namespace: made when the first run starts there, kept when the resources go.
+"""The rights of driver and executors in a namespace. They are made when the first run starts there, and stay when the
+resources go.
 
 The driver's rules are those that Spark's scheduler needs in client mode (`deletecollection` when it stops), and
 writing progress. Executors need nothing of the API and get no token.

@@ -1,10 +1,12 @@
-"""What is wrong with a spec beyond what the contract's models see: things that only matter in a cluster."""
+"""Checks of a spec beyond those of the contract's models: problems that only matter in a cluster."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, SpecInvalid, Storage, parse_quantity
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, Storage
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
 
@@ -15,7 +17,7 @@ _SYSTEM_FOLDERS = frozenset(
 
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
-    """Raises SpecInvalid whose problems name the fields."""
+    """Check the spec. Raises SpecInvalid, whose problems name the fields."""
     problems = [*_spark_problems(spec.spark)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)

@@ -15,7 +15,7 @@ from logkeep_engine.contract.spec import Cluster, Storage
 
 @dataclass(frozen=True)
 class Access:
-    """Parts of a pod: `env` and `mounts` of its container, `volumes` of its spec."""
+    """The parts of a pod that give it access: `env` and `mounts` of its container, `volumes` of its spec."""
 
     env: list[dict[str, Any]]
     mounts: list[dict[str, Any]]
@@ -23,8 +23,8 @@ class Access:
 
 
 def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> Access:
-    """The parts of a pod that reach this cluster and this archive, and the state of a restore that has a place of its
-    own: then the archive is mounted to be read only."""
+    """The parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's state, if
+    it has one of its own: then the archive is mounted read-only."""
     result = Access([], [], [])
     _add_kafka(result, cluster)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume

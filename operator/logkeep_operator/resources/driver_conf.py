@@ -59,7 +59,7 @@ _OWN = "is how the operator finds the run's pods and cannot be changed here"
 
 @dataclass(frozen=True)
 class DriverConf:
-    """The settings of the driver's pod; None: nothing is set."""
+    """The settings of the driver's pod. None stands for a setting that is not set."""
 
     request_cores: str | None
     limit_cores: str | None
@@ -73,7 +73,7 @@ class DriverConf:
 
 
 def driver_conf(conf: Mapping[str, str]) -> DriverConf:
-    """From `spark.conf`, which `problem` has found right."""
+    """The settings in `spark.conf`, in which `problem` has found nothing wrong."""
     secrets = conf.get(_PULL_SECRETS)
     return DriverConf(
         request_cores=conf.get(_REQUEST_CORES),
@@ -89,7 +89,8 @@ def driver_conf(conf: Mapping[str, str]) -> DriverConf:
 
 
 def problem(key: str) -> str | None:
-    """Why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the operator."""
+    """The reason why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the
+    operator."""
     for prefix in (_DRIVER_LABEL, _EXECUTOR_LABEL, _DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
         if key.startswith(prefix) and _is_own(key.removeprefix(prefix)):
             return _OWN

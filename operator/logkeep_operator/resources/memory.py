@@ -1,4 +1,4 @@
-"""How a pod's memory is split between the JVM's heap and the rest: Python, where the work is done, and the JVM's own
+"""This module splits a pod's memory between the JVM's heap and the rest: Python, which does the work, and the JVM's own
 needs.
 
 Facts: Spark refuses a heap below 450 MiB (`UnifiedMemoryManager`: 1.5 times the 300 MiB it reserves), and the JVM
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logkeep_engine.contract.spec import parse_quantity
+from logkeep_engine.contract.values import parse_quantity
 
 MIB = 1 << 20
 HEAP_MIN_MIB = 512
@@ -20,7 +20,7 @@ DRIVER_MIN_MIB = HEAP_MIN_MIB + PYTHON_MIB_PER_CORE
 
 @dataclass(frozen=True, slots=True)
 class MemorySplit:
-    """In MiB: `heap` + `overhead` is what the pod requests and may use at most."""
+    """The memory of a pod in MiB. The pod requests `heap` + `overhead`, and may use no more."""
 
     heap: int
     overhead: int
@@ -36,7 +36,8 @@ def executor_min_mib(cores: int) -> int:
 
 
 def split(quantity: str, cores: int) -> MemorySplit:
-    """40 % of the pod for the heap, at least 512 MiB, as long as every core's Python keeps its 256 MiB.
+    """Split the pod's memory: 40 % for the heap, at least 512 MiB, as long as every core's Python keeps its 256 MiB.
+    The quantity is rounded down to whole MiB.
 
     The quantity is rounded down to whole MiB.
     """

@@ -45,7 +45,7 @@ def progress_name(resource_name: str, run_id: str) -> str:
 
 
 def resource_labels(key: Key) -> dict[str, str]:
-    """What every child of a resource carries; names that are too long for a label are cut and end in a hash."""
+    """The labels of every child of a resource. Names that are too long for a label are cut and end in a hash."""
     name = key.name
     if len(name) > _LABEL_MAX:
         name = f"{name[: _LABEL_MAX - 11].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
@@ -53,5 +53,5 @@ def resource_labels(key: Key) -> dict[str, str]:
 
 
 def run_labels(key: Key, run_id: str) -> dict[str, str]:
-    """What every child of a run carries."""
+    """The labels of every child of a run."""
     return {**resource_labels(key), LABEL_RUN: run_id}

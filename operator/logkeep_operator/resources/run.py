@@ -36,9 +36,9 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run to be started. `storage` is the archive, for a restore with backupRef that of the backup; `raw_storage`
-    the same as written. `annotations` are those of the run's children beyond the resource's name."""
+class RunToStart:
+    """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
+    is the same as the user wrote it. The run's children get `annotations` beside that with the resource's name."""
 
     resource: Resource
     id: str
@@ -54,11 +54,11 @@ class Run:
 
     @property
     def state(self) -> Storage | None:
-        """Where a restore keeps its state, if that is not beside the archive."""
+        """The place where a restore keeps its state, None if that is beside the archive."""
         return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
 
     def metadata(self, name: str) -> dict[str, Any]:
-        """Of a child: own labels, and the owner that takes it along when it goes."""
+        """The metadata of a child: own labels, and the owner with which it is deleted."""
         return {
             "name": name,
             "namespace": self.namespace,
@@ -68,8 +68,8 @@ class Run:
         }
 
 
-def request_config_map(run: Run) -> dict[str, Any]:
-    """What the driver reads: the request and the template of its executors. Never changes."""
+def request_config_map(run: RunToStart) -> dict[str, Any]:
+    """The ConfigMap that the driver reads: the request and the template of its executors. It never changes."""
     key = run.resource.key
     spec = dict(run.resource.spec)
     if isinstance(run.spec, KafkaRestoreSpec):
@@ -96,8 +96,8 @@ def request_config_map(run: Run) -> dict[str, Any]:
     }
 
 
-def progress_config_map(run: Run) -> dict[str, Any]:
-    """Empty; made beforehand, so that the driver only patches it."""
+def progress_config_map(run: RunToStart) -> dict[str, Any]:
+    """The ConfigMap for progress. The operator makes it empty beforehand, so that the driver only patches it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -105,7 +105,7 @@ def progress_config_map(run: Run) -> dict[str, Any]:
     }
 
 
-def executor_template(run: Run) -> dict[str, Any]:
+def executor_template(run: RunToStart) -> dict[str, Any]:
     """The pod that Spark completes with image, resources, arguments and names."""
     parts = access(run.spec.cluster, run.storage, run.state)
     spec: dict[str, Any] = {
@@ -124,9 +124,9 @@ def executor_template(run: Run) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _pod_metadata(run, ROLE_EXECUTOR), "spec": spec}
 
 
-def job(run: Run) -> dict[str, Any]:
-    """The Job: never two drivers, never tried again where that cannot help, disruptions and interruptions not
-    counted."""
+def job(run: RunToStart) -> dict[str, Any]:
+    """The Job of a run. It never has two drivers, it does not try again where that cannot help, and it does not count
+    disruptions and interruptions."""
     policy = run.spec.run_policy
     spec: dict[str, Any] = {
         "completions": 1,
@@ -157,7 +157,7 @@ def _failure_rules() -> list[dict[str, Any]]:
     ]
 
 
-def _driver_pod(run: Run) -> dict[str, Any]:
+def _driver_pod(run: RunToStart) -> dict[str, Any]:
     parts = access(run.spec.cluster, run.storage, run.state)
     spark = run.spec.spark
     settings = driver_conf(spark.conf)
@@ -211,8 +211,9 @@ def _driver_pod(run: Run) -> dict[str, Any]:
     return pod
 
 
-def _driver_metadata(run: Run) -> dict[str, Any]:
-    """Own labels and annotations come last: the resource's cannot replace them."""
+def _driver_metadata(run: RunToStart) -> dict[str, Any]:
+    """The metadata of the driver's pod. Own labels and annotations come last, so those of the resource cannot replace
+    them."""
     own, settings = _pod_metadata(run, ROLE_DRIVER), driver_conf(run.spec.spark.conf)
     return {
         "labels": {**settings.labels, **own["labels"]},
@@ -220,7 +221,7 @@ def _driver_metadata(run: Run) -> dict[str, Any]:
     }
 
 
-def _pod_metadata(run: Run, role: str) -> dict[str, Any]:
+def _pod_metadata(run: RunToStart, role: str) -> dict[str, Any]:
     key = run.resource.key
     return {"labels": {**run_labels(key, run.id), LABEL_ROLE: role}, "annotations": {ANNOTATION_RESOURCE: key.name}}
 

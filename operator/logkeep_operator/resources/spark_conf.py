@@ -52,8 +52,8 @@ RESERVED_PREFIXES = ("spark.authenticate", "spark.kubernetes.authenticate.", "sp
 
 
 def spark_conf(key: Key, run_id: str, spark: Spark, engine: EngineSettings) -> dict[str, str]:
-    """Strings to strings. The resource's own `spark.conf`, which `check_spec` has kept off the reserved keys, comes
-    last."""
+    """Spark's configuration, from strings to strings. The resource's own `spark.conf` comes last; `check_spec` has kept
+    it off the reserved keys."""
     executor = memory.split(spark.executor.memory, spark.executor.cores)
     driver = memory.split(spark.driver.memory, 1)
     own = {

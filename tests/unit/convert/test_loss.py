@@ -1,4 +1,4 @@
-"""What conversions add up of what is lost."""
+"""Conversions add up what is lost."""
 
 import time
 
@@ -20,7 +20,7 @@ def test_losses_are_added_by_partition_and_kind_and_come_in_their_order() -> Non
     assert LossReport.from_json(report.to_json()).losses == report.losses
 
 
-def test_a_piece_more_does_not_take_longer_for_all_partitions_before_it() -> None:
+def test_a_chunk_more_does_not_take_longer_for_all_partitions_before_it() -> None:
     """If it did, these would take minutes, and 100,000 partitions a day."""
     report = LossReport()
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""Which pieces a conversion is cut into, and what its stored plan holds."""
+"""Which chunks a conversion is cut into, and what its stored plan holds."""
 
 from dataclasses import replace
 
@@ -10,19 +10,19 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.plan import (
+    ConvertChunk,
     ConvertPlan,
-    Piece,
-    Seen,
+    SeenSegment,
     check_additions,
     check_covers,
     clipped,
     cut,
     make_plan,
-    open_pieces,
+    open_chunks,
     owned,
     segments_of,
 )
-from logkeep_engine.convert.source import ForeignSegment, SegmentPart, Source, held_ranges, removed_gaps
+from logkeep_engine.convert.source import ConvertSource, ForeignSegment, SegmentSlice, held_ranges, removed_gaps
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import ORDERS
@@ -34,9 +34,9 @@ def segment(base: int, end: int, size: int = 10) -> ForeignSegment:
     return ForeignSegment(f"segment-{base}", base, end, end - base, size)
 
 
-def source_of(*segments: ForeignSegment, partition: int = 0, start: int = 0, end: int = 100) -> Source:
+def source_of(*segments: ForeignSegment, partition: int = 0, start: int = 0, end: int = 100) -> ConvertSource:
     key = (ORDERS.topic_id, partition)
-    return Source(
+    return ConvertSource(
         storage=LocalStorage("file:///source"),
         identity="the source",
         format=FormatName.KAFKA,
@@ -51,44 +51,44 @@ def source_of(*segments: ForeignSegment, partition: int = 0, start: int = 0, end
 
 
 def plan_of(
-    source: Source, state: ArchiveState | None = None, piece_bytes: int = 20, target: str = "Records"
+    source: ConvertSource, state: ArchiveState | None = None, chunk_bytes: int = 20, target: str = "Records"
 ) -> ConvertPlan:
-    return make_plan("run-1", source, target, {"segmentBytes": "1"}, state or ArchiveState(), piece_bytes)
+    return make_plan("run-1", source, target, {"segmentBytes": "1"}, state or ArchiveState(), chunk_bytes)
 
 
 class TestCut:
-    def test_pieces_are_whole_segments_until_they_are_large_enough(self) -> None:
+    def test_chunks_are_whole_segments_until_they_are_large_enough(self) -> None:
         segments = [segment(at, at + 10) for at in range(0, 50, 10)]
         assert cut(segments, 0, 55, 20) == [(0, 20, 20), (20, 40, 20), (40, 55, 10)]
 
-    def test_coverage_without_segments_is_one_piece(self) -> None:
+    def test_coverage_without_segments_is_one_chunk(self) -> None:
         assert cut([], 5, 9, 20) == [(5, 9, 0)]
 
-    def test_a_piece_begins_where_a_segment_begins_even_behind_a_gap(self) -> None:
+    def test_a_chunk_begins_where_a_segment_begins_even_behind_a_gap(self) -> None:
         assert cut([segment(3, 10, 30), segment(20, 30, 30)], 0, 40, 20) == [(0, 20, 30), (20, 40, 30)]
 
     @given(
         st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9), st.integers(1, 40)), max_size=30), st.integers(1, 60)
     )
-    def test_every_offset_and_every_segment_is_in_one_piece(
-        self, drawn: list[tuple[int, int, int]], piece_bytes: int
+    def test_every_offset_and_every_segment_is_in_one_chunk(
+        self, drawn: list[tuple[int, int, int]], chunk_bytes: int
     ) -> None:
         segments, at = [], 0
         for gap, length, size in drawn:
             segments.append(segment(at + gap, at + gap + length, size))
             at += gap + length
         end = at + 3
-        pieces = cut(segments, 0, end, piece_bytes)
-        assert [pieces[0][0], *(piece[1] for piece in pieces)] == [0, *(piece[0] for piece in pieces[1:]), end]
-        found = [item for start, stop, _ in pieces for item in owned(segments, start, stop)]
+        chunks = cut(segments, 0, end, chunk_bytes)
+        assert [chunks[0][0], *(chunk[1] for chunk in chunks)] == [0, *(chunk[0] for chunk in chunks[1:]), end]
+        found = [item for start, stop, _ in chunks for item in owned(segments, start, stop)]
         assert found == segments
-        assert [size for _, _, size in pieces] == [
-            sum(item.bytes for item in owned(segments, start, stop)) for start, stop, _ in pieces
+        assert [size for _, _, size in chunks] == [
+            sum(item.bytes for item in owned(segments, start, stop)) for start, stop, _ in chunks
         ]
 
 
 class TestPlan:
-    def test_pieces_of_all_partitions_are_numbered_one_after_another(self) -> None:
+    def test_chunks_of_all_partitions_are_numbered_one_after_another(self) -> None:
         segments = [segment(at, at + 10) for at in range(0, 100, 10)]
         source = source_of(*segments)
         other = (ORDERS.topic_id, 1)
@@ -98,17 +98,17 @@ class TestPlan:
             coverage={**source.coverage, other: [(0, 100), (200, 210)]},
         )
         plan = plan_of(source)
-        assert [piece.number for piece in plan.pieces] == list(range(11))
-        assert plan.pieces[0] == Piece(0, *KEY, 0, 20, 20)
-        assert plan.pieces[-1] == Piece(10, *other, 200, 210, 0)
-        assert segments_of(source, plan.target, plan.pieces)[6] == tuple(segments[2:4])
+        assert [chunk.number for chunk in plan.chunks] == list(range(11))
+        assert plan.chunks[0] == ConvertChunk(0, *KEY, 0, 20, 20)
+        assert plan.chunks[-1] == ConvertChunk(10, *other, 200, 210, 0)
+        assert segments_of(source, plan.target, plan.chunks)[6] == tuple(segments[2:4])
 
     def test_what_the_target_has_is_left_out(self) -> None:
         source = source_of(*(segment(at, at + 10) for at in range(0, 100, 10)))
         state = ArchiveState()
         state.add_facts([ORDERS], [Coverage(*KEY, 0, 60)], [], [Gap(*KEY, 100, 105, "retention")])
-        plan = plan_of(source, state, piece_bytes=1000)
-        assert plan.pieces == (Piece(0, *KEY, 60, 100, 40),)
+        plan = plan_of(source, state, chunk_bytes=1000)
+        assert plan.chunks == (ConvertChunk(0, *KEY, 60, 100, 40),)
         assert plan.gaps == ()
 
     def test_of_a_gap_is_planned_what_the_target_has_not_settled(self) -> None:
@@ -117,17 +117,17 @@ class TestPlan:
         state.add_facts([ORDERS], [Coverage(*KEY, 0, 110)], [], [Gap(*KEY, 120, 130, "retention")])
         assert [(gap.start, gap.end) for gap in plan_of(source, state).gaps] == [(110, 120), (130, 150)]
 
-    def test_pieces_that_are_done_are_not_open(self) -> None:
+    def test_chunks_that_are_done_are_not_open(self) -> None:
         plan = plan_of(source_of(*(segment(at, at + 10) for at in range(0, 100, 10))))
         state = ArchiveState()
         state.add_facts([ORDERS], [Coverage(*KEY, 0, 20), Coverage(*KEY, 40, 60)], [], [])
-        assert [piece.start for piece in open_pieces(plan, state)] == [20, 60, 80]
+        assert [chunk.start for chunk in open_chunks(plan, state)] == [20, 60, 80]
 
     @pytest.mark.parametrize("catalogued", [True, False])
     def test_the_stored_plan_is_the_plan(self, catalogued: bool) -> None:
         plan = plan_of(replace(source_of(segment(0, 10)), catalogued=catalogued))
         assert ConvertPlan.from_json(plan.to_json(), "plan") == plan
-        assert plan.seen == ({} if catalogued else {KEY: (Seen(0, 10, 10),)})
+        assert plan.seen == ({} if catalogued else {KEY: (SeenSegment(0, 10, 10),)})
 
     @pytest.mark.parametrize("data", [b"", b"{}", b'{"format": 1}', b"[]"])
     def test_what_is_no_plan_is_named(self, data: bytes) -> None:
@@ -145,7 +145,7 @@ class TestPlan:
             check_covers(source_of(segment(0, 10), start=1), plan)
 
 
-def folder_of(*segments: ForeignSegment) -> Source:
+def folder_of(*segments: ForeignSegment) -> ConvertSource:
     """A source without a catalog."""
     end = segments[-1].next_offset
     source = source_of(*segments, start=segments[0].base_offset, end=end)
@@ -161,17 +161,17 @@ def covered(*ranges: tuple[int, int]) -> ArchiveState:
 class TestSourcesWithoutCatalog:
     def test_of_a_segment_that_has_grown_its_end_is_planned(self) -> None:
         source = folder_of(segment(0, 100), segment(100, 250), segment(250, 260))
-        plan = plan_of(source, covered((0, 200)), piece_bytes=1)
-        assert plan.pieces == (Piece(0, *KEY, 200, 250, 10), Piece(1, *KEY, 250, 260, 10))
-        assert segments_of(source, plan.target, plan.pieces) == {
-            0: (SegmentPart(segment(100, 250), 200, 250),),
+        plan = plan_of(source, covered((0, 200)), chunk_bytes=1)
+        assert plan.chunks == (ConvertChunk(0, *KEY, 200, 250, 10), ConvertChunk(1, *KEY, 250, 260, 10))
+        assert segments_of(source, plan.target, plan.chunks) == {
+            0: (SegmentSlice(segment(100, 250), 200, 250),),
             1: (segment(250, 260),),
         }
 
     def test_of_a_segment_that_grows_while_a_run_is_interrupted_the_planned_part_is_converted(self) -> None:
         plan = plan_of(folder_of(segment(0, 100)))
-        (parts,) = segments_of(folder_of(segment(0, 150), segment(150, 160)), plan.target, plan.pieces).values()
-        assert parts == (SegmentPart(segment(0, 150), 0, 100),)
+        (parts,) = segments_of(folder_of(segment(0, 150), segment(150, 160)), plan.target, plan.chunks).values()
+        assert parts == (SegmentSlice(segment(0, 150), 0, 100),)
         assert (parts[0].base_offset, parts[0].next_offset, parts[0].bytes) == (0, 100, 10)
 
     def test_a_batch_that_reaches_over_the_end_stays_with_its_segment_and_its_records_do_not(
@@ -179,10 +179,10 @@ class TestSourcesWithoutCatalog:
     ) -> None:
         source = source_of(segment(0, 103), segment(105, 200), end=200)
         plan = plan_of(source, covered((0, 100)), target="Kafka")
-        assert segments_of(source, plan.target, plan.pieces) == {0: (segment(105, 200),)}
+        assert segments_of(source, plan.target, plan.chunks) == {0: (segment(105, 200),)}
         plan = plan_of(source, covered((0, 100)), target="Avro")
-        assert segments_of(source, plan.target, plan.pieces) == {
-            0: (SegmentPart(segment(0, 103), 100, 200), segment(105, 200))
+        assert segments_of(source, plan.target, plan.chunks) == {
+            0: (SegmentSlice(segment(0, 103), 100, 200), segment(105, 200))
         }
 
     @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ class TestSourcesWithoutCatalog:
         [
             (0, 30, [segment(0, 10), segment(10, 20), segment(20, 30)]),
             (10, 20, [segment(10, 20)]),
-            (5, 6, [SegmentPart(segment(0, 10), 5, 6)]),
-            (15, 25, [SegmentPart(segment(10, 20), 15, 25), SegmentPart(segment(20, 30), 15, 25)]),
+            (5, 6, [SegmentSlice(segment(0, 10), 5, 6)]),
+            (15, 25, [SegmentSlice(segment(10, 20), 15, 25), SegmentSlice(segment(20, 30), 15, 25)]),
             (30, 40, []),
         ],
     )
@@ -230,8 +230,9 @@ class TestSourcesWithoutCatalog:
         assert "Import into a new folder" in (caught.value.hint or "")
 
     def test_the_last_plan_that_saw_the_partition_counts(self) -> None:
-        """What lay there when a run was killed, and did not when another converted that part, is late again."""
-        other = replace(plan_of(folder_of(segment(0, 5))), seen={(ORDERS.topic_id, 1): (Seen(0, 5, 5),)})
+        """A segment is late again if it lay there when a run was killed, and did not when another run converted that
+        range."""
+        other = replace(plan_of(folder_of(segment(0, 5))), seen={(ORDERS.topic_id, 1): (SeenSegment(0, 5, 5),)})
         plans = [other, plan_of(folder_of(segment(0, 10))), plan_of(folder_of(segment(0, 10), segment(10, 20)))]
         check_additions(folder_of(segment(0, 10)), plans, covered((0, 20)))
         with pytest.raises(ArchiveMismatch, match="segment-10 holds offsets 10 to 19"):
@@ -250,11 +251,11 @@ class TestSourcesWithoutCatalog:
         check_additions(folder_of(segment(0, 10)), [], ArchiveState())
         check_additions(source_of(segment(0, 10)), [], covered((0, 10)))
 
-    def test_what_comes_between_the_pieces_of_a_run_is_not_taken_into_them(self) -> None:
+    def test_what_comes_between_the_chunks_of_a_run_is_not_taken_into_them(self) -> None:
         plan = plan_of(folder_of(segment(0, 10), segment(20, 30)))
         now = folder_of(segment(0, 10), segment(10, 20), segment(20, 30), segment(30, 40))
         with pytest.raises(ArchiveMismatch, match="segment-10 holds offsets 10 to 19"):
-            check_additions(now, [plan], ArchiveState(), plan.pieces)
+            check_additions(now, [plan], ArchiveState(), plan.chunks)
 
     def test_a_segment_that_is_gone_from_between_others_is_missed(self) -> None:
         plan = plan_of(folder_of(segment(0, 10), segment(10, 20), segment(20, 30)))

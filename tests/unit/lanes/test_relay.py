@@ -1,4 +1,4 @@
-"""What a lane prints is seen while it runs."""
+"""The output of a lane is seen while it runs."""
 
 import os
 import signal
@@ -41,7 +41,8 @@ def test_a_line_that_does_not_end_is_shown_as_far_as_it_is(tmp_path: Path, capsy
         return text in seen
 
     os.write(writing, b"tests/slow.py ..")
-    wait_until(lambda: (tmp_path / "lane-1.log").read_bytes() == b"tests/slow.py ..", 30, "the log to have it")
+    log = tmp_path / "lane-1.log"
+    wait_until(lambda: log.exists() and log.read_bytes() == b"tests/slow.py ..", 30, "the log to have it")
     wait_until(lambda: shown("1| tests/slow.py ..\n"), 30, "the screen to have it")
     os.write(writing, b". [100%]\n")
     os.close(writing)

@@ -12,8 +12,8 @@ from logkeep_engine.convert.read import read_records
 from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.memory import unpacked_most
-from logkeep_engine.spark.source_plan import Piece
-from logkeep_engine.spark.source_rows import read_piece
+from logkeep_engine.spark.source_plan import SegmentRead
+from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log import hostile
@@ -47,7 +47,7 @@ def test_conversions_and_spark_refuse_it_with_its_place(tmp_path: Path, codec: C
         with pytest.raises(BatchTooLarge, match=r"\.log \(topic orders partition 0\): The batch at offset 10 is too"):
             seen.extend(record.offset for record in given)
         with pytest.raises(BatchTooLarge, match=r"\.log \(topic orders partition 0\): The batch at offset 10 is too"):
-            list(read_piece(storage, Piece(ORDERS.name, entry, 0, 16)))
+            list(read_rows(storage, SegmentRead(ORDERS.name, entry, 0, 16)))
 
     assert hostile.peak_of(refused) < MOST
     assert seen == list(range(10))

@@ -13,7 +13,7 @@ import pytest
 from kubernetes import client
 
 from logkeep_operator.api import Key
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -42,18 +42,18 @@ def ahead(request: pytest.FixtureRequest) -> timedelta:
 
 
 @pytest.fixture
-def cluster(ahead: timedelta) -> Iterator[Cluster]:
+def cluster(ahead: timedelta) -> Iterator[KubernetesCluster]:
     answers = type("Ahead", (Answers,), {"ahead": ahead})
     with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         configuration = client.Configuration(host=f"http://127.0.0.1:{server.server_port}")
-        yield Cluster(client.ApiClient(configuration))
+        yield KubernetesCluster(client.ApiClient(configuration))
         server.shutdown()
         thread.join()
 
 
-def test_time_is_that_of_the_last_answer_and_goes_on(cluster: Cluster, ahead: timedelta) -> None:
+def test_time_is_that_of_the_last_answer_and_goes_on(cluster: KubernetesCluster, ahead: timedelta) -> None:
     assert abs(cluster.now() - datetime.now(UTC)) < timedelta(seconds=60), "nothing was answered yet"
     assert cluster.resource(Key("KafkaBackup", "team", "nightly")) is None
     first = cluster.now()
@@ -61,7 +61,9 @@ def test_time_is_that_of_the_last_answer_and_goes_on(cluster: Cluster, ahead: ti
     assert cluster.now() > first
 
 
-def test_an_answer_that_was_long_on_its_way_does_not_set_the_clock_back(cluster: Cluster, ahead: timedelta) -> None:
+def test_an_answer_that_was_long_on_its_way_does_not_set_the_clock_back(
+    cluster: KubernetesCluster, ahead: timedelta
+) -> None:
     cluster.resource(Key("KafkaBackup", "team", "nightly"))
     before = time.monotonic(), cluster.now()
     cluster.resource(Key("KafkaBackup", "slow", "nightly"))

@@ -14,7 +14,7 @@ import pytest
 from kubernetes import client
 
 from logkeep_operator.api import Key
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reach import RETRY_MAX_SECONDS, Reach, retry_pause
@@ -24,14 +24,14 @@ KEY = Key("KafkaBackup", "team", "nightly")
 
 
 @contextmanager
-def api(handler: type[BaseHTTPRequestHandler], call_seconds: float = 30.0) -> Iterator[Cluster]:
+def api(handler: type[BaseHTTPRequestHandler], call_seconds: float = 30.0) -> Iterator[KubernetesCluster]:
     """A cluster whose API answers as the handler does."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         configuration = client.Configuration()
         configuration.host = f"http://127.0.0.1:{server.server_port}"
         try:
-            yield Cluster(client.ApiClient(configuration), call_seconds)
+            yield KubernetesCluster(client.ApiClient(configuration), call_seconds)
         finally:
             server.shutdown()
 
@@ -125,7 +125,7 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
         assert kind == "KafkaBackup"
         told.append((body["metadata"]["name"], how))
 
-    async def main(cluster: Cluster) -> None:
+    async def main(cluster: KubernetesCluster) -> None:
         task = asyncio.create_task(watch(cluster, Reach(metrics), ["team"], tell))
         end = time.monotonic() + 60
         while len(told) < 7 or served(metrics) != 1:

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from logkeep_engine.contract.spec import API_VERSION, KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_operator.api import KINDS, Phase, RunOutcome, Status
+from logkeep_operator.api import KINDS, Phase, Status, StatusOutcome
 
 ROOT = Path(__file__).parents[3]
 MODELS: dict[str, type[BaseModel]] = {"KafkaBackup": KafkaBackupSpec, "KafkaRestore": KafkaRestoreSpec}
@@ -187,5 +187,5 @@ def test_the_chart_has_the_same_crd(kind: str) -> None:
 
 def test_phases_and_outcomes_are_strings_of_the_crd() -> None:
     run = schema("KafkaBackup", "status")["properties"]["run"]["properties"]["outcome"]
-    assert run["enum"] == list(RunOutcome)
+    assert run["enum"] == list(StatusOutcome)
     assert schema("KafkaBackup", "status")["properties"]["phase"]["enum"] == list(Phase)

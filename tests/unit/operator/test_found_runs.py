@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.contract.run import LossFact
 from logkeep_operator.api import Phase, Status
-from logkeep_operator.reconcile import Create, DeleteJob, JobState, is_settled
+from logkeep_operator.reconcile import Create, DeleteJob, JobState, is_at_rest
 from tests.unit.operator.world import World, origin
 
 LOSS = (LossFact("orders", 0, 10, 310, "retention overtook the reader"),)
@@ -163,7 +163,7 @@ def test_what_a_replaced_run_had_recorded_as_missing_is_told_once(include: str, 
     world.settle()
     world.edit(topics={"include": [include]})
     world.step()
-    assert not is_settled(world.resource, world.now), "the driver still has a minute for its last words"
+    assert not is_at_rest(world.resource, world.now), "the driver still has a minute for its last words"
     stopped_with_loss(world, first)
     for _ in range(conflicts):
         world.step(conflict=True)

@@ -1,4 +1,4 @@
-"""What the operator decides: from any state that can be seen to the right next one."""
+"""The operator decides: from every state that can be seen it goes to the right next one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from logkeep_engine.contract.run import LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.api.status import timestamp
-from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_settled, refused
+from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_at_rest, refused
 from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
 
 
@@ -439,11 +439,11 @@ def test_a_driver_that_does_not_go_after_success_is_removed() -> None:
 
 def test_what_is_settled_needs_no_look() -> None:
     world = succeeded()
-    assert not is_settled(world.resource, world.now)
+    assert not is_at_rest(world.resource, world.now)
     world.pass_time(minutes=11)
-    assert is_settled(world.resource, world.now)
+    assert is_at_rest(world.resource, world.now)
     world.annotate("2")
-    assert not is_settled(world.resource, world.now)
+    assert not is_at_rest(world.resource, world.now)
 
 
 # ---- another run
@@ -915,9 +915,9 @@ def test_what_is_settled_is_told_by_the_clock_of_the_conditions(minutes: int) ->
     world.job_is(complete=True)
     world.reports(result=world.result(end_time=world.now.timestamp() + 60 * minutes))
     world.settle()
-    assert not is_settled(world.resource, world.now)
+    assert not is_at_rest(world.resource, world.now)
     world.pass_time(minutes=11)
-    assert is_settled(world.resource, world.now)
+    assert is_at_rest(world.resource, world.now)
 
 
 def test_a_suspended_resource_asks_for_no_look() -> None:

@@ -1,4 +1,4 @@
-"""What is put into a cluster for a run."""
+"""The objects that a run puts into a cluster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from logkeep_engine.contract import names as contract
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import SpecInvalid, Storage, parse_backup, parse_restore
+from logkeep_engine.contract.spec import Storage, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
-    Run,
+    RunToStart,
     access_objects,
     check_spec,
     job,
@@ -26,21 +27,21 @@ from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
 
 
-def run(spec: dict[str, Any], engine: EngineSettings = ENGINE) -> Run:
+def run(spec: dict[str, Any], engine: EngineSettings = ENGINE) -> RunToStart:
     typed = parse_backup(spec)
-    return Run(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine)
+    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine)
 
 
-def request_of(made: Run) -> RunRequest:
+def request_of(made: RunToStart) -> RunRequest:
     return RunRequest.from_json(request_config_map(made)["data"][contract.KEY_REQUEST])
 
 
-def template_of(made: Run) -> dict[str, Any]:
+def template_of(made: RunToStart) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(request_config_map(made)["data"][contract.KEY_EXECUTOR_TEMPLATE])
     return loaded
 
 
-def pods_of(made: Run) -> list[dict[str, Any]]:
+def pods_of(made: RunToStart) -> list[dict[str, Any]]:
     return [job(made)["spec"]["template"]["spec"], template_of(made)["spec"]]
 
 
@@ -178,7 +179,7 @@ def test_the_request_is_the_spec_as_written() -> None:
 def test_a_restores_backup_ref_is_resolved(more: dict[str, Any]) -> None:
     spec = restore_spec(source={"backupRef": {"name": "nightly"}, **more})
     storage = {"uri": "s3://bucket/prefix", "region": "eu-north-1"}
-    made = Run(
+    made = RunToStart(
         resource("KafkaRestore", spec),
         "0123456789",
         parse_restore(spec),

@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.contract.spec import Storage, parse_restore
 from logkeep_operator.api import Phase
-from logkeep_operator.resources import Run
+from logkeep_operator.resources import RunToStart
 from tests.unit.operator.test_resources import environment, pods_of, request_of
 from tests.unit.operator.world import ENGINE, World, backup_spec, resource, restore_spec
 
@@ -16,10 +16,10 @@ READER = {"uri": "s3://archive", "credentials": {"secretRef": {"name": "reader"}
 WRITER = {"uri": "s3://state", "credentials": {"secretRef": {"name": "writer"}}}
 
 
-def run(archive: dict[str, Any], **spec: Any) -> Run:
+def run(archive: dict[str, Any], **spec: Any) -> RunToStart:
     wanted = restore_spec(**spec)
     made = resource("KafkaRestore", wanted)
-    return Run(made, "0123456789", parse_restore(wanted), Storage.model_validate(archive), archive, ENGINE)
+    return RunToStart(made, "0123456789", parse_restore(wanted), Storage.model_validate(archive), archive, ENGINE)
 
 
 def on_volume(uri: str, claim: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from logkeep_operator import controller
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.cluster import Cluster
+from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import Observed, Plan, reconcile
@@ -54,13 +54,13 @@ def test_a_resource_that_cannot_be_judged_holds_up_no_others(monkeypatch: pytest
         return reconcile(observed, now, engine)
 
     monkeypatch.setattr(controller, "reconcile", judged)
-    asked = Controller(cast(Cluster, Lists("odd", "plain")), ENGINE, Metrics())
+    asked = Controller(cast(KubernetesCluster, Lists("odd", "plain")), ENGINE, Metrics())
     assert asked.unsettled("team") == [(key("odd"), 0.0), (key("plain"), 0.0)]
 
 
 def test_the_series_of_a_resource_that_was_deleted_unseen_end() -> None:
     lists, metrics = Lists("kept", "deleted"), Metrics()
-    asked = Controller(cast(Cluster, lists), ENGINE, metrics)
+    asked = Controller(cast(KubernetesCluster, lists), ENGINE, metrics)
     asked.unsettled("team")
     lists.names.remove("deleted")
     assert key("deleted") not in dict(asked.unsettled("other"))

@@ -10,7 +10,7 @@ import pytest
 
 from logkeep_engine.contract import names
 from logkeep_operator.api import Phase, Status
-from logkeep_operator.reconcile import DeleteJob, is_settled
+from logkeep_operator.reconcile import DeleteJob, is_at_rest
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
 
@@ -154,14 +154,14 @@ def test_a_suspended_restore_is_tried_again_when_it_is_resumed() -> None:
 def test_what_is_asked_for_is_not_settled() -> None:
     world = failed()
     world.pass_time(hours=1)
-    assert is_settled(world.resource, world.now)
+    assert is_at_rest(world.resource, world.now)
     world.retry("1")
-    assert not is_settled(world.resource, world.now)
+    assert not is_at_rest(world.resource, world.now)
     tidied(world)
     fail(world)
     world.settle()
     world.pass_time(hours=1)
-    assert is_settled(world.resource, world.now)
+    assert is_at_rest(world.resource, world.now)
 
 
 @pytest.mark.parametrize("lost", range(5))

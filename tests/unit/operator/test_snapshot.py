@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.snapshot import Snapshot
+from logkeep_operator.snapshot import ResourceSnapshot
 from tests.unit.operator.test_cluster_calls import Quiet, api
 
 NAMES = [f"b{number}" for number in range(5)]
@@ -47,7 +47,7 @@ def test_documents_are_read_page_by_page_and_those_of_settled_resources_are_not_
 
     with api(Pages) as cluster:
         Pages.asked = []
-        snapshot = Snapshot(cluster, "team", is_wanted)
+        snapshot = ResourceSnapshot(cluster, "team", is_wanted)
         assert {int(query["limit"][0]) <= 50 for query in Pages.asked} == {True}
         assert len(Pages.asked) == len(Pages.config_maps)
         assert [body["metadata"]["name"] for body in snapshot.children("ConfigMap", wanted)] == ["b3-0", "b3-1"]
@@ -56,5 +56,5 @@ def test_documents_are_read_page_by_page_and_those_of_settled_resources_are_not_
         assert len(kept) == 2
 
         Pages.asked = []
-        Snapshot(cluster, "team", lambda resource: False)
+        ResourceSnapshot(cluster, "team", lambda resource: False)
         assert Pages.asked == [], "nothing is wanted"

@@ -15,9 +15,9 @@ from logkeep_operator.reconcile import (
     Documents,
     JobState,
     Observed,
-    Origin,
     Plan,
     PodState,
+    RunOrigin,
     SuspendJob,
     reconcile,
 )
@@ -44,10 +44,10 @@ def restore_spec(**changes: Any) -> dict[str, Any]:
     return spec | changes
 
 
-def origin(body: dict[str, Any]) -> Origin:
+def origin(body: dict[str, Any]) -> RunOrigin:
     """The facts that the child says of its run."""
     said = body["metadata"]["annotations"]
-    return Origin(*(said.get(f"logkeep.dev/{name}") for name in ("run-key", "run-trigger", "previous-run")))
+    return RunOrigin(*(said.get(f"logkeep.dev/{name}") for name in ("run-key", "run-trigger", "previous-run")))
 
 
 def resource(kind: str, spec: dict[str, Any], **changes: Any) -> Resource:

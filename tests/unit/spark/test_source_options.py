@@ -1,4 +1,4 @@
-"""What a read of `format("logkeep")` can be asked for, and what it refuses."""
+"""The options of `format("logkeep")`, and what it refuses."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import SpecError
-from logkeep_engine.spark.source_options import COLUMNS, FARTHEST, SourceOptions, Wanted
+from logkeep_engine.spark.source_options import COLUMNS, FARTHEST, SourceOptions, WantedRecords
 
 JULY_4 = 1_372_896_000_000
 
@@ -149,12 +149,12 @@ def offset(kind: type[Filter], value: object) -> Filter:
 def test_filters_on_the_offset_are_taken_where_they_are_a_range(
     item: Filter, expected: tuple[int, int], taken: bool
 ) -> None:
-    wanted, whole = Wanted().narrowed(item)
+    wanted, whole = WantedRecords().narrowed(item)
     assert ((wanted.start, wanted.end), whole) == (expected, taken)
 
 
 def test_filters_on_the_offset_narrow_one_another() -> None:
-    wanted, _ = Wanted().narrowed(offset(GreaterThan, 3))
+    wanted, _ = WantedRecords().narrowed(offset(GreaterThan, 3))
     wanted, _ = wanted.narrowed(offset(LessThan, 90))
     wanted, _ = wanted.narrowed(offset(GreaterThan, 1))
     assert (wanted.start, wanted.end) == (4, 90)
@@ -179,14 +179,14 @@ def test_filters_on_the_offset_narrow_one_another() -> None:
     ],
 )
 def test_filters_on_the_topic_are_taken(item: Filter, found: list[str]) -> None:
-    wanted, taken = Wanted().narrowed(item)
+    wanted, taken = WantedRecords().narrowed(item)
     assert taken
     assert [name for name in ("orders", "payments", "returns") if wanted.topic(name)] == found
     assert wanted.partition(0)
 
 
 def test_filters_on_the_partition_are_taken() -> None:
-    wanted, taken = Wanted().narrowed(In(("partition",), (1, 2)))
+    wanted, taken = WantedRecords().narrowed(In(("partition",), (1, 2)))
     assert taken
     wanted, taken = wanted.narrowed(Not(EqualTo(("partition",), 1)))
     assert taken
@@ -205,7 +205,7 @@ def test_filters_on_the_partition_are_taken() -> None:
     ],
 )
 def test_other_filters_are_left_to_spark(item: Filter) -> None:
-    assert Wanted().narrowed(item) == (Wanted(), False)
+    assert WantedRecords().narrowed(item) == (WantedRecords(), False)
 
 
 def test_filters_on_the_time_say_what_need_not_be_read_and_are_left_to_spark() -> None:
@@ -225,8 +225,8 @@ def test_filters_on_the_time_say_what_need_not_be_read_and_are_left_to_spark() -
         (Not(EqualTo(column, noon)), None, None),
         (IsNotNull(column), None, None),
     ):
-        wanted, taken = Wanted().narrowed(item)
+        wanted, taken = WantedRecords().narrowed(item)
         assert (wanted.since, wanted.until, taken) == (since, until, False), item
-    wanted = Wanted(since=at - 5, until=at + 5).narrowed(GreaterThan(column, noon))[0]
+    wanted = WantedRecords(since=at - 5, until=at + 5).narrowed(GreaterThan(column, noon))[0]
     wanted = wanted.narrowed(LessThan(column, noon))[0]
     assert (wanted.since, wanted.until) == (at, at)

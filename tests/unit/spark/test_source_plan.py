@@ -1,4 +1,4 @@
-"""Which pieces of an archive a read needs, from the catalog's facts alone."""
+"""Which reads of an archive a read needs, from the catalog's facts alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.spark.source_options import SourceOptions, Wanted
-from logkeep_engine.spark.source_plan import Piece, plan
+from logkeep_engine.spark.source_options import SourceOptions, WantedRecords
+from logkeep_engine.spark.source_plan import SegmentRead, plan
+from tests.unit.archive.build import changed
 
 ORDERS = TopicEntry("orders", "AAAAAAAAAAAAAAAAAAAAAQ", 2, 1)
 OLD_ORDERS = TopicEntry("orders", "AAAAAAAAAAAAAAAAAAAAAA", 3, 1)
@@ -33,21 +34,13 @@ def segment(base: int, topic: TopicEntry = ORDERS, partition: int = 0, **changes
         records=100,
         batches=10,
         bytes=10 * MIB,
-        min_base_timestamp=base,
-        max_timestamp=base + 99,
         sha256="00" * 32,
         codecs={"none": 10},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=MIB,
-        index_bytes=8,
-        timeindex_bytes=12,
-        txnindex_bytes=0,
+        times=Times(base, base + 99),
+        files=KafkaFiles(index_bytes=8, timeindex_bytes=12),
     )
-    return replace(entry, **changes)  # type: ignore[arg-type]
+    return changed(entry, **changes)
 
 
 def state(*entries: SegmentEntry) -> ArchiveState:
@@ -64,16 +57,18 @@ def no_gaps(topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:
     raise AssertionError("no segment is looked into where the catalog knows its times")
 
 
-def groups(found: ArchiveState, options: SourceOptions = ALL, wanted: Wanted | None = None) -> list[list[Piece]]:
-    return plan(found, options, wanted or Wanted(), nothing_aborted, no_gaps)
+def groups(
+    found: ArchiveState, options: SourceOptions = ALL, wanted: WantedRecords | None = None
+) -> list[list[SegmentRead]]:
+    return plan(found, options, wanted or WantedRecords(), nothing_aborted, no_gaps)
 
 
-def pieces(found: ArchiveState, options: SourceOptions = ALL, wanted: Wanted | None = None) -> list[Piece]:
-    return [piece for group in groups(found, options, wanted) for piece in group]
+def reads(found: ArchiveState, options: SourceOptions = ALL, wanted: WantedRecords | None = None) -> list[SegmentRead]:
+    return [read for group in groups(found, options, wanted) for read in group]
 
 
-def ranges(found: list[Piece]) -> list[tuple[str, int, int, int]]:
-    return [(piece.topic, piece.entry.partition, piece.start, piece.end) for piece in found]
+def ranges(found: list[SegmentRead]) -> list[tuple[str, int, int, int]]:
+    return [(read.topic, read.entry.partition, read.start, read.end) for read in found]
 
 
 THREE = state(segment(0), segment(100), segment(200), segment(0, partition=1), segment(0, PAYMENTS))
@@ -81,26 +76,26 @@ THREE = state(segment(0), segment(100), segment(200), segment(0, partition=1), s
 
 def test_everything_is_read_in_order_and_of_a_recreated_topic_the_newest() -> None:
     archive = state(segment(0, PAYMENTS), segment(100), segment(0), segment(0, OLD_ORDERS), segment(0, partition=1))
-    found = pieces(archive)
+    found = reads(archive)
     assert ranges(found) == [
         ("orders", 0, 0, 100),
         ("orders", 0, 100, 200),
         ("orders", 1, 0, 100),
         ("payments", 0, 0, 100),
     ]
-    assert {piece.entry.topic_id for piece in found} == {ORDERS.topic_id, PAYMENTS.topic_id}
+    assert {read.entry.topic_id for read in found} == {ORDERS.topic_id, PAYMENTS.topic_id}
 
 
 def test_of_a_recreated_topic_without_records_the_one_before_is_read() -> None:
     archive = state(segment(0, OLD_ORDERS))
     archive.add_facts([ORDERS], (), (), ())
-    assert [piece.entry.topic_id for piece in pieces(archive)] == [OLD_ORDERS.topic_id]
+    assert [read.entry.topic_id for read in reads(archive)] == [OLD_ORDERS.topic_id]
 
 
 def test_an_older_incarnation_is_read_by_its_id() -> None:
     archive = state(segment(0), segment(0, OLD_ORDERS, partition=2))
-    found = pieces(archive, replace(ALL, topic_id=OLD_ORDERS.topic_id, topics=("orders",)))
-    assert [(piece.entry.topic_id, piece.entry.partition) for piece in found] == [(OLD_ORDERS.topic_id, 2)]
+    found = reads(archive, replace(ALL, topic_id=OLD_ORDERS.topic_id, topics=("orders",)))
+    assert [(read.entry.topic_id, read.entry.partition) for read in found] == [(OLD_ORDERS.topic_id, 2)]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +108,7 @@ def test_an_older_incarnation_is_read_by_its_id() -> None:
     ],
 )
 def test_options_choose_topics_and_partitions(options: SourceOptions, expected: set[tuple[str, int]]) -> None:
-    assert {item[:2] for item in ranges(pieces(THREE, options))} == expected
+    assert {item[:2] for item in ranges(reads(THREE, options))} == expected
 
 
 @pytest.mark.parametrize(
@@ -128,38 +123,38 @@ def test_options_choose_topics_and_partitions(options: SourceOptions, expected: 
 )
 def test_topics_that_are_not_there_are_refused(options: SourceOptions, complaint: str) -> None:
     with pytest.raises(NoTopicMatches, match=complaint):
-        pieces(THREE, options)
+        reads(THREE, options)
 
 
 def test_offsets_leave_the_segments_and_the_parts_of_them_that_are_wanted() -> None:
     options = replace(ALL, topics=("orders",), partitions=((0, 1),), starting_offset=150, ending_offset=250)
-    assert ranges(pieces(THREE, options)) == [("orders", 0, 150, 200), ("orders", 0, 200, 250)]
-    assert ranges(pieces(THREE, options, Wanted(start=190, end=200))) == [("orders", 0, 190, 200)]
-    assert pieces(THREE, options, Wanted(start=700)) == []
+    assert ranges(reads(THREE, options)) == [("orders", 0, 150, 200), ("orders", 0, 200, 250)]
+    assert ranges(reads(THREE, options, WantedRecords(start=190, end=200))) == [("orders", 0, 190, 200)]
+    assert reads(THREE, options, WantedRecords(start=700)) == []
 
 
 def test_starting_timestamp_begins_in_the_first_segment_that_has_it_and_takes_all_behind_it() -> None:
     archive = state(segment(0), segment(100), segment(200, max_timestamp=5), segment(300))
-    found = pieces(archive, replace(ALL, starting_timestamp=150))
-    assert [(piece.start, piece.first_time) for piece in found] == [(100, 150), (200, None), (300, None)]
-    assert pieces(archive, replace(ALL, starting_timestamp=1000)) == []
+    found = reads(archive, replace(ALL, starting_timestamp=150))
+    assert [(read.start, read.first_time) for read in found] == [(100, 150), (200, None), (300, None)]
+    assert reads(archive, replace(ALL, starting_timestamp=1000)) == []
 
 
 def test_ending_timestamp_ends_in_the_first_segment_that_has_it() -> None:
-    found = pieces(THREE, replace(ALL, topics=("orders",), ending_timestamp=150))
-    assert [(piece.entry.partition, piece.end, piece.end_time) for piece in found] == [
+    found = reads(THREE, replace(ALL, topics=("orders",), ending_timestamp=150))
+    assert [(read.entry.partition, read.end, read.end_time) for read in found] == [
         (0, 100, None),
         (0, 200, 150),
         (1, 100, None),
     ]
-    both = pieces(THREE, replace(ALL, partitions=((0, 1),), starting_timestamp=110, ending_timestamp=120))
-    assert [(piece.start, piece.first_time, piece.end_time) for piece in both] == [(100, 110, 120)]
+    both = reads(THREE, replace(ALL, partitions=((0, 1),), starting_timestamp=110, ending_timestamp=120))
+    assert [(read.start, read.first_time, read.end_time) for read in both] == [(100, 110, 120)]
 
 
 def test_an_end_time_before_the_start_time_s_segment_leaves_nothing() -> None:
     archive = state(segment(0, max_timestamp=500), segment(100))
-    assert [piece.end_time for piece in pieces(archive, replace(ALL, starting_timestamp=5, ending_timestamp=9))] == [9]
-    found = pieces(archive, replace(ALL, starting_timestamp=600, ending_timestamp=700))
+    assert [read.end_time for read in reads(archive, replace(ALL, starting_timestamp=5, ending_timestamp=9))] == [9]
+    found = reads(archive, replace(ALL, starting_timestamp=600, ending_timestamp=700))
     assert found == []
 
 
@@ -172,64 +167,64 @@ def test_a_time_of_a_compacted_segment_is_looked_for_since_an_emptied_batch_may_
 
     archive = state(segment(0, gaps=True), segment(100, gaps=True), segment(200), segment(300, gaps=True))
     options = replace(ALL, starting_timestamp=150)
-    (found,) = plan(archive, options, Wanted(), nothing_aborted, holds)
-    assert [(piece.start, piece.first_time) for piece in found] == [(200, 150), (300, None)]
+    (found,) = plan(archive, options, WantedRecords(), nothing_aborted, holds)
+    assert [(read.start, read.first_time) for read in found] == [(200, 150), (300, None)]
     options = replace(ALL, starting_timestamp=50, ending_timestamp=150)
-    (found,) = plan(archive, options, Wanted(), nothing_aborted, holds)
-    assert [(piece.start, piece.first_time, piece.end_time) for piece in found] == [
+    (found,) = plan(archive, options, WantedRecords(), nothing_aborted, holds)
+    assert [(read.start, read.first_time, read.end_time) for read in found] == [
         (0, 50, None),
         (100, None, None),
         (200, None, 150),
     ]
     assert asked == [(100, 150), (0, 50), (100, 150)]
     records = state(*(segment(base, gaps=True, layout=Layout.RECORDS) for base in (0, 100)))
-    assert [piece.start for piece in pieces(records, options)] == [0, 100]
+    assert [read.start for read in reads(records, options)] == [0, 100]
 
 
 def test_times_are_not_looked_for_behind_the_wanted_offsets() -> None:
     archive = state(segment(0), segment(100, gaps=True))
-    assert pieces(archive, replace(ALL, starting_timestamp=150), Wanted(end=100)) == []
+    assert reads(archive, replace(ALL, starting_timestamp=150), WantedRecords(end=100)) == []
 
 
 def test_segments_that_lie_before_the_wanted_offsets_still_say_where_a_time_is() -> None:
     """The log's first record of a time may be older than the first that is wanted."""
     archive = state(segment(0, max_timestamp=500), segment(100), segment(200))
-    found = pieces(archive, replace(ALL, starting_timestamp=150), Wanted(start=100))
-    assert [(piece.start, piece.first_time) for piece in found] == [(100, None), (200, None)]
-    assert pieces(archive, replace(ALL, ending_timestamp=150), Wanted(start=100)) == []
+    found = reads(archive, replace(ALL, starting_timestamp=150), WantedRecords(start=100))
+    assert [(read.start, read.first_time) for read in found] == [(100, None), (200, None)]
+    assert reads(archive, replace(ALL, ending_timestamp=150), WantedRecords(start=100)) == []
 
 
 def test_filters_on_topic_and_partition_leave_segments_out() -> None:
-    wanted, _ = Wanted().narrowed(EqualTo(("topic",), "orders"))
+    wanted, _ = WantedRecords().narrowed(EqualTo(("topic",), "orders"))
     wanted, _ = wanted.narrowed(EqualTo(("partition",), 1))
-    assert ranges(pieces(THREE, ALL, wanted)) == [("orders", 1, 0, 100)]
-    nowhere, _ = Wanted().narrowed(EqualTo(("topic",), "refunds"))
-    assert pieces(THREE, ALL, nowhere) == []
+    assert ranges(reads(THREE, ALL, wanted)) == [("orders", 1, 0, 100)]
+    nowhere, _ = WantedRecords().narrowed(EqualTo(("topic",), "refunds"))
+    assert reads(THREE, ALL, nowhere) == []
 
 
 def test_segments_that_are_older_than_a_filter_on_the_time_are_left_out() -> None:
-    found = pieces(THREE, replace(ALL, partitions=((0, 1),)), Wanted(since=150))
-    assert [(piece.topic, piece.start, piece.since) for piece in found] == [("orders", 100, 150), ("orders", 200, 150)]
+    found = reads(THREE, replace(ALL, partitions=((0, 1),)), WantedRecords(since=150))
+    assert [(read.topic, read.start, read.since) for read in found] == [("orders", 100, 150), ("orders", 200, 150)]
 
 
 def test_younger_segments_are_left_out_only_where_the_lowest_time_is_known() -> None:
     """A batch may hold a record that is older than its first."""
-    until = Wanted(until=150)
-    assert [piece.start for piece in pieces(state(segment(100), segment(200)), ALL, until)] == [100, 200]
+    until = WantedRecords(until=150)
+    assert [read.start for read in reads(state(segment(100), segment(200)), ALL, until)] == [100, 200]
     for layout in (Layout.RECORDS, Layout.AVRO):
         archive = state(segment(100, layout=layout), segment(200, layout=layout))
-        assert [piece.start for piece in pieces(archive, ALL, until)] == [100]
+        assert [read.start for read in reads(archive, ALL, until)] == [100]
 
 
 def test_segments_of_nothing_but_markers_are_left_out() -> None:
-    assert pieces(state(segment(0, records=0, control=True), segment(100))) == pieces(state(segment(100)))
+    assert reads(state(segment(0, records=0, control=True), segment(100))) == reads(state(segment(100)))
 
 
 def test_neighbours_share_a_spark_partition_up_to_its_size() -> None:
     """A segment counts with what it takes to open it; one that is larger has a partition of its own."""
     archive = state(*(segment(100 * number) for number in range(7)), segment(700, bytes=500 * MIB), segment(800))
     found = groups(archive, replace(ALL, max_partition_bytes=32 * MIB))
-    assert [[piece.start for piece in group] for group in found] == [
+    assert [[read.start for read in group] for group in found] == [
         [0, 100],
         [200, 300],
         [400, 500],
@@ -248,7 +243,7 @@ def test_more_spark_partitions_are_made_where_more_are_wanted(wanted: int, found
     archive = state(*(segment(100 * number, bytes=8 * MIB) for number in range(8)))
     options = replace(ALL, max_partition_bytes=1 << 40, min_partitions=wanted)
     assert len(groups(archive, options)) == found
-    assert pieces(archive, options) == pieces(archive)
+    assert reads(archive, options) == reads(archive)
 
 
 def test_a_wanted_number_of_spark_partitions_makes_none_larger() -> None:
@@ -268,6 +263,6 @@ def test_aborted_transactions_reach_the_pieces_that_hold_records_of_them() -> No
 
     archive = state(*(segment(base, transactional=True) for base in (0, 100, 200, 300)), segment(0, PAYMENTS))
     options = replace(ALL, starting_offset=100)
-    found = [piece for group in plan(archive, options, Wanted(end=300), aborted, no_gaps) for piece in group]
+    found = [read for group in plan(archive, options, WantedRecords(end=300), aborted, no_gaps) for read in group]
     assert asked == [("orders", [100, 200, 300])]
-    assert [(piece.start, piece.aborted) for piece in found] == [(100, (inside, across)), (200, (across,))]
+    assert [(read.start, read.aborted) for read in found] == [(100, (inside, across)), (200, (across,))]

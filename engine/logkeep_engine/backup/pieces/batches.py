@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logkeep_engine.archive.writing.log_writer import LogSegment
-from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, Codec, parse_header, seal, walk_checked
@@ -33,7 +33,7 @@ _CODEC_MASK = 0x07
 class ChunkWriter(PieceWriter):
     """The segments of one piece in Kafka's format: batches as they are."""
 
-    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         super().__init__(setting, piece, attempt)
         self._segment: _OpenSegment | None = None
         self._run_transactional = False  # a batch of the run that is being gathered is
@@ -44,7 +44,7 @@ class ChunkWriter(PieceWriter):
         run: list[tuple[int, BatchHeader]] = []
         at = self.at
         epoch = self._epoch
-        room, end_offset = self._room()
+        space, end_offset = self._space_left()
         try:
             for position, header in walk_checked(data, self.piece.end):
                 base = header[0]
@@ -53,7 +53,7 @@ class ChunkWriter(PieceWriter):
                     self.at = at
                     self._overlapping(data, position, header)
                     at, epoch = self.at, self._epoch
-                    room, end_offset = self._room()
+                    space, end_offset = self._space_left()
                     continue
                 attributes = header[5]
                 if attributes & _CODEC_MASK > _LAST_CODEC:
@@ -64,16 +64,16 @@ class ChunkWriter(PieceWriter):
                     self._note_epoch(epoch, base)
                 following = base + header[6] + 1
                 size = LOG_OVERHEAD + header[1]
-                if size > room or following > end_offset:
+                if size > space or following > end_offset:
                     self._flush(data, run)
                     self._close_segment()
                     self._segment = self._open_segment(base)
-                    room, end_offset = self._room()
+                    space, end_offset = self._space_left()
                 if attributes & TRANSACTIONAL_OR_CONTROL:
                     self._run_transactional = True
                     self._observe(data, position, header)
                 run.append((position, header))
-                room -= size
+                space -= size
                 at = self._passed = following
                 if len(run) == _RUN:
                     self._flush(data, run)
@@ -81,7 +81,7 @@ class ChunkWriter(PieceWriter):
             self.at = at
             self._flush(data, run)
 
-    def _room(self) -> tuple[int, int]:
+    def _space_left(self) -> tuple[int, int]:
         """How many bytes the open segment may still take, and below which offset; nothing if none is open."""
         if self._segment is None:
             return -1, -1
@@ -158,7 +158,7 @@ class ChunkWriter(PieceWriter):
 
 
 class _OpenSegment(LogSegment):
-    def __init__(self, setting: Setting, piece: Piece, base_offset: int, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, base_offset: int, attempt: int) -> None:
         super().__init__(
             setting.storage,
             setting.compression,

@@ -16,7 +16,7 @@ from functools import partial
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
-from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
@@ -98,7 +98,7 @@ class RecordReader(PieceWriter):
 class RecordChunkWriter(RecordReader):
     """The segments of one piece in the Records or the Avro format. `bytes` are those of their data objects."""
 
-    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         super().__init__(setting, piece, attempt)
         self._written = self._open_segments()
 
@@ -138,7 +138,7 @@ class RecordChunkWriter(RecordReader):
 class LossChecker(RecordReader):
     """Writes nothing: says what the format cannot hold of the records of one piece. `bytes` stay 0."""
 
-    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         from logkeep_engine.formats.avro import losses  # slow to import; backups that lose nothing do without
 
         super().__init__(setting, piece, attempt)

@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.transactions import Disagreement, PieceTransactions
+from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactions
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
@@ -24,7 +24,7 @@ from logkeep_engine.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BackupSetting:
     """What all tasks of a run share. Pickles without secrets; a task takes its own from its environment.
 
     `checking`: nothing is written, tasks only say what the format would lose.
@@ -47,7 +47,7 @@ class PieceWriter(ABC):
     taken.
     """
 
-    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         self.piece = piece
         self.at = min(max(piece.start, piece.done_below), piece.end)
         self.records = 0
@@ -75,7 +75,7 @@ class PieceWriter(ABC):
         return max(self.at, self._passed)
 
     @property
-    def disagreements(self) -> tuple[Disagreement, ...]:
+    def disagreements(self) -> tuple[ListDisagreement, ...]:
         """Transactions of which markers and lists of fetches say different things, in all passes over the piece."""
         return self._transactions.disagreements
 

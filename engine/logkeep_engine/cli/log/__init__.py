@@ -1,4 +1,4 @@
-"""The commands `logkeep log …`: looking into logs and repairing them, in archives and in a broker's log folders.
+"""The commands `logkeep log …`: they look into logs and repair them, in archives and in a broker's log folders.
 
     logkeep log dump s3://bucket/prefix --topic orders --deep
     logkeep log index check /var/lib/kafka/data/orders-0

@@ -12,7 +12,7 @@ import typer
 
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form
-from logkeep_engine.cli.options import Debug, Security, Server, spread
+from logkeep_engine.cli.options import Debug, SecurityOptions, Server, spread
 from logkeep_engine.cli.output import print_json
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import SpecError
@@ -29,8 +29,8 @@ class Ignored(StrEnum):
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Which topics belong together, and what of their records must be equal."""
+class DiffRules:
+    """The rules of a comparison: which topics belong together, and what of their records must be equal."""
 
     rename: Annotated[
         list[str] | None, typer.Option(help="a=b: topic a of A is topic b on the other side.", show_default=False)
@@ -54,9 +54,9 @@ def diff(
         str | None, typer.Option(help="Compare with the live topics of this cluster, host:port[,host:port] (not B).")
     ] = None,
     *,
-    security: Security,
+    security: SecurityOptions,
     chosen: Chosen,
-    compared: Compared,
+    compared: DiffRules,
     limit: Annotated[int, typer.Option(min=0, help="Differences that are printed; all are counted.")] = MAX_DIFFERENCES,
     server: Server,
     form: Form,

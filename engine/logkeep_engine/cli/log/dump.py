@@ -1,4 +1,4 @@
-"""The command `logkeep log dump`: batches, records and indexes as Kafka's own tool prints them."""
+"""The command `logkeep log dump`: prints batches, records and indexes as Kafka's own tool does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from logkeep_engine.log.transactions import Spans
     from logkeep_engine.toolbox.dump import Options
     from logkeep_engine.toolbox.rows import Row
-    from logkeep_engine.toolbox.segment import LogSegment
+    from logkeep_engine.toolbox.segment import ToolboxSegment
     from logkeep_engine.toolbox.source import LogSource
 
 
@@ -37,7 +37,7 @@ class DecoderChoice(StrEnum):
 
 @dataclass(frozen=True)
 class Decoding:
-    """How keys and values are shown."""
+    """The options that say how keys and values are shown."""
 
     key_decoder: Annotated[DecoderChoice | None, typer.Option(help="How keys are shown; string by default.")] = None
     value_decoder: Annotated[DecoderChoice | None, typer.Option(help="How values are shown; string by default.")] = None
@@ -48,7 +48,7 @@ class Decoding:
 
     @property
     def given(self) -> bool:
-        """A decoder was named."""
+        """Whether a decoder was named."""
         return self.key_decoder is not None or self.value_decoder is not None
 
     def refuse_without_avro(self) -> None:
@@ -62,8 +62,8 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which batches and records are shown."""
+class DumpFilter:
+    """The options that say which batches and records are shown."""
 
     offset: Annotated[str | None, typer.Option(help="Offsets A..B, A.., ..B or A; both are included.")] = None
     time: Annotated[
@@ -88,7 +88,7 @@ def dump(
     ] = False,
     indexes: Annotated[bool, typer.Option("--indexes", help="Also the indexes beside each log.")] = False,
     decoding: Decoding,
-    wanted: Wanted,
+    wanted: DumpFilter,
     server: Server,
     form: FormOfLines,
     debug: Debug = False,
@@ -109,7 +109,7 @@ def dump(
             raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _options(wanted: Wanted, decoding: Decoding, *, deep: bool, data: bool) -> Options:
+def _options(wanted: DumpFilter, decoding: Decoding, *, deep: bool, data: bool) -> Options:
     from logkeep_engine.toolbox.decoders import Decoder, DecoderName, decoder
     from logkeep_engine.toolbox.dump import Options
 
@@ -161,7 +161,7 @@ def _dump(source: LogSource, options: Options, shown: Rows, *, indexes: bool) ->
                     yield from dump_file(source.storage, path, segment.base_offset)
 
 
-def _aborted(segments: Sequence[LogSegment], state: ArchiveState | None, shown: Rows) -> Spans | None:
+def _aborted(segments: Sequence[ToolboxSegment], state: ArchiveState | None, shown: Rows) -> Spans | None:
     from logkeep_engine.errors import CorruptIndex
     from logkeep_engine.toolbox.transactions import outcomes
 

@@ -1,4 +1,4 @@
-"""The commands `logkeep log index …`: check indexes against their logs, and make them again."""
+"""The commands `logkeep log index …`: they check indexes against their logs, and make them again."""
 
 from __future__ import annotations
 

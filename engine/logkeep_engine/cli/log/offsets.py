@@ -1,4 +1,5 @@
-"""The command `logkeep log offsets`: committed offsets, groups and transactions, as the coordinators keep them."""
+"""The command `logkeep log offsets`: prints committed offsets, groups and transactions, as the coordinators keep
+them."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[S
 
 
 def _history(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[Entry]) -> Iterator[Entry]:
-    """Every record of a group, or of all; those that cannot be read become problems."""
+    """Every record of a group, or of all groups. Records that cannot be read become problems."""
     from logkeep_engine.toolbox.state import history
 
     for topic, found in logs:
@@ -85,7 +86,7 @@ def _history(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, pr
 
 
 def _kept(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[Entry]) -> list[StateRecord]:
-    """The records in force of a group, or of all."""
+    """The records in force of a group, or of all groups."""
     from logkeep_engine.toolbox.state import history, last_state
 
     return [

@@ -1,4 +1,4 @@
-"""Options that the commands `logkeep log …` share, and how they open what they are given."""
+"""Options that the commands `logkeep log …` share. The functions here open what these options name."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ Interval = Annotated[int, typer.Option(min=0, help="The broker's log.index.inter
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which partitions of a source are looked at; all if nothing is given."""
+    """The partitions of a source that the user has chosen; all if nothing is given."""
 
     topic: Topics = None
     partition: Partitions = None
 
     def source(self, where: str, server: Server) -> LogSource:
-        """Open a source. Raises what is wrong with it."""
+        """Open a source. Raises an error for a source that cannot be opened."""
         from logkeep_engine.toolbox.source import Selection, open_source
 
         selection = Selection(tuple(self.topic or ()), tuple(self.partition or ()))
         return open_source(where, selection, endpoint=server.endpoint, region=server.region)
 
     def source_in_place(self, where: str, server: Server) -> LogSource:
-        """The source without folders that a broker has put aside, which is said."""
+        """The source without folders that a broker has put aside. The user is told of them."""
         source = self.source(where, server)
         for folder in source.moved_folders:
             say(f"warning: {folder} is left out: the broker has put it aside")
@@ -70,26 +70,26 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Form:
-    """Whether a document is printed, or text."""
+    """The form of the output: a document, or text."""
 
     output: OutputFormat = Output.TEXT
     as_json: Json = False
 
     @property
     def json(self) -> bool:
-        """JSON was asked for, in one of two ways."""
+        """Whether the user has asked for JSON, in one of two ways."""
         return self.as_json or self.output is Output.JSON
 
 
 @dataclass(frozen=True)
 class FormOfLines(Form):
-    """Whether a document is printed for each line, or text."""
+    """The form of the output: a document for each line, or text."""
 
     output: Lines = Output.TEXT
 
 
 def leave_if_damaged(damages: Sequence[str]) -> None:
-    """Say what is damaged, and end the command with the exit code for it if there is something."""
+    """Print the damage. If there is some, end the command with the exit code for it."""
     for damage in damages:
         say(f"fault: {damage}")
     if damages:

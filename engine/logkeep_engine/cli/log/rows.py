@@ -1,4 +1,4 @@
-"""Rows of `logkeep log dump` as they come: JSON lines, Kafka's text, or tables on a terminal."""
+"""This module prints the rows of `logkeep log dump` as they come: JSON lines, Kafka's text, or tables on a terminal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Rows:
             self._gathered.append(row)
 
     def end(self) -> None:
-        """Show what was gathered."""
+        """Print the rows that were gathered."""
         if self._console is None or not self._gathered:
             return
         cells = [_cells(row) for row in self._gathered]
@@ -58,12 +58,13 @@ class Rows:
 
 
 def _printable(text: str) -> str:
-    """Bytes that are no text (of a header key, say) as \\udcff: printing them raw is an error, or garbage."""
+    """Show bytes that are no text, such as those of a header key, as \udcff. To print them raw is an error, or prints
+    garbage."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cells(row: Row) -> dict[str, str]:
-    """A row of a dump for a terminal: what does not fit beside each other in a line of a log is put together."""
+    """The cells of a row for a terminal. Fields that do not fit beside each other are put together."""
     from logkeep_engine.toolbox.rows import RowKind
 
     fields = row.fields

@@ -1,4 +1,4 @@
-"""Times as the commands `logkeep log …` take and show them, and ranges."""
+"""Times and ranges, as the commands `logkeep log …` take and show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OFFSETS = re.compile(r"(-?[0-9]+)?\.\.(-?[0-9]+)?|(-?[0-9]+)")
 
 
 def parse_time(text: str) -> int:
-    """ms since the epoch of a time in ISO 8601 (UTC unless it says otherwise), or of ms as they are."""
+    """Read a time in ISO 8601 (UTC unless it says otherwise), or in ms. Returns ms since the epoch."""
     text = text.strip()
     if text.isdecimal():
         return int(text)
@@ -24,7 +24,7 @@ def parse_time(text: str) -> int:
 
 
 def moment(timestamp: int | None) -> str:
-    """A time (ms) in ISO 8601, UTC; "-" for none, and the number of one that no calendar has."""
+    """Show a time (ms) in ISO 8601, UTC. No time is "-", and a time that no calendar has is its number."""
     from logkeep_engine.archive.moments import iso
 
     if timestamp is None:

@@ -1,4 +1,4 @@
-"""The command `logkeep log timestamps`: from when to when records are, and where a moment lies."""
+"""The command `logkeep log timestamps`: prints from when to when records are, and where a moment lies."""
 
 from __future__ import annotations
 
@@ -80,9 +80,8 @@ def _print_places(found: Sequence[Place]) -> None:
 
 
 def _columns_of_logs(found: Sequence[Times | Place]) -> Sequence[str]:
-    """How a log is named: by its folder too, where a partition lies in several, and by the topic's id, where a topic
-    was deleted and made again.
-    """
+    """The columns that name a log. It is named by its folder too, if a partition lies in several, and by the topic's
+    id, if a topic was deleted and made again."""
     logs = {(item.topic, item.topic_id, item.partition, item.folder) for item in found}
     folders = len({log[:3] for log in logs}) < len(logs)
     topics = {log[:2] for log in logs}
