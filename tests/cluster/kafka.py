@@ -180,7 +180,7 @@ class KafkaBroker:
 
     @property
     def log(self) -> Path:
-        """What the broker wrote about itself."""
+        """The log that the broker wrote about itself."""
         return self.process.log
 
     @property

@@ -178,7 +178,7 @@ class Backups:
         return self.archive.load()
 
     def segments(self, topic: str, partition: int = 0) -> list[SegmentEntry]:
-        """Of all incarnations of the topic."""
+        """The segments of all incarnations of the topic."""
         state = self.state()
         ids = [entry.topic_id for entry in state.topics.values() if entry.name == topic]
         return [entry for topic_id in ids for entry in state.segments.get((topic_id, partition), ())]

@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
-from logkeep_engine.kafka.fetch import Fetched
+from logkeep_engine.kafka.fetched import Fetched
 
 T = TypeVar("T")
 

@@ -167,7 +167,7 @@ def seen(message: Message) -> Seen:
 
 
 def committed(broker: KafkaBroker | KafkaCluster, topic: str, partition: int = 0) -> list[Seen]:
-    """What a committed consumer sees."""
+    """The records that a committed consumer sees."""
     return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
 
 
@@ -176,7 +176,7 @@ def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
 
 
 def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
-    """What is set on the topic itself."""
+    """The settings of the topic itself."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(30)

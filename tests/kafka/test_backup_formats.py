@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup import making
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
@@ -33,6 +32,7 @@ from tests.kafka import spark_functions
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.test_backup import CODECS, SLOW, driver, many_partitions, told, wait_for_receipts
 from tests.runners import Job, Runner
+from tests.unit.archive.build import read_records
 
 FORMATS = ("Records", "Avro")
 
@@ -186,7 +186,8 @@ def test_keys_values_headers_and_times_are_archived_as_they_are(
     created, appended = assert_same(backups, topics, unique), assert_same(backups, topics, append_time)
     assert [record[2] for record in created] == [0] * 5
     assert [record[2] for record in appended] == [1] * 5
-    assert [entry.append_time for topic in (unique, append_time) for entry in backups.segments(topic)] == [False, True]
+    entries = [entry for topic in (unique, append_time) for entry in backups.segments(topic)]
+    assert [entry.times.append_time for entry in entries] == [False, True]
     assert created[2][5] == tuple(headers)
     assert_whole(backups)
 
@@ -363,7 +364,7 @@ def test_objects_that_were_never_committed_stay_as_they_are_if_they_are_the_same
 def test_objects_that_were_never_committed_are_replaced_if_they_are_others(
     where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
 ) -> None:
-    """As when the log was compacted between two attempts."""
+    """The log was compacted between two attempts, say."""
     backups: Backups = request.getfixturevalue(where)
     topics.create(unique)
     topics.produce(unique, numbers(3000))
@@ -444,7 +445,7 @@ def test_task_killed_before_its_receipt_arrives_is_done_again_over_its_own_objec
 
 
 def forget_commits(backups: Backups) -> None:
-    """As if the run had been killed before its first receipt was committed."""
+    """Forget the commits, as if the run had been killed before its first receipt was committed."""
     storage = backups.storage
     storage.delete([info.path for prefix in (names.CATALOG, names.RUNS) for info in storage.list(prefix)])
 
@@ -509,7 +510,7 @@ def test_recreated_topic_is_refused_before_anything_of_it_is_written(
 
 
 def topic_id(topics: Topics, name: str) -> str:
-    """As Kafka writes it; waits until the broker knows the topic."""
+    """The topic id as Kafka writes it. Waits until the broker knows the topic."""
     until = time.monotonic() + 30
     with ControlPlane(connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})) as control:
         while name not in (found := control.topic_ids([name])) and time.monotonic() < until:

@@ -13,7 +13,8 @@ from logkeep_engine.errors import BrokerUnavailable, OffsetOutOfRange, TopicGone
 from logkeep_engine.kafka import brokers
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.client import Fetched, Limits, RawClient
-from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.topics import NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import end_transaction, wait_until_led
 from tests.kafka.raw import batch, batches, each, numbered, plain, read_all, records, run, value

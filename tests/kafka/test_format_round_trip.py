@@ -36,7 +36,7 @@ def written(example: Example) -> Example:
 
 
 def archived(root: Path, topic: str) -> list[list[Seen]]:
-    """What a committed reader sees of an archive, by partition."""
+    """The records that a committed reader sees of an archive, by partition."""
     found = contents(open_uri(root.as_uri()))
     return [found.get((topic, partition), []) for partition in range(PARTITIONS)]
 

@@ -64,7 +64,7 @@ print(json.dumps(seen))
 
 
 def start(**environ: str) -> list[dict[str, Any]]:
-    """What the script saw, with more in its environment."""
+    """Run the script with more variables in its environment. Returns what it saw."""
     done = run_script(SCRIPT, environ)
     assert done.returncode == 0, done.stderr
     seen: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])

@@ -12,7 +12,8 @@ import pytest
 
 from logkeep_engine.contract import names
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.log.batch import rewrite
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server

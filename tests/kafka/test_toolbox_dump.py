@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.dump import Options, dump_segment
 from logkeep_engine.toolbox.dump_files import dump_file
@@ -24,7 +24,7 @@ from logkeep_engine.toolbox.indexes import survey
 from logkeep_engine.toolbox.offsets import StateTopic
 from logkeep_engine.toolbox.recover import plan_recovery
 from logkeep_engine.toolbox.rows import RowKind
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
 from logkeep_engine.toolbox.transactions import outcomes
@@ -123,7 +123,7 @@ def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[st
     return [line for line in done.stdout.splitlines() if not line.startswith(("Dumping ", "Log starting", "Snapshot"))]
 
 
-def ours(segments: Iterable[LogSegment], options: Options) -> list[str]:
+def ours(segments: Iterable[ToolboxSegment], options: Options) -> list[str]:
     return [row.text() for segment in segments for row in dump_segment(segment, options)]
 
 
@@ -363,7 +363,7 @@ def test_a_topic_that_was_empty_when_it_was_archived_is_compared(
     topics.create("later", partitions=2)
     with begin(open_uri(tmp_path.as_uri())) as writer:
         writer.commit(topics=[TopicEntry("later", "d" * 21 + "A", 2, 1)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     diff = ["log", "diff", tmp_path.as_uri(), "--bootstrap-server", broker.bootstrap]
     done = logkeep(*diff)
     assert done.returncode == 0, done.stderr + done.stdout

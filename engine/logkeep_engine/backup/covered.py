@@ -11,7 +11,7 @@ from typing import Any
 
 from logkeep_engine.backup.selection import Chooser, added_topics, is_internal
 from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.topics import TopicInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ from logkeep_engine.backup.sight import Names, Sight, left_out, missed
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence, Topics
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.control import Bounds, ControlPlane, PartitionInfo, TopicInfo
+from logkeep_engine.kafka.control import Bounds, ControlPlane
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.kafka.witnesses import Fate
 
 log = logging.getLogger(__name__)

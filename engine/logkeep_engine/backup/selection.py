@@ -12,9 +12,9 @@ from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
-from logkeep_engine.kafka.control import TopicInfo
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.kafka.topics import TopicInfo
 from logkeep_engine.storage import Storage
 
 MAX_NAMES_IN_MESSAGE = 10

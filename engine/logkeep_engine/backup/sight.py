@@ -14,7 +14,7 @@ from logkeep_engine.backup.selection import Chooser
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import Topics
-from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.topics import TopicInfo
 
 # A dot matches any character, but a user who writes orders.v1 means the topic of this name.
 _LITERAL = re.compile(r"(?:[A-Za-z0-9._-]|\\[._-])+")

@@ -20,7 +20,8 @@ from enum import StrEnum
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, GroupRestore, KafkaRestoreSpec
-from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupOffset, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, read_offset_map
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan
@@ -48,7 +49,7 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
         return read_offset_map(state.storage.read(path), f"{state.storage.uri}/{path}")
 
     def archived_end(topic_id: str, partition: int) -> int:
-        accounted = archived.settled(topic_id, partition)
+        accounted = archived.accounted_for(topic_id, partition)
         return accounted[-1][1] if accounted else 0
 
     moves = translate(select(archived.groups, wanted), planned.plan.topics, read_map, archived_end)

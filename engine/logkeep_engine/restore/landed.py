@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
-from logkeep_engine.kafka.brokers import Trouble
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.survey import Ended
+from logkeep_engine.kafka.trouble import Trouble
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
-from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.topics import (

@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetChanged, TopicExists
-from logkeep_engine.kafka.brokers import Patience
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Limits
-from logkeep_engine.kafka.fetch import Fetched
+from logkeep_engine.kafka.fetched import Fetched
+from logkeep_engine.kafka.trouble import Patience
 from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, look
 from tests.unit.log.batches import batch
