@@ -5,9 +5,9 @@ and c is written to it.
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage
 from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.kafka.backing_up import Topics
+from tests.kafka.backing_up import WATCH, Topics
 from tests.kafka.restores import ThreadRunner, backup_spec, bring_back, committed, restore_spec
 from tests.runners import Job
 
@@ -56,22 +56,21 @@ class History:
 
     def write_without_follower(self, letter: str, count: int) -> None:
         """The records that only broker 1 has."""
-        self.cluster.kill(2)
-        self.cluster.wait_in_sync(self.name, replicas=[1])
+        lose_the_follower([self])
         self.write(letter, count)
 
     def cut_off(self) -> None:
         """Broker 1 dies, broker 2 comes back with what it has and leads; then broker 1 follows it."""
-        self.cluster.kill(1)
-        self.cluster.start(2)
-        self.cluster.wait_for_leader(self.name, among=[2])
+        cut_off([self])
 
     def back_up(self, run_id: str = "", runner: ThreadRunner | None = None, **more: Any) -> RunResult:
         self._runs += 1
         spec = backup_spec(self.cluster, self.root, self.name, **more)
         request = RunRequest("KafkaBackup", "test", "", run_id or f"backup-{self._runs}", spec)
         reporter = Reporter(request.run_id)
-        return run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), reporter, os.environ)
+        return run_backup(
+            request, parse_backup(spec), lambda: runner or ThreadRunner(), reporter, os.environ, timing=WATCH
+        )
 
     def restored(self, branch: str = "") -> list[str]:
         """The values of the topic that a restore makes of the archive, or of this branch."""
@@ -90,6 +89,65 @@ class History:
 
     def faults(self) -> list[str]:
         return [str(fault) for fault in verify(self.archive).faults]
+
+
+def lose_the_follower(histories: Sequence[History]) -> None:
+    """Broker 2 dies: from now on only broker 1 has what is written."""
+    histories[0].cluster.kill(2)
+    for history in histories:
+        history.cluster.wait_in_sync(history.name, replicas=[1])
+
+
+def cut_off(histories: Sequence[History]) -> None:
+    """Broker 1 dies, broker 2 comes back with what it has and leads; then broker 1 follows it."""
+    cluster = histories[0].cluster
+    cluster.kill(1)
+    cluster.start(2)
+    for history in histories:
+        cluster.wait_for_leader(history.name, among=[2])
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many records of b and c are written."""
+
+    b: int
+    c: int
+
+
+CUT = {
+    "grown": Lengths(2000, 4000),
+    "earlier": Lengths(2000, 4000),
+    "shorter": Lengths(4000, 2000),
+    "branched": Lengths(2000, 4000),
+    "killed-before": Lengths(1000, 500),
+    "killed-after": Lengths(1000, 500),
+    "records": Lengths(1000, 3000),
+}
+
+
+@pytest.fixture(scope="module")
+def cut(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, History]:
+    """Histories with one death of broker 1 for all of them: archived before it, and written to after it."""
+    three_brokers.restore()
+    made = {name: History(three_brokers, name, tmp_path_factory.mktemp(name)) for name in CUT}
+    every = list(made.values())
+    for history in every:
+        history.write("a", COMMON)
+    lose_the_follower(every)
+    for name, history in made.items():
+        history.write("b", CUT[name].b)
+        with without_leader_epochs() if name == "earlier" else nullcontext():
+            found = history.back_up(format="Records" if name == "records" else "Kafka")
+        assert found.records == COMMON + CUT[name].b
+    earlier = made["earlier"]
+    assert (earlier.archive.load().epochs, earlier.archive.load().leaders) == ({}, {})
+    assert earlier.back_up().outcome == "Succeeded"
+    assert list(earlier.archive.load().leaders.values()) != []
+    cut_off(every)
+    for name, history in made.items():
+        history.write("c", CUT[name].c)
+    return made
 
 
 def values(letter: str, count: int) -> list[str]:
@@ -115,13 +173,10 @@ def assert_refused(result: RunResult, name: str, fork: int, end: int) -> None:
         assert word in result.message
 
 
-def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(cluster: KafkaCluster, tmp_path: Path) -> None:
-    history = History(cluster, "grown", tmp_path)
-    history.write("a", COMMON)
-    history.write_without_follower("b", 2000)
-    assert history.back_up().records == 5000
-    history.cut_off()
-    history.write("c", 4000)
+def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(
+    cluster: KafkaCluster, cut: Mapping[str, History]
+) -> None:
+    history = cut["grown"]
     (live,) = compare(
         history.archive, connection_from(Cluster(bootstrap_servers=tuple(cluster.addresses)), {})
     ).partitions
@@ -132,28 +187,14 @@ def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(cluster:
     assert_refused(history.back_up(), "grown", COMMON, 5000)
 
 
-def test_archive_of_an_earlier_version_is_compared_by_its_last_batch(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_archive_of_an_earlier_version_is_compared_by_its_last_batch(cut: Mapping[str, History]) -> None:
     """Its catalog says no leader epochs."""
-    history = History(cluster, "earlier", tmp_path)
-    history.write("a", COMMON)
-    history.write_without_follower("b", 2000)
-    with without_leader_epochs():
-        assert history.back_up().records == 5000
-    assert (history.archive.load().epochs, history.archive.load().leaders) == ({}, {})
-    assert history.back_up().outcome == "Succeeded"
-    assert list(history.archive.load().leaders.values()) != []
-    history.cut_off()
-    history.write("c", 4000)
+    history = cut["earlier"]
     assert_refused(history.back_up(), "earlier", COMMON, 5000)
 
 
-def test_log_that_has_not_grown_past_the_archive_again_is_refused(cluster: KafkaCluster, tmp_path: Path) -> None:
-    history = History(cluster, "shorter", tmp_path)
-    history.write("a", COMMON)
-    history.write_without_follower("b", 4000)
-    assert history.back_up().records == 7000
-    history.cut_off()
-    history.write("c", 2000)
+def test_log_that_has_not_grown_past_the_archive_again_is_refused(cut: Mapping[str, History]) -> None:
+    history = cut["shorter"]
     assert_refused(history.back_up(onDataLoss="Record"), "shorter", COMMON, 7000)
     history.write("c", 3000, first=2000)
     assert_refused(history.back_up(onDataLoss="Record"), "shorter", COMMON, 7000)
@@ -166,13 +207,8 @@ def branch(history: History) -> str:
     return state.branch_ids(topic.topic_id)[-1]
 
 
-def test_old_end_is_kept_beside_and_both_logs_are_restored(cluster: KafkaCluster, tmp_path: Path) -> None:
-    history = History(cluster, "branched", tmp_path)
-    history.write("a", COMMON)
-    history.write_without_follower("b", 2000)
-    assert history.back_up().records == 5000
-    history.cut_off()
-    history.write("c", 4000)
+def test_old_end_is_kept_beside_and_both_logs_are_restored(cut: Mapping[str, History]) -> None:
+    history = cut["branched"]
     result = history.back_up(onDivergence="Branch")
     assert (result.outcome, result.records, result.loss) == ("Succeeded", 4000, ())
     (warning,) = result.warnings
@@ -183,7 +219,7 @@ def test_old_end_is_kept_beside_and_both_logs_are_restored(cluster: KafkaCluster
     oldest = values("a", COMMON) + values("b", 2000)
     assert history.restored() == newest
     assert history.restored(branch(history)) == oldest
-    # What the next runs add is the newest log's, whatever they are told to do.
+    # The next runs add to the newest log, whatever they are told to do.
     history.write("c", 500, first=4000)
     assert history.back_up().records == 500
     assert history.restored() == newest + [f"c{number}" for number in range(4000, 4500)]
@@ -195,13 +231,8 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
-def test_run_that_is_killed_at_the_branch_goes_on(cluster: KafkaCluster, tmp_path: Path, after: bool) -> None:
-    history = History(cluster, f"killed-{after}".lower(), tmp_path)
-    history.write("a", COMMON)
-    history.write_without_follower("b", 1000)
-    assert history.back_up().records == 4000
-    history.cut_off()
-    history.write("c", 500)
+def test_run_that_is_killed_at_the_branch_goes_on(cut: Mapping[str, History], after: bool) -> None:
+    history = cut["killed-after" if after else "killed-before"]
     branch_off = Writer.branch
 
     def killed(writer: Writer, *facts: Any) -> int:
@@ -222,14 +253,9 @@ def test_run_that_is_killed_at_the_branch_goes_on(cluster: KafkaCluster, tmp_pat
     assert history.restored(branch(history)) == values("a", COMMON) + values("b", 1000)
 
 
-def test_records_archive_refuses_and_stays_as_it_is(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_records_archive_refuses_and_stays_as_it_is(cut: Mapping[str, History]) -> None:
     """Only its catalog says the leader epochs."""
-    history = History(cluster, "records", tmp_path)
-    history.write("a", COMMON)
-    history.write_without_follower("b", 1000)
-    assert history.back_up(format="Records").records == 4000
-    history.cut_off()
-    history.write("c", 3000)
+    history = cut["records"]
     result = history.back_up(format="Records")
     assert (result.error_code, result.records) == ("LogDiverged", 0)
     assert f"'records' partition 0 from offset {COMMON} on" in result.message

@@ -23,7 +23,7 @@ from tests.runners import Job, Runner
 
 RATE = 4 << 20
 PARTITIONS = 6
-RECORDS, RECORD_BYTES = 540, 10_000  # of each partition
+RECORDS, RECORD_BYTES = 270, 10_000  # of each partition
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Timed(Runner):
 
 @pytest.fixture(scope="module")
 def loaded(kafka: KafkaBroker) -> str:
-    """A topic of incompressible records, about 32 MB."""
+    """A topic of incompressible records, about 16 MB."""
     topics = Topics(kafka)
     name = topics.create(f"limits-{secrets.token_hex(4)}", PARTITIONS)
     values = [secrets.token_bytes(RECORD_BYTES) for _ in range(100)]

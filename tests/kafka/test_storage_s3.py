@@ -100,6 +100,7 @@ def test_no_credentials_at_all_are_said_by_variable(s3: S3Server, bucket: str, m
         open_uri(f"s3://{bucket}", s3.endpoint, s3.region, {}).check()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_endpoint_where_nobody_listens_is_named_in_bounded_time(s3: S3Server, bucket: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -238,8 +239,8 @@ def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, pr
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time-outs that a test can wait for."""
     monkeypatch.setattr(retry, "PATIENCE", 0.5)
-    monkeypatch.setattr(connection, "QUICK_TIMEOUT", 0.5)
-    monkeypatch.setattr(connection, "BODY_TIMEOUT", 2.0)
+    monkeypatch.setattr(connection, "QUICK_TIMEOUT", 0.2)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 1.0)
 
 
 @pytest.mark.parametrize("fault", [silent, reset, lost_answer], ids=lambda fault: fault.__name__)
@@ -290,10 +291,13 @@ def test_a_store_that_stays_silent_is_named_in_bounded_time(s3: S3Server, bucket
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_slow_store_has_more_time_at_last(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+def test_a_slow_store_has_more_time_at_last(
+    s3: S3Server, bucket: str, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 2.0)
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     storage.put("a", b"1")
-    proxy.always(delayed(1.0))
+    proxy.always(delayed(0.5))
     assert storage.read("a") == b"1"
     assert [info.path for info in storage.list()] == ["a"]
     storage.put("b", b"2")
