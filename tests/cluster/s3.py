@@ -5,6 +5,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -86,7 +87,7 @@ class S3Server:
 
     def create_bucket(self, name: str) -> str:
         """Create a bucket and return its name."""
-        self._client().create_bucket(Bucket=name)
+        self._client.create_bucket(Bucket=name)
         return name
 
     def create_user(self, bucket: str, *rights: tuple[Sequence[str], str]) -> tuple[str, str]:
@@ -107,9 +108,10 @@ class S3Server:
             for actions, where in rights
         ]
         policy = {"Version": "2012-10-17", "Statement": statements}
-        self._client().put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+        self._client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
         return user, secret
 
+    @cached_property
     def _client(self) -> Any:
         from botocore.session import get_session  # slow to import, and only this needs it
 
