@@ -90,7 +90,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """What is left out of an archived partition, see `salvage.Survey`."""
+    """What is left out of an archived partition, see `salvage.DamageSurvey`."""
 
     topic_id: str
     partition: int
