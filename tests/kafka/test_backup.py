@@ -14,7 +14,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome
+from logkeep_engine.archive.catalog.facts import Gap, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup import making
 from logkeep_engine.backup.pieces.writer import BackupSetting
@@ -432,7 +432,7 @@ def test_pattern_without_a_topic_is_refused_naming_what_exists(backups: Backups,
     assert (result.exit_code, result.error_code) == (int(ExitCode.REFUSED), "NoTopicMatches")
     assert f"'no-{unique}', '{unique}x'" in result.message
     assert "The cluster has" in result.message
-    assert backups.state().runs[result.run_id].outcome is Outcome.FAILED
+    assert backups.state().runs[result.run_id].outcome is RunOutcome.FAILED
 
 
 def test_name_that_chooses_no_topic_beside_others_fails_the_run_when_the_others_are_archived(
@@ -507,7 +507,7 @@ def test_fenced_run_stops_without_a_word_in_the_archive(backups: Backups, topics
     result = backups.run(unique, run_id="mine")
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveFenced")
     run = backups.state().runs["mine"]
-    assert (run.outcome, run.epoch, run.segments) == (Outcome.RUNNING, 2, 0)
+    assert (run.outcome, run.epoch, run.segments) == (RunOutcome.RUNNING, 2, 0)
 
 
 def test_batch_that_is_damaged_on_the_broker_stops_its_partition_only(
@@ -631,7 +631,7 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
     assert told(tmp_path / "one").error_code == "Interrupted"
-    assert backups.state().runs["the-run"].outcome is Outcome.FAILED
+    assert backups.state().runs["the-run"].outcome is RunOutcome.FAILED
     result = backups.run(unique, run_id="the-run")
     assert (result.outcome, result.records) == ("Succeeded", 24 * 4000)
     assert backups.faults() == []

@@ -186,7 +186,8 @@ def test_keys_values_headers_and_times_are_archived_as_they_are(
     created, appended = assert_same(backups, topics, unique), assert_same(backups, topics, append_time)
     assert [record[2] for record in created] == [0] * 5
     assert [record[2] for record in appended] == [1] * 5
-    assert [entry.append_time for topic in (unique, append_time) for entry in backups.segments(topic)] == [False, True]
+    entries = [entry for topic in (unique, append_time) for entry in backups.segments(topic)]
+    assert [entry.times.append_time for entry in entries] == [False, True]
     assert created[2][5] == tuple(headers)
     assert_whole(backups)
 

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.run import ConvertOptions, run_convert
@@ -115,7 +115,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
     assert first.run(name).outcome == "Succeeded"
     (_, middle, _) = first.segments(name)
     with begin_run(first.archive, "retention") as writer:
-        writer.end(Outcome.SUCCEEDED, groups=writer.state.groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=writer.state.groups)
         writer.remove([RemovedSegment(middle.topic_id, 0, middle.base_offset)])
     on_spark(spark_context, first.storage, folder(tmp_path / "target"), format_name)
     topics.produce(name, numbers(100, first=300))
@@ -123,7 +123,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
     result = backups.run(name, format=format_name)
     assert (result.outcome, result.records) == ("Succeeded", 100), result.message
     assert backups.faults() == []
-    assert backups.state().settled(middle.topic_id, 0) == [(0, 400)]
+    assert backups.state().accounted_for(middle.topic_id, 0) == [(0, 400)]
     assert [group.offset for group in backups.state().groups if group.group_id == "readers"] == [17]
     left = [*range(100), *range(200, 400)]
     assert as_consumed(contents(backups.storage)[name, 0]) == [

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from pyspark import SparkContext
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.dump import Options, dump_segment
 from logkeep_engine.toolbox.dump_files import dump_file
@@ -363,7 +363,7 @@ def test_a_topic_that_was_empty_when_it_was_archived_is_compared(
     topics.create("later", partitions=2)
     with begin(open_uri(tmp_path.as_uri())) as writer:
         writer.commit(topics=[TopicEntry("later", "d" * 21 + "A", 2, 1)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     diff = ["log", "diff", tmp_path.as_uri(), "--bootstrap-server", broker.bootstrap]
     done = logkeep(*diff)
     assert done.returncode == 0, done.stderr + done.stdout

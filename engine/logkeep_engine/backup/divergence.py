@@ -15,7 +15,15 @@ from dataclasses import dataclass, field, replace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
+from logkeep_engine.archive.catalog.lineage import (
+    UNKNOWN,
+    EpochStart,
+    Fork,
+    Lineage,
+    LineageComparison,
+    LogStanding,
+    add_epoch,
+)
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.plan import BackupPlan
@@ -42,7 +50,7 @@ _CHANGES = 5  # of a leader in the middle of a comparison, until the partition c
 class Standings:
     """By topic and partition. `silent`: no leader gave an answer, and why; `unknown`: brokers do not know them."""
 
-    found: dict[TopicPartition, Standing] = field(default_factory=dict)
+    found: dict[TopicPartition, LogStanding] = field(default_factory=dict)
     silent: dict[TopicPartition, str] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
 
@@ -152,7 +160,7 @@ class _Walk:
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
-        self._comparison = Comparison(lineage)
+        self._comparison = LineageComparison(lineage)
         self._leader_epoch: int | None = None
         self._has_epochs = False
         self.changes = 0
@@ -166,7 +174,7 @@ class _Walk:
             self.changes += 1
             self._leader_epoch = None
             self._has_epochs = False
-            self._comparison = Comparison(self._lineage)
+            self._comparison = LineageComparison(self._lineage)
             return
         self._leader_epoch = ended.current_epoch
         self._has_epochs = self._has_epochs or ended.leader_epoch >= 0
@@ -174,14 +182,14 @@ class _Walk:
             self._comparison.answer(ended.leader_epoch, ended.end_offset)
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> LogStanding | None:
         """None while there is more to ask."""
         if self._leader_epoch is None or self._comparison.question is not None:
             return None
         epoch = self._leader_epoch if self._has_epochs else UNKNOWN
         # An empty archive parts from nothing, and a log whose leader never changed was never cut off.
         known = self._comparison.known or self._lineage.end == 0 or epoch == 0
-        return Standing(epoch, self._comparison.fork, known, self._leader_epoch)
+        return LogStanding(epoch, self._comparison.fork, known, self._leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +200,13 @@ class _ArchivedRange:
     start: int
 
 
-def _without_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _ArchivedRange | None:
+def _without_history(standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _ArchivedRange | None:
     """The last batch of an archive that says no epochs: that will do, unless they part."""
     return None if standing.known else _ArchivedRange(entries[-1:], entries[-1].next_offset - 1)
 
 
 def _parted_without_all_history(
-    standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]
+    standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]
 ) -> _ArchivedRange | None:
     """All of an archive that parts from the log, and may have epochs which the catalog does not say."""
     first = entries[0].base_offset

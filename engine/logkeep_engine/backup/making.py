@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry, branch_id
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, Standing
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, LogStanding
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
@@ -15,7 +15,7 @@ from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
 MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
 
-_UNCOMPARED = Standing(UNKNOWN, known=False)
+_UNCOMPARED = LogStanding(UNKNOWN, known=False)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BrokerAnswers:
     earliest: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     sizes: Mapping[TopicPartition, int]
-    standings: Mapping[TopicPartition, Standing] = field(default_factory=dict)
+    standings: Mapping[TopicPartition, LogStanding] = field(default_factory=dict)
     silent: Collection[TopicPartition] = ()
 
     def of(self, where: TopicPartition) -> tuple[int, int] | None:
@@ -127,7 +127,7 @@ class _Making:
             self.unavailable.append(where)
             return
         log_start, end = answered
-        settled = state.settled(*key)
+        settled = state.accounted_for(*key)
         standing = self._answers.standings.get(where, _UNCOMPARED)
         parted = _fork(standing, settled, end)
         if parted is not None:
@@ -183,7 +183,7 @@ def next_branch(state: ArchiveState, topic_id: str) -> str:
     return branch_id(topic_id, len(state.branch_ids(topic_id)) + 1)
 
 
-def _fork(standing: Standing, settled: Sequence[Range], end: int) -> int | None:
+def _fork(standing: LogStanding, settled: Sequence[Range], end: int) -> int | None:
     """The first offset at which a log that ends at `end` is not what is archived any more."""
     if standing.known or not settled or settled[-1][1] <= end:
         return standing.fork

@@ -20,7 +20,7 @@ from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
@@ -68,7 +68,7 @@ from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner, no_update
 
@@ -132,7 +132,7 @@ class BackupRun(ArchivingRun):
             control.only(cluster_id)
             writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
-            if writer.before is not None and writer.before.outcome is Outcome.SUCCEEDED:
+            if writer.before is not None and writer.before.outcome is RunOutcome.SUCCEEDED:
                 self._notes.append(done_already(self._run_id))
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts
@@ -213,7 +213,9 @@ class BackupRun(ArchivingRun):
             open_from[piece.number] = min(piece.start, open_from.get(piece.number, piece.start))
         self._reporter.planned(
             (
-                Part(number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end))
+                ProgressRange(
+                    number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end)
+                )
                 for number, chunk in enumerate(plan.chunks)
             ),
             topics=len(plan.topics),
@@ -329,7 +331,7 @@ class BackupRun(ArchivingRun):
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
         messages = (loss_message(loss), disagreement_message(self._disagreements), missed.message if missed else "")
-        writer.end(Outcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
+        writer.end(RunOutcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)

@@ -220,7 +220,7 @@ class ArchiveCheck:
         outcomes: Mapping[Partition, Outcomes],
     ) -> Survey:
         objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
-        indexed = [entry for entry in state.segments.get(key, ()) if entry.txnindex_bytes]
+        indexed = [entry for entry in state.segments.get(key, ()) if entry.files.txnindex_bytes]
         readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
         if outcomes[key].indexes_suffice and len(readable) == len(indexed):
             return survey

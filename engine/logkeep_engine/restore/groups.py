@@ -49,7 +49,7 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
         return read_offset_map(state.storage.read(path), f"{state.storage.uri}/{path}")
 
     def archived_end(topic_id: str, partition: int) -> int:
-        settled = archived.settled(topic_id, partition)
+        settled = archived.accounted_for(topic_id, partition)
         return settled[-1][1] if settled else 0
 
     moves = translate(select(archived.groups, wanted), planned.plan.topics, read_map, archived_end)

@@ -46,7 +46,7 @@ from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
-from logkeep_engine.tasks import PartitionUpdate, Progress, TaskContext
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 _AHEAD_BYTES = 2 << 20  # batches made ready in one go, in a thread, while the ones before are being sent
 _AHEAD_COUNT = 512
@@ -130,7 +130,7 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
 async def _restore_all(
     tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
 ) -> tuple[PartitionSummary, ...]:
-    progress = Progress(context)
+    progress = TaskProgress(context)
     budget = _MemoryBudget(_MEMORY)
     async with RawClient(tasks[0].connection) as client:
 
@@ -160,7 +160,7 @@ def _finished(task: RestoreTask) -> PartitionSummary | None:
 
 
 async def _restore(
-    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: Progress, context: TaskContext
+    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: TaskProgress, context: TaskContext
 ) -> PartitionSummary:
     throttle = context.throttle
     landed = await look(client, task.place, throttle, fresh=task.fresh and context.attempt == 0)
@@ -215,7 +215,7 @@ class _Attempt:
     """One pass over the archived partition, from its first byte: what is in the target already is only counted."""
 
     def __init__(
-        self, task: RestoreTask, landed: Landed, progress: Progress, pool: ThreadPoolExecutor, throttle: Throttle
+        self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
     ) -> None:
         self._task = task
         self._landed = landed

@@ -46,10 +46,10 @@ def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
         bytes=sum(segment.bytes for segment in found),
         max_batch_bytes=max((segment.max_batch_bytes for segment in found), default=0),
         min_timestamp=min(
-            (segment.min_base_timestamp for segment in found if segment.min_base_timestamp >= 0), default=-1
+            (segment.times.min_base_timestamp for segment in found if segment.times.min_base_timestamp >= 0), default=-1
         ),
-        max_timestamp=max((segment.max_timestamp for segment in found), default=-1),
-        append_time=any(segment.append_time for segment in found),
+        max_timestamp=max((segment.times.max_timestamp for segment in found), default=-1),
+        append_time=any(segment.times.append_time for segment in found),
     )
 
 

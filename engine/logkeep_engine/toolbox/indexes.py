@@ -133,8 +133,8 @@ def _records_index(source: LogSource, segment: ToolboxSegment) -> Index:
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, (what,), found, None)
     except ObjectMissing:
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, ("the segment is not there",), found, None)
-    if segment.entry is not None and len(made) != segment.entry.index_bytes:
-        what = f"made from the segment it has {len(made)} bytes, the catalog says {segment.entry.index_bytes}"
+    if segment.entry is not None and len(made) != segment.entry.files.index_bytes:
+        what = f"made from the segment it has {len(made)} bytes, the catalog says {segment.entry.files.index_bytes}"
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, (f"{what}: the segment was altered",), found, None)
     check = check_index(found, made)
     if not check.what:

@@ -161,7 +161,7 @@ def _judge(
     elif found != made and without_preallocated(found, ENTRY_BYTES[suffix]) != made:
         state = IndexVerdict.SPARSER
     if entry is not None and known is not None:
-        size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
+        size = entry.files.index_bytes if suffix == names.INDEX else entry.files.timeindex_bytes
         if len(known) != size:
             faults.append(f"made from the log it has {len(known)} bytes, the catalog says {size}: the log was altered")
             known, state = None, IndexVerdict.UNKNOWN
@@ -239,11 +239,11 @@ def _archived_transactions(
     path = segment.stem + names.TXNINDEX
     found = segment.beside(names.TXNINDEX)
     digest = hashlib.sha256(found).hexdigest() if found else ""
-    if (found is None) == (not entry.txnindex_bytes) and digest == entry.txnindex_sha256:
+    if (found is None) == (not entry.files.txnindex_bytes) and digest == entry.files.txnindex_sha256:
         return index_of(source, segment, path, IndexVerdict.GOOD, (), found, found or b"")
     fault = "it is not there" if found is None else "its SHA-256 is not the catalog's"
     state = IndexVerdict.MISSING if found is None else IndexVerdict.WRONG
-    if not entry.txnindex_bytes:
+    if not entry.files.txnindex_bytes:
         return index_of(source, segment, path, IndexVerdict.WRONG, ("the catalog says that there is none",), found, b"")
     if log.damage:
         return index_of(
@@ -256,7 +256,7 @@ def _archived_transactions(
         packed = b"".join(
             pack_txn_entry(AbortedTxn(producer, first, last, first)) for last, (producer, first) in sorted(some.items())
         )
-        if hashlib.sha256(packed).hexdigest() == entry.txnindex_sha256:
+        if hashlib.sha256(packed).hexdigest() == entry.files.txnindex_sha256:
             return index_of(source, segment, path, state, (fault,), found, packed)
     return index_of(
         source,

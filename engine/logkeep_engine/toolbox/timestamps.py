@@ -252,7 +252,7 @@ def _bounds(segment: ToolboxSegment, on_damage: OnDamagedBytes) -> tuple[int | N
     low = high = None
     if segment.entry is not None:
         entry = segment.entry
-        return _time(entry.min_base_timestamp), _time(entry.max_timestamp)
+        return _time(entry.times.min_base_timestamp), _time(entry.times.max_timestamp)
     if segment.has_batches:
         for batch in _data(segment.scan(), on_damage):
             header = batch.header

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.segment import without_preallocated
 from logkeep_engine.storage import open_uri
@@ -140,7 +140,7 @@ def archive(tmp_path: Path) -> Path:
     storage = open_uri((tmp_path / "archive").as_uri())
     with begin(storage) as writer:
         writer.commit(topics=[EMPTY, ORDERS], receipts=[chunk(storage, 0, 50)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return tmp_path / "archive"
 
 
@@ -174,7 +174,7 @@ def test_an_archive_without_a_record_is_one(archive: Path, tmp_path: Path, topic
     other = tmp_path / "other"
     with begin(open_uri(other.as_uri())) as writer:
         writer.commit(topics=topics)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert run("dump", other).exit_code == 0
     assert run("index", "check", other).exit_code == 0
     assert run_json("timestamps", other) == []

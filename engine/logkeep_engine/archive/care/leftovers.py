@@ -1,6 +1,6 @@
 """Removes what attempts that did not come to their end have left beside the segments of the Records and Avro formats.
 
-    writer.end(Outcome.SUCCEEDED, groups=groups)
+    writer.end(RunOutcome.SUCCEEDED, groups=groups)
     if may_have_leftovers(writer):
         remove_leftovers(writer, keys)
 
@@ -29,7 +29,7 @@ from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
-from logkeep_engine.archive.catalog.facts import Outcome, Partition
+from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range
@@ -49,7 +49,7 @@ def may_have_leftovers(writer: Writer) -> bool:
     runs = writer.state.runs
     others = [run for run in runs.values() if run.run_id != writer.run_id]
     last = max(others, key=attrgetter("epoch"), default=None)
-    return runs[writer.run_id].attempts > 1 or (last is not None and last.outcome is not Outcome.SUCCEEDED)
+    return runs[writer.run_id].attempts > 1 or (last is not None and last.outcome is not RunOutcome.SUCCEEDED)
 
 
 def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
@@ -59,7 +59,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
     Raises ValueError unless the run has ended with success, and storage errors; what is left then does no harm.
     """
     state, storage = writer.state, writer.archive.storage
-    if state.runs[writer.run_id].outcome is not Outcome.SUCCEEDED:
+    if state.runs[writer.run_id].outcome is not RunOutcome.SUCCEEDED:
         raise ValueError(f"run {writer.run_id} has not ended with success")
     layout = LAYOUTS[writer.archive.info.segments]
     if layout not in _PLACES or _is_adopted(writer):

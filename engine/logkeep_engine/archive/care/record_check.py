@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -62,16 +63,16 @@ def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
         "base_offset": first,
         "next_offset": found.last + 1,
         "records": found.count,
-        "min_base_timestamp": found.min_timestamp,
-        "max_timestamp": found.max_timestamp,
+        "times.min_base_timestamp": found.min_timestamp,
+        "times.max_timestamp": found.max_timestamp,
         "gaps": found.last - first + 1 != found.count,
     }
-    for name, value in facts.items():
-        expected = getattr(entry, name)
+    for path, value in facts.items():
+        expected = attrgetter(path)(entry)
         if value != expected:
-            yield f"{name} is {value}, the catalog says {expected}"
+            yield f"{path.rpartition('.')[2]} is {value}, the catalog says {expected}"
     # A strict Avro object does not say which times are append times.
-    if found.append_time and not entry.append_time:
+    if found.append_time and not entry.times.append_time:
         yield "append_time is True, the catalog says False"
     if found.largest > entry.max_batch_bytes:
         yield f"a record has {found.largest} bytes, the catalog says at most {entry.max_batch_bytes}"
@@ -83,6 +84,6 @@ def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: str
         found, size = digest_of(storage, path)
     except ObjectMissing:
         return "the object is missing"
-    if size != entry.index_bytes:
-        return f"{size} bytes, the catalog says {entry.index_bytes}"
+    if size != entry.files.index_bytes:
+        return f"{size} bytes, the catalog says {entry.files.index_bytes}"
     return "it is not the index of the records" if expected not in (None, found) else ""

@@ -168,7 +168,7 @@ class RecordReading:
             return 0
         try:
             data = self._storage.read(entry.stem(self._topic) + names.RECORDS_INDEX)
-            found = position_before(read_index(data), start_offset) if len(data) == entry.index_bytes else None
+            found = position_before(read_index(data), start_offset) if len(data) == entry.files.index_bytes else None
         except (ObjectMissing, CorruptIndex):
             return 0
         return found or 0

@@ -79,10 +79,10 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 
     Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
     """
-    if entry.max_timestamp < timestamp:
+    if entry.times.max_timestamp < timestamp:
         return None
     start = entry.base_offset
-    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.timeindex_bytes)
+    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.files.timeindex_bytes)
     found = find_time(data, entry.base_offset, timestamp)
     if found is not None and found.offset < entry.next_offset:
         start = found.offset + 1
@@ -96,7 +96,7 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Run] | None:
     """The runs from where the offset index says; None: it says nothing, or no batch that ends as it says begins
     there."""
-    data = _index(storage, entry.stem(topic) + names.INDEX, entry.index_bytes)
+    data = _index(storage, entry.stem(topic) + names.INDEX, entry.files.index_bytes)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
         return None
@@ -131,14 +131,14 @@ def read_index(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
 ) -> list[AbortedTxn] | None:
     """As `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
-    if not entry.txnindex_bytes:
+    if not entry.files.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX
     try:
         data = storage.read(path)
-        if len(data) != entry.txnindex_bytes:
-            what = f"{len(data)} bytes, the catalog says {entry.txnindex_bytes}"
-        elif entry.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.txnindex_sha256:
+        if len(data) != entry.files.txnindex_bytes:
+            what = f"{len(data)} bytes, the catalog says {entry.files.txnindex_bytes}"
+        elif entry.files.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.files.txnindex_sha256:
             what = "its SHA-256 is not the catalog's"
         else:
             return read_txn_index(data)
