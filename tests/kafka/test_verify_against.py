@@ -11,9 +11,10 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.toolbox.against import AgainstReport, Compared, Missing, compare
 from tests.cluster.kafka import KafkaBroker
+from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.raw import plain
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 
 
 def against(backups: Backups, broker: KafkaBroker) -> AgainstReport:

@@ -1,4 +1,4 @@
-"""Finds out which records of an archive can be restored: every object is looked at before the first record is
+"""Finds out which records of an archive can be restored: it looks at every object before the first record is
 written."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CheckedSegments:
 
     faults: tuple[Damage, ...]
     transactions: tuple[tuple[int, SegmentTransactions], ...]
-    """With the segment's place in the task."""
+    """The transactions of segments, with the segments' places in the task."""
 
 
 def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
@@ -92,7 +92,9 @@ class ArchiveCheck:
         self._run_tasks = context.run_tasks
 
     def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
-        """All that will be restored. Raises ArchiveDamaged if something is, and the spec does not say to skip it."""
+        """Check all that will be restored. Raises ArchiveDamaged if something is damaged, unless the spec says to skip
+        it.
+        """
         partitions = [(choice.source, partition) for choice in choices for partition in range(choice.source.partitions)]
         used = [
             (topic.name, entry)
@@ -122,7 +124,7 @@ class ArchiveCheck:
     def _outcomes(
         self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
     ) -> Outcomes:
-        """Facts that the transaction indexes of a partition do not say."""
+        """The outcomes of transactions that the transaction indexes of a partition do not tell."""
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
             return Outcomes()
@@ -143,7 +145,7 @@ class ArchiveCheck:
         return loss
 
     def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Damage]:
-        """One listing a topic tells what is not there or has another size."""
+        """The objects that are missing or have another size, found by one listing of each topic."""
         sizes: dict[str, int] = {}
         for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
             sizes.update((info.path, info.size) for info in self._storage.list(folder))
@@ -180,7 +182,7 @@ class ArchiveCheck:
         faults: Sequence[Damage],
         outcomes: Mapping[Partition, Outcomes],
     ) -> tuple[PartitionSurvey, ...]:
-        """The partitions of which not everything is as their indexes say."""
+        """The surveys of the partitions that their indexes do not describe as they are."""
         faulty: dict[tuple[str, int], list[Damage]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
@@ -293,7 +295,7 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
 
 
 def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, Outcomes]) -> list[str]:
-    """Where a transaction index was not believed."""
+    """The warnings for transaction indexes that markers contradict."""
     warnings = []
     for (topic_id, partition), found in outcomes.items():
         if found.disagreements:
