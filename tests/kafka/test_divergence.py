@@ -20,8 +20,7 @@ from logkeep_engine.archive.catalog.writer import Committed, Writer
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import Cluster, parse_backup
-from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.contract.spec import Cluster, StorageSpec, parse_backup
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage

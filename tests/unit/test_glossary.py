@@ -12,7 +12,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ALONE = "## Names that no class has alone"
-ROOMS = ("logkeep_engine/cli/", "logkeep_engine/convert/", "logkeep_engine/spark/", "logkeep_operator/")
+ROOMS = (
+    "logkeep_engine/cli/",
+    "logkeep_engine/convert/",
+    "logkeep_engine/spark/",
+    "logkeep_operator/",
+    "logkeep_engine/contract/",
+    "logkeep_engine/formats/",
+    "logkeep_engine/kafka/",
+    "logkeep_engine/log/",
+    "logkeep_engine/storage/",
+)
 """The folders and modules whose names are checked."""
 
 

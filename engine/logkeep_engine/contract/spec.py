@@ -131,7 +131,7 @@ class Volume(Model):
     claim_name: Name
 
 
-class Storage(Model):
+class StorageSpec(Model):
     uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
     region: Annotated[str, Field(min_length=1)] | None = None
@@ -139,7 +139,7 @@ class Storage(Model):
     volume: Volume | None = None
 
     @model_validator(mode="after")
-    def _fits_scheme(self) -> Storage:
+    def _fits_scheme(self) -> StorageSpec:
         if self.uri.startswith("file:"):
             for name in ("endpoint", "region", "credentials"):
                 if getattr(self, name) is not None:
@@ -169,7 +169,7 @@ class Compatibility(StrEnum):
 
 
 class AvroCodec(StrEnum):
-    """Of the blocks of an Avro object."""
+    """The compression of the blocks of an Avro object."""
 
     NONE = "none"
     DEFLATE = "deflate"
@@ -194,7 +194,7 @@ class Compression(StrEnum):
     ZSTD = "Zstd"
 
 
-class Segment(Model):
+class SegmentSpec(Model):
     """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log."""
 
     max_bytes: SegmentBytes = "128Mi"
@@ -206,7 +206,7 @@ class Segment(Model):
 
 
 class Retention(Model):
-    """What is removed from the archive at the end of a run that succeeded; nothing without a limit.
+    """Limits of the archive: a run that succeeded removes at its end what lies beyond them. No limit removes nothing.
 
     `maxAge`: segments whose newest record is older. `maxBytes`: the oldest segments, until the rest is not larger.
     """
@@ -297,10 +297,10 @@ class KafkaBackupSpec(Model):
     cluster: Cluster
     topics: Topics
     consumer_groups: ConsumerGroups = ConsumerGroups()
-    storage: Storage
+    storage: StorageSpec
     format: FormatName = FormatName.KAFKA
     format_options: FormatOptions = FormatOptions()
-    segment: Segment = Segment()
+    segment: SegmentSpec = SegmentSpec()
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
@@ -335,15 +335,15 @@ class BackupRef(Model):
 TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class Source(Model):
+class RestoreSource(Model):
     """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records."""
 
     backup_ref: BackupRef | None = None
-    storage: Storage | None = None
+    storage: StorageSpec | None = None
     topic_ids: dict[str, TopicId] = {}
 
     @model_validator(mode="after")
-    def _one(self) -> Source:
+    def _one(self) -> RestoreSource:
         if (self.backup_ref is None) == (self.storage is None):
             raise ValueError("exactly one of backupRef and storage must be set")
         return self
@@ -390,7 +390,7 @@ class OnDamagedArchive(StrEnum):
 
 
 class BatchCompression(StrEnum):
-    """Of batches that are made from records."""
+    """The compression of batches that are made from records."""
 
     NONE = "None"
     GZIP = "Gzip"
@@ -431,8 +431,8 @@ class RestoreGroups(ConsumerGroups):
 class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
 
-    source: Source
-    state: Storage | None = None
+    source: RestoreSource
+    state: StorageSpec | None = None
     cluster: Cluster
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL

@@ -44,7 +44,7 @@ _LONGEST = 10  # bytes of a 64-bit number
 _INT64 = 2**63
 
 
-class Block(NamedTuple):
+class AvroBlock(NamedTuple):
     """One block: its position in the file, how many records it has, and their bytes, decompressed."""
 
     position: int
@@ -72,7 +72,7 @@ class Container:
             )
         self.sync = self._source.take(SYNC_BYTES, "its sync marker")
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[AvroBlock]:
         """Every block, in order. Raises `CorruptSegment` after the blocks before the damage."""
         source = self._source
         while not source.at_end():
@@ -97,7 +97,7 @@ class Container:
                 raise CorruptSegment(
                     f"{where[0].upper()}{where[1:]} is damaged: it claims {count} records in {len(data)} bytes."
                 )
-            yield Block(position, count, data)
+            yield AvroBlock(position, count, data)
         source.expect_end()
 
     def _read_magic(self) -> None:

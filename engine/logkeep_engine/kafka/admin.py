@@ -20,7 +20,7 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.survey import Survey
-from logkeep_engine.kafka.trouble import Patience, Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class Admin:
                 while True:
                     try:
                         return await question(survey)
-                    except Trouble as trouble:
+                    except BrokerTrouble as trouble:
                         await patience.wait(trouble)
 
         return in_a_loop(ask())

@@ -25,7 +25,7 @@ from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import EpochEnd
-from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 
@@ -87,18 +87,20 @@ class RawClient:
             try:
                 leader = await self._pool.leader(topic, partition, newer_than=newer_than)
                 if leader.epoch < at_least:
-                    raise Trouble(f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}")
+                    raise BrokerTrouble(
+                        f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}"
+                    )
                 wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
                 answers = await self._pool.send(leader.node, 0, queries.epoch_ends({topic: [wanted]}))
                 broker = self._pool.name(leader.node)
                 answer = answers.partitions.get((topic, partition))
                 if answer is None:
-                    raise Trouble(f"{broker} left the partition out of its answer")
+                    raise BrokerTrouble(f"{broker} left the partition out of its answer")
                 raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
                 told = answer.leader_epoch == leader.epoch and answer.end_offset >= 0
                 if epoch is None and answer.code == Code.NONE and not told:
-                    raise Trouble(f"{broker} does not say where its log ends")
-            except Trouble as trouble:
+                    raise BrokerTrouble(f"{broker} does not say where its log ends")
+            except BrokerTrouble as trouble:
                 newer_than = await patience.wait(trouble)
                 continue
             if answer.code != Code.NONE:
@@ -124,7 +126,7 @@ class RawClient:
         while True:
             try:
                 answer = await self._pool.send(broker, 0, protocol.describe_log_dirs(partitions))
-            except Trouble as trouble:
+            except BrokerTrouble as trouble:
                 await patience.wait(trouble)
                 continue
             if not answer.codes or Code.CLUSTER_AUTHORIZATION_FAILED in answer.codes:

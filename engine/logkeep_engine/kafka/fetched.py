@@ -1,4 +1,4 @@
-"""What an answer to a fetch holds: batches back to back, of which no more is read than their lengths and headers."""
+"""Answers to fetches: batches back to back. Only their lengths and headers are read here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.log.batch import LOG_OVERHEAD
 
 _OFFSET_LENGTH = struct.Struct(">qi")
@@ -20,7 +20,7 @@ _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What lies at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
+    """The batches at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
     last may be cut off.
 
     `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
@@ -39,7 +39,7 @@ class Fetched:
     aborted: tuple[tuple[int, int], ...] = ()
     by_id: bool = False
     leader_epoch: int = -1
-    frame: Frame | None = field(default=None, repr=False, compare=False)
+    frame: AnswerFrame | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
         """`data` can be read no more; slices of it that are still held stay as they are."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
 
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
-from logkeep_engine.kafka.positions import Position, commit_positions, committed_positions
+from logkeep_engine.kafka.positions import GroupPosition, commit_positions, committed_positions
 
 _HAS_MEMBERS = frozenset(
     {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
@@ -124,9 +124,9 @@ class GroupAdmin(Admin):
         refused: list[NotSet] = []
         left = list(offsets)
         while left:
-            wanted: dict[str, list[Position]] = {}
+            wanted: dict[str, list[GroupPosition]] = {}
             for item in left:
-                position = Position(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
+                position = GroupPosition(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
                 wanted.setdefault(item.group_id, []).append(position)
             codes = in_a_loop(commit_positions(self._connection, wanted))
             again: list[GroupOffset] = []

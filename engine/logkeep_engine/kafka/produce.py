@@ -3,8 +3,8 @@
 That holds for idempotent batches (producer id, epoch and sequence set): a batch whose answer got lost is sent again,
 and the broker recognises it. Batches without a producer id may be written twice after a lost answer.
 
-What several partitions have ready at the same moment for one connection goes in one request (a request costs client and
-broker more than a small batch in it); each partition's answer is handled by itself.
+Batches that several partitions have ready at the same moment for one connection go in one request, since a request
+costs client and broker more than a small batch in it. Each partition's answer is handled by itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST
-from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]
-"""A record batch, whole or in pieces that are sent one behind the other, the first of them at least its header."""
+"""A record batch in one buffer, or in several that are sent one behind the other. The first holds at least its header.
+"""
 
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 DEFAULT_TIMEOUT_MS = 30_000
-# Of one request: far below socket.request.max.bytes (100 MiB). More batches in one would save nothing any more, and
-# hold up the answers of the first until the last is written. A larger batch goes alone.
+# The size of one request, far below socket.request.max.bytes (100 MiB). A larger one would save nothing more, and hold
+# up the answers to its first batches until the last is written. A batch that is larger goes alone.
 REQUEST_BYTES = 1 << 20
-_REQUESTS_IN_FLIGHT = 5  # of one connection; what comes while they are under way waits and goes together
+_REQUESTS_IN_FLIGHT = 5  # on one connection; what comes meanwhile waits, and goes together
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
@@ -102,27 +103,29 @@ class _Guard:
         self._epoch: int | None = None
 
     async def check(self, leader: Leader, *, alone: bool) -> None:
-        """Raises Trouble if the batch has to wait, and what `confirm` raises."""
+        """Raises BrokerTrouble if the batch has to wait, and what `confirm` raises."""
         if leader.epoch == self._epoch:
             return
         if self._epoch is not None and leader.epoch < self._epoch:
-            raise Trouble(f"a broker knows the leader of epoch {leader.epoch} only, there was one of {self._epoch}")
+            raise BrokerTrouble(
+                f"a broker knows the leader of epoch {leader.epoch} only, there was one of {self._epoch}"
+            )
         if not alone:
-            raise Trouble("the partition has another leader")
+            raise BrokerTrouble("the partition has another leader")
         if self._confirm is not None:
             await self._confirm(leader)
         self._epoch = leader.epoch
 
 
 class _OutOfOrder(Exception):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER: expected behind a batch that failed, and for one that is there already but
-    forgotten.
+    """OUT_OF_ORDER_SEQUENCE_NUMBER. A broker answers it to a batch behind one that failed, and to a batch that it has
+    already but no longer remembers.
     """
 
 
 class _Outbox:
-    """Batches on their way over one connection, in the order of `put`. A request takes of what waits one batch a
-    partition, which is what brokers take, up to REQUEST_BYTES.
+    """Batches on their way over one connection, in the order of `put`. A request takes one waiting batch of each
+    partition, since brokers accept no more, and up to REQUEST_BYTES.
     """
 
     def __init__(self, pool: BrokerPool, node: int, lane: int) -> None:
@@ -149,7 +152,7 @@ class _Outbox:
                 if waiting is None:
                     self._room.release()
                     continue
-                task = asyncio.get_running_loop().create_task(self._settle(request, waiting))
+                task = asyncio.get_running_loop().create_task(self._hand_out(request, waiting))
                 self._answers.add(task)
                 task.add_done_callback(self._answers.discard)
                 await asyncio.sleep(0)  # a task cancelled before it runs would leave the answer without a reader
@@ -157,7 +160,7 @@ class _Outbox:
             self._posting = None
 
     def _take(self) -> list[_Sent]:
-        """The batches of the next request; what was given up meanwhile is dropped."""
+        """The batches of the next request. Those that their callers have given up meanwhile are dropped."""
         taken: list[_Sent] = []
         left: deque[_Sent] = deque()
         keys: set[tuple[str, int]] = set()
@@ -198,7 +201,8 @@ class _Outbox:
                 sent.answer.cancel()
             raise
 
-    async def _settle(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
+    async def _hand_out(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
+        """Wait for the answer to a request, and give each batch its own part of it."""
         try:
             answers = await waiting
         except Exception as error:
@@ -223,7 +227,7 @@ class _Outbox:
     def _base_offset(self, sent: _Sent, answer: protocol.ProduceAnswer | None) -> int:
         name = self._pool.name(self._node)
         if answer is None:
-            raise Trouble(f"{name} left the partition out of its answer")
+            raise BrokerTrouble(f"{name} left the partition out of its answer")
         if answer.code == Code.NONE:
             return answer.base_offset
         if answer.code == Code.DUPLICATE_SEQUENCE_NUMBER:
@@ -234,11 +238,11 @@ class _Outbox:
         raise _refused(sent.target, sent.batch, answer.code, answer.reason)
 
     def _fail(self, failed: _Sent, error: Exception) -> None:
-        """What waits behind a batch that failed would be out of order: it fails too, and is sent again behind it."""
+        """Fail a batch and those that wait behind it: they would be out of order, and are sent again behind it."""
         failed.fail(error)
         for sent in self._waiting:
             if sent.target.key == failed.target.key:
-                sent.fail(Trouble("an earlier batch of the partition failed"))
+                sent.fail(BrokerTrouble("an earlier batch of the partition failed"))
 
 
 class Producer:
@@ -266,7 +270,7 @@ class Producer:
         if acks not in (-1, 1):
             raise ValueError(f"acks={acks}: only -1 and 1 are answered by a broker")
         target = _Target(topic, partition, timeout_ms, acks)
-        pieces = _pieces(batch)
+        pieces = _buffers(batch)
         try:
             return await self._until_acknowledged(target, _Guard(None), pieces, None)
         except _OutOfOrder as error:
@@ -319,7 +323,7 @@ class Producer:
                             window.append(await self._send(target, guard, batch, alone=not window))
                             following = _next(batches)
                             continue
-                offset = await self._settle(target, guard, window, floor)
+                offset = await self._acknowledged(target, guard, window, floor)
                 known = _producer(window.popleft().batch)
                 floor = max(floor, offset + 1)
                 yield offset
@@ -339,8 +343,8 @@ class Producer:
                 node = self._pool.any_node()
                 answer = await self._pool.send(node, 0, protocol.init_producer_id())
                 if answer.code in RETRIABLE:
-                    raise Trouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
-            except Trouble as trouble:
+                    raise BrokerTrouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
+            except BrokerTrouble as trouble:
                 await patience.wait(trouble)
                 continue
             if answer.code != Code.NONE:
@@ -355,14 +359,14 @@ class Producer:
     async def _send(
         self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], newer_than: float = -1.0, *, alone: bool
     ) -> _Sent:
-        """Put the batch on its way, if the leader is known; else the trouble is the answer. `alone`: no other is under
-        way.
+        """Put the batch on its way. If the leader is not known, the answer is that trouble. `alone`: no other batch is
+        under way.
         """
         sent = _Sent(target, batch, asyncio.get_running_loop().create_future())
         try:
             leader = await self._pool.leader(target.topic, target.partition, newer_than=newer_than)
             await guard.check(leader, alone=alone)
-        except Trouble as trouble:
+        except BrokerTrouble as trouble:
             sent.fail(trouble)
             return sent
         # One partition always takes the same connection: that keeps its batches in order.
@@ -374,7 +378,7 @@ class Producer:
         return sent
 
     async def _until_acknowledged(
-        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], trouble: Trouble | None
+        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], trouble: BrokerTrouble | None
     ) -> int:
         patience = Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
         newer_than = -1.0
@@ -383,19 +387,19 @@ class Producer:
                 newer_than = await patience.wait(trouble)
             try:
                 return await (await self._send(target, guard, batch, newer_than, alone=True)).answer
-            except Trouble as again:
+            except BrokerTrouble as again:
                 trouble = again
 
     # ---- the window
 
-    async def _settle(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
-        """The base offset of the first batch of the window, whatever it takes; the batches behind it are sent again if
-        need be.
+    async def _acknowledged(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
+        """The base offset of the first batch of the window, once a broker has acknowledged it. If it has to be sent
+        again, then the batches behind it that failed are sent again, too.
         """
         head = window[0]
         try:
             return await head.answer
-        except Trouble as problem:
+        except BrokerTrouble as problem:
             trouble = problem
         except _OutOfOrder as error:
             return await self._read_back(target, head.batch, floor, str(error))
@@ -411,7 +415,7 @@ class Producer:
         return offset
 
     async def _read_back(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:
-        """Where the log holds this batch already.
+        """Find the batch in the log, which holds it already, and return its base offset.
 
         A broker that was restarted remembers the last batch of a producer, not five, so it calls an older one that is
         sent again out of order although it has it (a producer snapshot holds the last sequence only; seen on 4.1 after
@@ -437,7 +441,7 @@ def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str)
     )
 
 
-def _pieces(batch: Batch) -> tuple[Buffer, ...]:
+def _buffers(batch: Batch) -> tuple[Buffer, ...]:
     return batch if isinstance(batch, tuple) else (batch,)
 
 
@@ -453,7 +457,7 @@ def _failed(sent: _Sent) -> bool:
 def _next(batches: AsyncIterator[Batch]) -> asyncio.Task[tuple[Buffer, ...] | None]:
     async def take() -> tuple[Buffer, ...] | None:
         with contextlib.suppress(StopAsyncIteration):
-            return _pieces(await anext(batches))
+            return _buffers(await anext(batches))
         return None
 
     return asyncio.get_running_loop().create_task(take())

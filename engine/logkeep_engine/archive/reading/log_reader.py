@@ -23,8 +23,8 @@ from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,
     FRAME_MAGIC,
-    Frame,
     SeekTable,
+    ZstdFrame,
     decompress_frame,
     frame_bound,
     frame_end,
@@ -114,7 +114,7 @@ class _Compressed:
             return
         first = table.index_at(start)
         groups = self._groups(table, first)
-        stored: Iterator[tuple[tuple[Frame, ...], memoryview]]
+        stored: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
         if whole is not None:
             view = memoryview(whole)
             stored = ((group, view[group[0].at : group[-1].at + group[-1].stored]) for group in groups)
@@ -147,10 +147,10 @@ class _Compressed:
                 raise CorruptFrame(f"its seek table has a frame of {frame.stored} bytes for {frame.size} bytes of log")
         return table, None if start else tail
 
-    def _groups(self, table: SeekTable, first: int) -> list[tuple[Frame, ...]]:
+    def _groups(self, table: SeekTable, first: int) -> list[tuple[ZstdFrame, ...]]:
         """Frames that make up a block together."""
-        groups: list[tuple[Frame, ...]] = []
-        group: list[Frame] = []
+        groups: list[tuple[ZstdFrame, ...]] = []
+        group: list[ZstdFrame] = []
         size = 0
         for frame in table.frames[first:]:
             if group and size + frame.size > self._block:
@@ -160,12 +160,14 @@ class _Compressed:
             size += frame.size
         return [*groups, tuple(group)] if group else groups
 
-    def _fetch(self, group: tuple[Frame, ...]) -> memoryview:
+    def _fetch(self, group: tuple[ZstdFrame, ...]) -> memoryview:
         size = group[-1].at + group[-1].stored - group[0].at
         view = memoryview(self._stored.take(size).buffer)[:size]
         return view[: self._storage.read_into(self._path, group[0].at, view)]
 
-    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | DamagedBytes]:
+    def _decompressed(
+        self, groups: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
+    ) -> Iterator[Block | DamagedBytes]:
         for group, stored in groups:
             item = self._ring.take(sum(frame.size for frame in group))
             item.end = item.start
