@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 @pytest.fixture
 def spark(sql_session: SparkSession) -> Iterator[SparkSession]:
-    """With filters pushed down."""
+    """A session that pushes filters down."""
     register(sql_session)
     yield sql_session
     sql_session.conf.unset(PUSHDOWN)
@@ -134,7 +134,7 @@ def test_filters_decide_what_is_read(
     chosen = frame.filter(f"topic = '{unique}' and partition in (1) and offset >= {last.base_offset}")
     assert chosen.rdd.getNumPartitions() == 1
     assert chosen.count() == last.records
-    since = datetime.fromtimestamp(segments[unique, 1][-2].max_timestamp / 1000 + 1, UTC)
+    since = datetime.fromtimestamp(segments[unique, 1][-2].times.max_timestamp / 1000 + 1, UTC)
     later = frame.filter(f"topic = '{unique}' and partition > 0").filter(frame.timestamp > since)
     assert later.rdd.getNumPartitions() == 1
     options = read(spark, backups, topics=unique, partitions="1", startingOffset=str(last.base_offset))

@@ -203,7 +203,7 @@ def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
     assert f"topic '{remote.topic}' partition 0 from offset 0" in result.message
     assert (result.loss, result.records) == ((), RECORDS - remote.local_start)  # what is local was archived
     (topic_id,) = backups.state().topics
-    assert backups.state().settled(topic_id, 0) == [(remote.local_start, RECORDS)]
+    assert backups.state().accounted_for(topic_id, 0) == [(remote.local_start, RECORDS)]
     tiered.command()
     result = backups.run(remote.topic)
     assert (result.outcome, result.records) == ("Succeeded", remote.local_start)

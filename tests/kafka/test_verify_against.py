@@ -6,21 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.errors import ArchiveMismatch
-from logkeep_engine.toolbox.against import AgainstReport, Compared, Missing, compare
+from logkeep_engine.toolbox.against import AgainstReport, ComparedPartition, Missing, compare
 from tests.cluster.kafka import KafkaBroker
+from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.raw import plain
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 
 
 def against(backups: Backups, broker: KafkaBroker) -> AgainstReport:
     return compare(backups.archive, plain(broker.bootstrap))
 
 
-def of_topic(report: AgainstReport, topic: str) -> list[Compared]:
+def of_topic(report: AgainstReport, topic: str) -> list[ComparedPartition]:
     """The partitions of one topic: an archive of format Avro has `__consumer_offsets` too, once the broker has it."""
     return [found for found in report.partitions if found.topic == topic]
 
@@ -32,7 +33,7 @@ def claim(backups: Backups, topic: str, *ranges: tuple[int, int]) -> None:
     (topic_id,) = [found.topic_id for found in backups.state().topics.values() if found.name == topic]
     writer = begin_run(backups.archive, "slow-store")
     writer.commit(receipts=[Receipt(coverage=(Coverage(topic_id, 0, start, end),)) for start, end in ranges])
-    writer.end(Outcome.SUCCEEDED)
+    writer.end(RunOutcome.SUCCEEDED)
 
 
 def test_records_that_were_told_as_archived_are_found_missing(

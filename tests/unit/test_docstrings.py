@@ -17,17 +17,23 @@ SOURCES = ("engine/", "operator/", "")
 IN_AN_ARCHIVE = {"catalog/", "runs/", "topics/"}
 MADE = {"bench/results/", "test-logs/", "run/"}  # when tests and benchmarks run; git does not keep them
 ROOMS = (
-    "cli/",
-    "contract/",
-    "convert/",
-    "formats/",
-    "kafka/",
-    "log/",
+    *(
+        "archiving.py",
+        "backup/",
+        "cli/",
+        "collector.py",
+        "contract/",
+        "convert/",
+        "formats/",
+        "frame.py",
+        "interrupt.py",
+        "kafka/",
+        "limits.py",
+        "log/",
+        "restore/",
+        "storage/",
+    ),
     "spark/",
-    "storage/",
-    "collector.py",
-    "interrupt.py",
-    "limits.py",
 )
 PLAIN = ("bench/", "docker/", "operator/", "tests/", *(f"engine/logkeep_engine/{room}" for room in ROOMS))
 OTHERS = {"group-coordinator/", "logkeep.dev/"}  # a folder of Kafka's sources, and a prefix of labels

@@ -13,15 +13,24 @@ ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ALONE = "## Names that no class has alone"
 ROOMS = (
-    "logkeep_engine/cli/",
-    "logkeep_engine/convert/",
-    "logkeep_engine/spark/",
+    *(
+        f"logkeep_engine/{room}"
+        for room in (
+            "archiving.py",
+            "backup/",
+            "cli/",
+            "contract/",
+            "convert/",
+            "formats/",
+            "frame.py",
+            "kafka/",
+            "log/",
+            "restore/",
+            "spark/",
+            "storage/",
+        )
+    ),
     "logkeep_operator/",
-    "logkeep_engine/contract/",
-    "logkeep_engine/formats/",
-    "logkeep_engine/kafka/",
-    "logkeep_engine/log/",
-    "logkeep_engine/storage/",
 )
 """The folders and modules whose names are checked."""
 

@@ -20,7 +20,7 @@ def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]
     found = list(open_losses)
     ranges: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
     for item in ranges:
-        found += state.lost(item.topic_id, item.partition, item.start, item.end)
+        found += state.gaps_in(item.topic_id, item.partition, item.start, item.end)
     gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}
     facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
     return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))

@@ -60,7 +60,7 @@ class RestorePlanner:
             return planned
         self._refuse_other(known)
         check_same(self._control, known)
-        archived = snapshot.load_at(self._context.archive, known.commit)
+        archived = self._context.archive.load_at(known.commit)
         return Planned(known, with_branches(archived, self._spec.source.topic_ids), fresh=False)
 
     # ---- the stored plan

@@ -1,7 +1,7 @@
 """Two archives, or an archive and the topics of a live cluster, record by record.
 
     with LiveSide(connection, topics) as live:
-        comparison = Comparison(ArchiveSide(source), live)
+        comparison = RecordComparison(ArchiveSide(source), live)
         for difference in comparison: print(difference)
         comparison.counts
 
@@ -25,14 +25,20 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, CorruptSegment, Refused
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource
 from logkeep_engine.toolbox.transactions import outcomes
 
@@ -48,7 +54,7 @@ _MAX_OFFSET = 2**63 - 1
 Partition = tuple[str, int]
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     ONLY_A = "only in A"
     ONLY_B = "only in B"
     DIFFERENT = "different"
@@ -60,7 +66,7 @@ class Difference:
     is that of a whole partition.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     topic: str
     partition: int
     offset_a: int | None
@@ -71,9 +77,9 @@ class Difference:
         where = f"{self.topic}-{self.partition}"
         if self.offset_a is None and self.offset_b is None:
             return f"{where}: the partition is {self.kind}"
-        if self.kind is Kind.ONLY_A:
+        if self.kind is DifferenceKind.ONLY_A:
             return f"{where}: offset {self.offset_a} of A is not in B"
-        if self.kind is Kind.ONLY_B:
+        if self.kind is DifferenceKind.ONLY_B:
             return f"{where}: offset {self.offset_b} of B is not in A"
         return f"{where}: offset {self.offset_a} of A and {self.offset_b} of B differ in {', '.join(self.fields)}"
 
@@ -117,7 +123,7 @@ class Counts:
 
 
 class Side(Protocol):
-    """What is compared: partitions by name and number, and their committed records in order of offsets."""
+    """One of two sides that are compared: partitions by name and number, and their committed records by offset."""
 
     def partitions(self) -> Sequence[Partition]: ...
 
@@ -129,7 +135,7 @@ class ArchiveSide:
 
     def __init__(self, source: LogSource) -> None:
         self._state = source.state
-        self._partitions: dict[Partition, list[LogSegment]] = {}
+        self._partitions: dict[Partition, list[ToolboxSegment]] = {}
         taken = source.taken()
         found = taken.partitions()
         for log in found:
@@ -149,7 +155,11 @@ class ArchiveSide:
     def records(self, topic: str, partition: int) -> Iterator[LogRecord]:
         """Raises ArchiveDamaged where they cannot be read."""
         segments = self._partitions[topic, partition]
+        entries = [segment.entry for segment in segments if segment.entry is not None]
         try:
+            if self._state is not None and len(entries) == len(segments):
+                yield from _archived(segments[0].storage, topic, entries, self._state)
+                return
             ended = outcomes(segments, self._state)
             for segment in segments:
                 for where, records in segment.placed():
@@ -165,6 +175,18 @@ class ArchiveSide:
             archived = self._state is not None
             hint = "`logkeep verify` names all damage." if archived else "`logkeep log dump` shows what is left."
             raise ArchiveDamaged(f"topic {topic} partition {partition}: {error.message}", hint=hint) from error
+
+
+def _archived(
+    storage: Storage, topic: str, entries: Sequence[SegmentEntry], state: ArchiveState
+) -> Iterator[LogRecord]:
+    """The committed records of an archived partition. Raises CorruptSegment at the first damage."""
+    reader = open_damaged(storage, topic, entries, state.kept(entries[0].topic_id, entries[0].partition))
+    wrong = (damage for damage in reader.transactions.damage if damage.object.endswith(names.TXNINDEX))
+    for item in chain(wrong, reader.records()):
+        if isinstance(item, Damage):
+            raise CorruptSegment(f"{display(storage, item.object.removeprefix(f'{storage.uri}/'))}: {item.what}.")
+        yield from item
 
 
 class LiveSide(AbstractContextManager["LiveSide"]):
@@ -253,7 +275,7 @@ async def _committed(client: RawClient, topic: str, partition: int) -> AsyncGene
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is compared. `rename`: topic of A to topic of B. `ignore`: "headers", "timestamp"."""
+    """The rules of a comparison. `rename`: topic of A to topic of B. `ignore`: "headers", "timestamp"."""
 
     offsets: bool = False
     ignore: frozenset[str] = frozenset()
@@ -274,7 +296,7 @@ class Rules:
         return tuple(found)
 
 
-class Comparison(Iterator[Difference]):
+class RecordComparison(Iterator[Difference]):
     """The differences, found while they are asked for; `counts` are complete at the end."""
 
     def __init__(self, a: Side, b: Side, rules: Rules | None = None) -> None:
@@ -300,11 +322,11 @@ class Comparison(Iterator[Difference]):
             if (name, number) not in there:
                 if next(a.records(topic, number), None) is not None:
                     self.counts.partitions_only_a += 1
-                    yield Difference(Kind.ONLY_A, topic, number, None, None)
+                    yield Difference(DifferenceKind.ONLY_A, topic, number, None, None)
             elif (name, number) not in renamed:
                 if next(b.records(name, number), None) is not None:
                     self.counts.partitions_only_b += 1
-                    yield Difference(Kind.ONLY_B, name, number, None, None)
+                    yield Difference(DifferenceKind.ONLY_B, name, number, None, None)
             else:
                 self.counts.partitions += 1
                 one, other = a.records(topic, number), b.records(name, number)
@@ -317,11 +339,11 @@ class Comparison(Iterator[Difference]):
         while left is not None or right is not None:
             if right is None or (left is not None and left.offset < right.offset):
                 self.counts.only_a += 1
-                yield Kind.ONLY_A, left, None, ()
+                yield DifferenceKind.ONLY_A, left, None, ()
                 left = next(one, None)
             elif left is None or right.offset < left.offset:
                 self.counts.only_b += 1
-                yield Kind.ONLY_B, None, right, ()
+                yield DifferenceKind.ONLY_B, None, right, ()
                 right = next(other, None)
             else:
                 yield from self._pair(left, right)
@@ -347,10 +369,10 @@ class Comparison(Iterator[Difference]):
                 yield from self._pair(ahead_a.popleft(), ahead_b.popleft())
             for _ in range(skip_a - min(skip_a, skip_b)):
                 self.counts.only_a += 1
-                yield Kind.ONLY_A, ahead_a.popleft(), None, ()
+                yield DifferenceKind.ONLY_A, ahead_a.popleft(), None, ()
             for _ in range(skip_b - min(skip_a, skip_b)):
                 self.counts.only_b += 1
-                yield Kind.ONLY_B, None, ahead_b.popleft(), ()
+                yield DifferenceKind.ONLY_B, None, ahead_b.popleft(), ()
 
     def _apart(
         self,
@@ -359,7 +381,7 @@ class Comparison(Iterator[Difference]):
         ahead_b: deque[LogRecord],
         other: Iterator[LogRecord],
     ) -> tuple[int, int]:
-        """How many records of each side to pass over until both go on with equal ones; at least one of either."""
+        """The numbers of records of each side to pass over until both go on with equal ones; at least one of either."""
         _fill(ahead_a, one, self._rules.window)
         _fill(ahead_b, other, self._rules.window)
         where: dict[_Content, int] = {}
@@ -383,12 +405,12 @@ class Comparison(Iterator[Difference]):
         fields = self._rules.differing(left, right)
         if fields:
             self.counts.different += 1
-            yield Kind.DIFFERENT, left, right, fields
+            yield DifferenceKind.DIFFERENT, left, right, fields
         else:
             self.counts.equal += 1
 
 
-_Found = tuple[Kind, LogRecord | None, LogRecord | None, tuple[str, ...]]
+_Found = tuple[DifferenceKind, LogRecord | None, LogRecord | None, tuple[str, ...]]
 _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
 
 

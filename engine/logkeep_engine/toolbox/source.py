@@ -1,6 +1,7 @@
-"""Where the user points: segments of an archive, of a broker's log folders, of folders of the Records and Avro formats.
+"""Finds the segments where the user points: in an archive, in a broker's log folders, in folders of the Records and
+Avro formats.
 
-    source = open_source("s3://bucket/prefix", Selection(topics=("orders",)))
+    source = open_source("s3://bucket/prefix", LogSelection(topics=("orders",)))
     for segment in source.segments:
         for item in segment.scan(): ...             # Kafka's layout: batches and damage
         for records in segment.records(): ...       # every layout
@@ -34,7 +35,7 @@ from logkeep_engine.formats.records_names import FileKind, parse_name
 from logkeep_engine.storage import ObjectInfo, Storage, open_uri
 from logkeep_engine.toolbox.files import display, os_errors
 from logkeep_engine.toolbox.log_bytes import zstd_size
-from logkeep_engine.toolbox.segment import MOVED_FOLDER, LogSegment
+from logkeep_engine.toolbox.segment import MOVED_FOLDER, ToolboxSegment
 
 SNAPSHOT = ".snapshot"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -47,20 +48,20 @@ _DATA = re.compile(r"([a-zA-Z0-9._-]+)\+([0-9]+)-([0-9]+)\.data")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which topics and partitions of a source; empty: all of them."""
+class LogSelection:
+    """The topics and partitions that the user chooses of a source; empty: all of them."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
 
-    def __contains__(self, segment: LogSegment) -> bool:
+    def __contains__(self, segment: ToolboxSegment) -> bool:
         return (not self.topics or segment.topic in self.topics) and (
             not self.partitions or segment.partition in self.partitions
         )
 
 
 class LogKey(NamedTuple):
-    """Which segments are one log: those of a partition of a topic's incarnation, in one folder (see `LogSegment`)."""
+    """The key of segments that are one log: those of a partition of a topic's incarnation, in one folder."""
 
     topic: str
     topic_id: str
@@ -70,7 +71,7 @@ class LogKey(NamedTuple):
 
 @dataclass(frozen=True)
 class LogSource:
-    """What was found: segments by topic, incarnation, partition, folder and offset; `single` if the user named one
+    """The segments that were found, by topic, incarnation, partition, folder and offset; `single` if the user named one
     file, which may also be an index or another file beside a log.
 
     `archive` and `state` are those of the archive that it is, or lies in; `topics` are those of its topics that were
@@ -78,17 +79,17 @@ class LogSource:
     """
 
     storage: Storage = field(repr=False)
-    segments: tuple[LogSegment, ...]
+    segments: tuple[ToolboxSegment, ...]
     archive: Archive | None = field(default=None, repr=False)
     state: ArchiveState | None = field(default=None, repr=False)
     single: str = ""
     topics: tuple[TopicEntry, ...] = ()
 
-    def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[LogSegment]]:
+    def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[ToolboxSegment]]:
         """The segments of each log, in order. Snapshots of a metadata log are none, unless they are asked for, or the
         user named one.
         """
-        found: dict[LogKey, list[LogSegment]] = {}
+        found: dict[LogKey, list[ToolboxSegment]] = {}
         for segment in self.segments:
             if checkpoints or not segment.is_checkpoint or segment.path == self.single:
                 key = LogKey(segment.topic, segment.topic_id, segment.partition, segment.folder)
@@ -116,10 +117,10 @@ class LogSource:
 
 
 def open_source(
-    where: str, selection: Selection | None = None, *, endpoint: str | None = None, region: str | None = None
+    where: str, selection: LogSelection | None = None, *, endpoint: str | None = None, region: str | None = None
 ) -> LogSource:
-    """What lies at `where`. Raises Refused if there is nothing of a log, or not what `selection` names."""
-    selection = selection or Selection()
+    """Find what lies at `where`. Raises Refused if there is nothing of a log, or not what `selection` names."""
+    selection = selection or LogSelection()
     with os_errors(where):
         found = _find(_uri(where), endpoint, region)
     if not found.segments and not found.single and found.state is None:
@@ -132,7 +133,7 @@ def open_source(
     topics = tuple(topic for topic in found.topics if not selection.topics or topic.name in selection.topics)
     numbers = selection.partitions or (0,)
     there = chosen or any(0 <= number < topic.partitions for topic in topics for number in numbers)  # maybe empty
-    if not there and selection != Selection() and (found.segments or not found.single):
+    if not there and selection != LogSelection() and (found.segments or not found.single):
         raise Refused(f"{where}: {_not_there(found, selection)}.", hint=_what_is_there(found))
     return replace(found, segments=chosen, topics=topics)
 
@@ -217,9 +218,9 @@ def _is_folder_of(topic: TopicEntry, inside: str) -> bool:
     )
 
 
-def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> LogSegment:
+def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> ToolboxSegment:
     """A segment that the catalog names."""
-    return LogSegment(
+    return ToolboxSegment(
         storage,
         entry.layout,
         topic.name,
@@ -278,7 +279,7 @@ def _is_beside(path: str) -> bool:
     )
 
 
-def _log_of(storage: Storage, name: str, folder: str) -> LogSegment | None:
+def _log_of(storage: Storage, name: str, folder: str) -> ToolboxSegment | None:
     """The segment that an index belongs to."""
     match = _BESIDE_LOG.fullmatch(name)
     file = parse_name(name)
@@ -295,7 +296,7 @@ def _log_of(storage: Storage, name: str, folder: str) -> LogSegment | None:
     return None
 
 
-def _segment(storage: Storage, info: ObjectInfo, folder: str) -> LogSegment | None:
+def _segment(storage: Storage, info: ObjectInfo, folder: str) -> ToolboxSegment | None:
     """The segment whose log or records this object is; None: it is another object. `folder` is that of the storage."""
     path, size = info.path, info.size
     above, _, name = f"{folder}/{path}".strip("/").rpartition("/")
@@ -304,15 +305,19 @@ def _segment(storage: Storage, info: ObjectInfo, folder: str) -> LogSegment | No
         topic, partition = _log_folder(f"{above}/{name}", above.rpartition("/")[2])
         offset = int(match[1] or 0)
         length = zstd_size(storage, path, size) if suffix == names.LOG_ZST else size
-        return LogSegment(storage, Layout.KAFKA, topic, partition, offset, path.removesuffix(suffix), suffix, length)
+        return ToolboxSegment(
+            storage, Layout.KAFKA, topic, partition, offset, path.removesuffix(suffix), suffix, length
+        )
     if match := _DATA.fullmatch(name):
         stem = path.removesuffix(names.DATA)
-        return LogSegment(storage, Layout.AVRO, match[1], int(match[2]), int(match[3]), stem, names.DATA, size)
+        return ToolboxSegment(storage, Layout.AVRO, match[1], int(match[2]), int(match[3]), stem, names.DATA, size)
     file = parse_name(name)
     if file is not None and file.kind is FileKind.RECORDS and file.start_offset is not None:
         topic = above.rpartition("/")[2]
         stem = path.removesuffix(names.RECORDS)
-        return LogSegment(storage, Layout.RECORDS, topic, file.partition, file.start_offset, stem, names.RECORDS, size)
+        return ToolboxSegment(
+            storage, Layout.RECORDS, topic, file.partition, file.start_offset, stem, names.RECORDS, size
+        )
     return None
 
 
@@ -322,14 +327,14 @@ def _log_folder(path: str, folder: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match is not None else ("", -1)
 
 
-def _sorted(segments: Sequence[LogSegment]) -> tuple[LogSegment, ...]:
-    def place(segment: LogSegment) -> tuple[str, str, int, str, int]:
+def _sorted(segments: Sequence[ToolboxSegment]) -> tuple[ToolboxSegment, ...]:
+    def place(segment: ToolboxSegment) -> tuple[str, str, int, str, int]:
         return segment.topic, segment.topic_id, segment.partition, segment.folder, segment.base_offset
 
     return tuple(sorted(segments, key=place))
 
 
-def _not_there(found: LogSource, selection: Selection) -> str:
+def _not_there(found: LogSource, selection: LogSelection) -> str:
     topics = {segment.topic for segment in found.segments} | {topic.name for topic in found.topics}
     missing = [topic for topic in selection.topics if topic not in topics]
     if missing:

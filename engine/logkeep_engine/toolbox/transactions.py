@@ -1,4 +1,4 @@
-"""How the transactions of a partition ended, by what is there: the aborted ones, and those that nothing has decided.
+"""Finds how the transactions of a partition ended: the aborted ones, and those that nothing has decided.
 
     ended = outcomes(segments, source.state)
     if header in ended.aborted: ...         # no consumer of committed records sees the batch
@@ -13,23 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.outcomes import partition_outcomes
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.archive.reading.partition import open_damaged
+from logkeep_engine.errors import CorruptBatch, CorruptIndex
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFollower, TransactionPart
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 
 _MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class LogOutcomes:
     """`stable`: a consumer of committed records gets nothing from this offset on (Kafka's last stable offset).
 
-    Of an archive that is every record: all of it was fetched below the last stable offset.
+    No record of an archive lies behind it: all of them were fetched below the last stable offset.
     """
 
     aborted: Spans
@@ -37,28 +38,33 @@ class Outcomes:
     stable: int
 
 
-def outcomes(segments: Sequence[LogSegment], state: ArchiveState | None = None) -> Outcomes:
-    """Of one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
+def outcomes(segments: Sequence[ToolboxSegment], state: ArchiveState | None = None) -> LogOutcomes:
+    """The outcomes in one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
-    Of a log folder nobody knows what damage has swallowed: transactions that are open there are undecided.
+    In a log folder nobody knows which markers lay in damaged bytes: transactions that are open there are undecided.
     """
     entries = [segment.entry for segment in segments if segment.entry is not None]
     if state is not None and entries and len(entries) == len(segments):
         return _of_archive(segments, entries, state)
     found = _Walk(segments)
-    return Outcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
+    return LogOutcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
 
 
-def _of_archive(segments: Sequence[LogSegment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
+def _of_archive(
+    segments: Sequence[ToolboxSegment], entries: Sequence[SegmentEntry], state: ArchiveState
+) -> LogOutcomes:
     if not any(entry.transactional for entry in entries):
-        return Outcomes(Spans(), Spans(), _MAX_OFFSET)
+        return LogOutcomes(Spans(), Spans(), _MAX_OFFSET)
     kept = state.kept(entries[0].topic_id, entries[0].partition)
-    found = partition_outcomes(segments[0].storage, segments[0].topic, entries, kept, lambda *_: None)
-    index = [txn for segment in segments if segment.has_batches for txn in segment.aborted()]
-    return Outcomes(Spans.of(found.aborted(index)), Spans(), _MAX_OFFSET)
+    found = open_damaged(segments[0].storage, segments[0].topic, entries, kept).transactions
+    for damage in found.damage:
+        if damage.object.endswith(names.TXNINDEX):
+            error = damage.error()
+            raise CorruptIndex(error.message, hint=error.hint)
+    return LogOutcomes(Spans.of(found.aborted), Spans(), _MAX_OFFSET)
 
 
-def _indexed(segments: Sequence[LogSegment]) -> Iterator[AbortedTxn]:
+def _indexed(segments: Sequence[ToolboxSegment]) -> Iterator[AbortedTxn]:
     for segment in segments:
         if segment.has_batches:
             yield from segment.aborted()
@@ -67,7 +73,7 @@ def _indexed(segments: Sequence[LogSegment]) -> Iterator[AbortedTxn]:
 class _Walk:
     """Follows what the logs of a partition in a folder say themselves, from first to last, and their indexes."""
 
-    def __init__(self, segments: Sequence[LogSegment]) -> None:
+    def __init__(self, segments: Sequence[ToolboxSegment]) -> None:
         self.aborted: list[Span] = []
         self.undecided: list[Span] = []
         self._committed: list[Span] = []
@@ -110,5 +116,5 @@ class _Walk:
             self._committed.append(span)
 
     def _forget(self, offset: int) -> None:
-        """What stands behind `offset` cannot be read, for a while."""
+        """Batches behind `offset` cannot be read: transactions that are open there are undecided."""
         self.undecided += [(part.producer_id, part.first, offset) for part in self._follower.cut() if part.records]

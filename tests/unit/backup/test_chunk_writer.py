@@ -425,7 +425,7 @@ def test_piece_of_a_log_that_was_cut_off_settles_nothing(storage: Storage) -> No
 def transactions(storage: Storage, receipt: Receipt) -> list[list[tuple[int, int, int]]]:
     """Per segment (producer, first, last)."""
     found: list[list[AbortedTxn]] = [
-        read_txn_index(storage.read(entry.stem("orders") + names.TXNINDEX)) if entry.txnindex_bytes else []
+        read_txn_index(storage.read(entry.stem("orders") + names.TXNINDEX)) if entry.files.txnindex_bytes else []
         for entry in receipt.segments
     ]
     return [[(txn.producer_id, txn.first_offset, txn.last_offset) for txn in segment] for segment in found]

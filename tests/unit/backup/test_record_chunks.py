@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Receipt
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.losses import loses_records, refuse_losses
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
@@ -23,6 +22,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.memory import SMALL_RECORDS, task_bytes, unpacked_most
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import read_records
 from tests.unit.backup.test_chunk_writer import (
     ABORT,
     COMMIT,

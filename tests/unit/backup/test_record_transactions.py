@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
@@ -28,6 +27,7 @@ from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode
 from logkeep_engine.storage import LocalStorage, Storage
+from tests.unit.archive.build import read_records
 from tests.unit.log.batches import batch, marker
 from tests.unit.log.made_logs import Item, Log, make_log
 

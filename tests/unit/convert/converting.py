@@ -8,7 +8,7 @@ from typing import Any
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.loss import LossCount
@@ -119,7 +119,7 @@ def tricky(storage: Storage) -> Archive:
             GroupEntry("billing", "orders", ORDERS.topic_id, 0, 40, 3, "meta"),
             GroupEntry("billing", "notes", NOTES.topic_id, 0, 12),
         ]
-        writer.end(Outcome.SUCCEEDED, groups=groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=groups)
     return Archive.open(storage)
 
 

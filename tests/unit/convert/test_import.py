@@ -13,7 +13,7 @@ import pytest
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import GroupEntry, Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
@@ -687,7 +687,7 @@ class TestIntoAnother:
         assert [str(fault) for fault in verify(Archive.open(target)).faults] == []
         assert whole(contents(target)) == whole(contents(original))
         assert snapshot(source) == before
-        assert Archive.open(target).load().runs["import-1"].outcome is Outcome.SUCCEEDED
+        assert Archive.open(target).load().runs["import-1"].outcome is RunOutcome.SUCCEEDED
 
     def test_doing_it_again_adds_what_is_new(self, tmp_path: Path) -> None:
         original, target = folder(tmp_path / "original"), folder(tmp_path / "target")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
+from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
@@ -47,6 +47,7 @@ from logkeep_engine.restore.topics import (
     topic_facts,
     working_configs,
 )
+from tests.unit.archive.build import changed
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -85,21 +86,13 @@ def entry(**changes: object) -> SegmentEntry:
         records=10,
         batches=1,
         bytes=500,
-        min_base_timestamp=NOW - 100,
-        max_timestamp=NOW,
         sha256="",
         codecs={"none": 1},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=500,
-        index_bytes=0,
-        timeindex_bytes=12,
-        txnindex_bytes=0,
+        times=Times(NOW - 100, NOW),
+        files=KafkaFiles(timeindex_bytes=12),
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return changed(plain, **changes)
 
 
 FACTS = TopicFacts(
@@ -324,9 +317,9 @@ class TestPlan:
         ),
         surveys=(
             PartitionSurvey(
-                f"{1:022d}", 0, Survey((0, 10), (UnreadableRange(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))
+                f"{1:022d}", 0, DamageSurvey((0, 10), (UnreadableRange(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))
             ),
-            PartitionSurvey(f"{1:022d}", 1, Survey((), ())),
+            PartitionSurvey(f"{1:022d}", 1, DamageSurvey((), ())),
         ),
         loss=(LossFact("orders", 0, 3, 5, "cut"),),
         warnings=("w",),

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower,
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.parts import known_parts
 from logkeep_engine.archive.reading.segments import Run, read_from, read_index, read_segment, read_transactions
-from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
@@ -25,11 +25,13 @@ class BatchLayout:
     """Reads the layout KAFKA, see `layouts.LayoutReader`."""
 
     batched = True
+    records_format = None
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Run]:
-        """From the batch that holds `start` on. A reader that goes on behind damage reads the log from its begin."""
+        """The runs from the batch that holds `start` on. A reader that goes on behind damage reads the log from its
+        beginning, since it needs the batch before the damage."""
         if start <= entry.base_offset:
             return read_segment(storage, topic, entry, on_damage=on_damage)
         if on_damage is None:
@@ -47,7 +49,7 @@ class BatchLayout:
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """Out of the `.txnparts` object, or out of the log and its index."""
+        """The `.txnparts` object says them, or the log and its index do."""
         if not entry.transactional:
             return SegmentTransactions.without(entry)
         found = known_parts(storage, topic, entry)
@@ -64,7 +66,7 @@ class BatchLayout:
 def _what_is_left_of_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage
 ) -> SegmentTransactions:
-    """What a damaged log, or a log with a damaged index, says of transactions."""
+    """The transactions that a damaged log, or a log with a damaged index, still names."""
     follower = SegmentFollower(entry.base_offset, entry.epoch)
 
     def note(damage: Damage) -> None:
@@ -112,7 +114,7 @@ def decoded(
                 lost = (header.base_offset if last is None else last + 1, header.next_offset)
                 damage = Damage(path, topic, entry.partition, header.base_offset, error.message.rstrip("."), lost)
                 if on_damage is None:
-                    raise ArchiveDamaged(f"{damage}.", hint=hint) from error
+                    raise damage.error(hint) from error
                 on_damage(damage)
 
 

@@ -1,9 +1,9 @@
-"""Reading archived segments, every batch checked. Bounded memory whatever the segment's size, compressed or not.
+"""Reads archived segments and checks every batch. Memory is bounded whatever the segment's size, compressed or not.
 
-`read_segment` is strict (the first fault is ArchiveDamaged) or, with `on_damage`, goes on with the next whole batch and
-says which offsets are lost. What a CRC does not cover (offsets, leader epochs) is held against the catalog: offsets
-must rise inside the segment's range, and the whole object must have the catalog's SHA-256. The last is known at the end
-only: whoever must not act on a segment that is altered there verifies it first.
+`read_segment` is strict: it raises ArchiveDamaged at the first damage. With `on_damage` it goes on with the next whole
+batch and says which offsets are lost. A CRC does not cover offsets and leader epochs. So offsets must rise inside the
+segment's range, and the whole object must have the catalog's SHA-256. The SHA-256 is known at the end only: who must
+not use a batch of an altered segment verifies the segment first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
-_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _MAGIC_AT = 16
 _NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
@@ -52,12 +51,12 @@ def read_segment(
 def read_from(
     storage: Storage, topic: str, entry: SegmentEntry, offset: int, *, block: int = SEEK_BLOCK
 ) -> Iterator[Run]:
-    """As `read_segment`, from the batch that holds `offset` on, or from the first behind it; what lies before is not
-    read.
+    """The runs of `read_segment` from the batch that holds `offset` on, or from the first behind it. Earlier batches
+    are not read.
 
     Three small requests lead to the first run: index, seek table, frame (plain segments: index, range). The offset
     index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
-    ArchiveDamaged at the first fault of what is read; the SHA-256 of the whole cannot be held against a part.
+    ArchiveDamaged at the first damage of what is read. The SHA-256 of the whole cannot be compared with a part.
     """
     runs = _from_hint(storage, topic, entry, offset, block)
     if runs is None:
@@ -78,12 +77,12 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
     """The first batch of a segment whose max timestamp is `timestamp` (ms) or later, None if there is none. Compaction
     may have emptied it.
 
-    Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
+    Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged like `read_from`.
     """
-    if entry.max_timestamp < timestamp:
+    if entry.times.max_timestamp < timestamp:
         return None
     start = entry.base_offset
-    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.timeindex_bytes)
+    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.files.timeindex_bytes)
     found = find_time(data, entry.base_offset, timestamp)
     if found is not None and found.offset < entry.next_offset:
         start = found.offset + 1
@@ -97,7 +96,7 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Run] | None:
     """The runs from where the offset index says; None: it says nothing, or no batch that ends as it says begins
     there."""
-    data = _index(storage, entry.stem(topic) + names.INDEX, entry.index_bytes)
+    data = _index(storage, entry.stem(topic) + names.INDEX, entry.files.index_bytes)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
         return None
@@ -131,15 +130,15 @@ def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list
 def read_index(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
 ) -> list[AbortedTxn] | None:
-    """As `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
-    if not entry.txnindex_bytes:
+    """The entries of `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
+    if not entry.files.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX
     try:
         data = storage.read(path)
-        if len(data) != entry.txnindex_bytes:
-            what = f"{len(data)} bytes, the catalog says {entry.txnindex_bytes}"
-        elif entry.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.txnindex_sha256:
+        if len(data) != entry.files.txnindex_bytes:
+            what = f"{len(data)} bytes, the catalog says {entry.files.txnindex_bytes}"
+        elif entry.files.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.files.txnindex_sha256:
             what = "its SHA-256 is not the catalog's"
         else:
             return read_txn_index(data)
@@ -149,7 +148,7 @@ def read_index(
         what = error.message
     damage = Damage(f"{storage.uri}/{path}", topic, entry.partition, None, what)
     if on_damage is None:
-        raise _damaged(damage)
+        raise damage.error()
     on_damage(replace(damage, what=what.rstrip(".")))
     return None
 
@@ -263,7 +262,7 @@ class _Reading:
 
     def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
         if self._on_damage is None:
-            raise _damaged(self._damage_at(self._expected, wrong, self._position + at))
+            raise self._damage_at(self._expected, wrong, self._position + at).error()
         self._damage = (self._position + at, wrong)
         self._jump = None
         if len(data) - at >= _SIZE_AND_MAGIC.size:
@@ -364,7 +363,7 @@ class _Reading:
     def _report(self, what: str, offset: int, lost: Range | None, position: int | None = None) -> None:
         damage = self._damage_at(offset, what, position, lost if lost is not None and lost[0] < lost[1] else None)
         if self._on_damage is None:
-            raise _damaged(damage)
+            raise damage.error()
         self._told += 1
         self._on_damage(damage)
 
@@ -410,7 +409,3 @@ class _Digest:
 
 def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[int, BatchHeader]]:
     return headers if start == 0 else [(position - start, header) for position, header in headers]
-
-
-def _damaged(damage: Damage) -> ArchiveDamaged:
-    return ArchiveDamaged(f"{damage}.", hint=_HINT)

@@ -150,7 +150,7 @@ def test_nothing_is_taken_for_what_it_is_not_without_index_and_marker(storage: S
     index: list[AbortedTxn] = []
     said: list[SegmentTransactions] = []
     for entry in entries:
-        if entry.txnindex_bytes and random.random() < 0.5:
+        if entry.files.txnindex_bytes and random.random() < 0.5:
             storage.delete([entry.stem("orders") + names.TXNINDEX])
         else:
             index += read_transactions(storage, "orders", entry)
