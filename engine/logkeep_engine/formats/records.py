@@ -245,7 +245,7 @@ def read_blocks(
     blocks: Iterable[bytes | memoryview], *, position: int = 0, size: int | None = None, after: int = -1
 ) -> Generator[RecordBlock]:
     """Like `read_segment`, with the position of every record. The first offset must lie after `after`."""
-    source = _small_blocks(blocks)
+    source = _bounded(blocks)
     most = stored_record_most()
     held = b""
     wanted = BLOCK_BYTES
@@ -286,7 +286,7 @@ def read_blocks(
         raise CorruptSegment(f"The segment has {position} bytes, not {size}.")
 
 
-def _small_blocks(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+def _bounded(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The same bytes in blocks of at most BLOCK_BYTES. They are copies, since the caller may fill a buffer again."""
     for block in blocks:
         view = memoryview(block)

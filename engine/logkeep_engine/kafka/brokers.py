@@ -35,7 +35,7 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
@@ -74,7 +74,7 @@ class BrokerPool:
     BrokerRefused at once if the credentials or certificates are not accepted.
     """
 
-    def __init__(self, connection: Connection, limits: Limits) -> None:
+    def __init__(self, connection: KafkaConnection, limits: Limits) -> None:
         self.limits = limits
         self._connection = connection
         self._config = connection.aiokafka_config()

@@ -19,7 +19,7 @@ from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import protocol, queries
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
@@ -39,7 +39,7 @@ class RawClient:
     BrokerRefused if login or certificates are not accepted.
     """
 
-    def __init__(self, connection: Connection, *, limits: Limits | None = None) -> None:
+    def __init__(self, connection: KafkaConnection, *, limits: Limits | None = None) -> None:
         self._pool = BrokerPool(connection, limits or connection.limits)
         self._fetcher = fetcher = Fetcher(self._pool)
         self.fetch = fetcher.fetch

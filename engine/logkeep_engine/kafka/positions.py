@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.encoding import Call, Reader, pack_string
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
@@ -28,7 +28,7 @@ _POSITION_BYTES = 100  # what a written position takes besides the names in it a
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPosition:
+class FetchedPosition:
     """`offset` is the next record to read. `leader_epoch` is -1 if the group did not say."""
 
     topic: str
@@ -39,17 +39,17 @@ class GroupPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPositions:
+class FetchedPositions:
     """All positions of a group, or the protocol's error code of the answer; what cannot be reached is
     COORDINATOR_NOT_AVAILABLE."""
 
     code: int
     throttle_ms: int = 0
-    positions: tuple[GroupPosition, ...] = ()
+    positions: tuple[FetchedPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetCommit:
+class CommitAnswer:
     """The protocol's error code of each position of a request, by topic and partition."""
 
     codes: dict[tuple[str, int], int]
@@ -63,11 +63,11 @@ class _Coordinator:
     node: int
 
 
-async def committed_positions(connection: Connection, groups: Sequence[str]) -> dict[str, GroupPositions]:
+async def committed_positions(connection: KafkaConnection, groups: Sequence[str]) -> dict[str, FetchedPositions]:
     """The positions of each group, as its coordinator says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool`
     does.
     """
-    found: dict[str, GroupPositions] = {}
+    found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
@@ -76,18 +76,18 @@ async def committed_positions(connection: Connection, groups: Sequence[str]) -> 
     return found
 
 
-async def _ask(pool: BrokerPool, group: str) -> GroupPositions:
+async def _ask(pool: BrokerPool, group: str) -> FetchedPositions:
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
         if coordinator.code != Code.NONE:
-            return GroupPositions(coordinator.code)
+            return FetchedPositions(coordinator.code)
         return await pool.send(coordinator.node, 0, fetch_positions(group))
     except BrokerTrouble:
-        return GroupPositions(Code.COORDINATOR_NOT_AVAILABLE)
+        return FetchedPositions(Code.COORDINATOR_NOT_AVAILABLE)
 
 
 async def commit_positions(
-    connection: Connection, wanted: Mapping[str, Sequence[GroupPosition]]
+    connection: KafkaConnection, wanted: Mapping[str, Sequence[FetchedPosition]]
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Set positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
 
@@ -104,7 +104,7 @@ async def commit_positions(
     return found
 
 
-async def _commit(pool: BrokerPool, group: str, positions: Sequence[GroupPosition]) -> dict[tuple[str, int], int]:
+async def _commit(pool: BrokerPool, group: str, positions: Sequence[FetchedPosition]) -> dict[tuple[str, int], int]:
     codes = {(item.topic, item.partition): int(Code.COORDINATOR_NOT_AVAILABLE) for item in positions}
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
@@ -117,8 +117,8 @@ async def _commit(pool: BrokerPool, group: str, positions: Sequence[GroupPositio
     return codes
 
 
-def _requests(group: str, positions: Sequence[GroupPosition]) -> Iterator[list[GroupPosition]]:
-    part: list[GroupPosition] = []
+def _requests(group: str, positions: Sequence[FetchedPosition]) -> Iterator[list[FetchedPosition]]:
+    part: list[FetchedPosition] = []
     size = 0
     for item in positions:
         needs = _POSITION_BYTES + len(group) + len(item.topic) + len(item.metadata.encode())
@@ -142,14 +142,14 @@ def find_coordinator(group: str) -> Call[_Coordinator]:
     return Call(10, 1, (pack_string(group) + struct.pack(">b", _KIND_GROUP),), answer)
 
 
-def fetch_positions(group: str) -> Call[GroupPositions]:
+def fetch_positions(group: str) -> Call[FetchedPositions]:
     """All positions of `group`, of the topics that this user may describe. An error of one is an error of all: a
     position that is not known is not one that is not there.
     """
 
-    def answer(read: Reader) -> GroupPositions:
+    def answer(read: Reader) -> FetchedPositions:
         throttle = read.int32()
-        positions: list[GroupPosition] = []
+        positions: list[FetchedPosition] = []
         problem = int(Code.NONE)
         for _ in range(read.int32()):
             topic = read.string()
@@ -159,16 +159,16 @@ def fetch_positions(group: str) -> Call[GroupPositions]:
                 metadata, code = read.string().partition("\0")[0], read.int16()
                 problem = problem or code
                 if offset >= 0:
-                    positions.append(GroupPosition(topic, partition, offset, epoch, metadata))
-        return GroupPositions(read.int16() or problem, throttle, () if problem else tuple(positions))
+                    positions.append(FetchedPosition(topic, partition, offset, epoch, metadata))
+        return FetchedPositions(read.int16() or problem, throttle, () if problem else tuple(positions))
 
     every_topic = struct.pack(">i", -1)
     return Call(9, 5, (pack_string(group) + every_topic,), answer)
 
 
-def commit_request(group: str, positions: Sequence[GroupPosition]) -> Call[OffsetCommit]:
+def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
     """Set positions of `group`, as nobody's member: the coordinator refuses if it has members."""
-    topics: dict[str, list[GroupPosition]] = {}
+    topics: dict[str, list[FetchedPosition]] = {}
     for item in positions:
         topics.setdefault(item.topic, []).append(item)
     no_generation, no_member = struct.pack(">i", -1), pack_string("")
@@ -178,7 +178,7 @@ def commit_request(group: str, positions: Sequence[GroupPosition]) -> Call[Offse
         for item in items:
             body += [struct.pack(">iqi", item.partition, item.offset, item.leader_epoch), pack_string(item.metadata)]
 
-    def answer(read: Reader) -> OffsetCommit:
+    def answer(read: Reader) -> CommitAnswer:
         throttle = read.int32()
         codes: dict[tuple[str, int], int] = {}
         for _ in range(read.int32()):
@@ -186,6 +186,6 @@ def commit_request(group: str, positions: Sequence[GroupPosition]) -> Call[Offse
             for _ in range(read.int32()):
                 partition = read.int32()
                 codes[topic, partition] = read.int16()
-        return OffsetCommit(codes, throttle)
+        return CommitAnswer(codes, throttle)
 
     return Call(8, 6, (b"".join(body),), answer)

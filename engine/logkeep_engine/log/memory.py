@@ -92,7 +92,7 @@ def listed_most() -> int:
     return unpacked_most() // 64
 
 
-class Workspace:
+class ScratchMemory:
     """Memory to unpack one batch after another into. Only the part that is written takes memory. Fresh memory for each
     batch would cost as much as the unpacking.
     """
@@ -120,14 +120,14 @@ class Workspace:
 class _Spare(threading.local):
     """The workspace of a thread. While it is lent out, a second borrower gets a new one."""
 
-    _idle: Workspace | None = None
+    _idle: ScratchMemory | None = None
 
-    def take(self) -> Workspace:
+    def take(self) -> ScratchMemory:
         work, self._idle = self._idle, None
         most = unpacked_most()
-        return work if work is not None and work.most == most else Workspace(most)
+        return work if work is not None and work.most == most else ScratchMemory(most)
 
-    def give(self, work: Workspace) -> None:
+    def give(self, work: ScratchMemory) -> None:
         work.let_go()
         self._idle = work
 
@@ -136,7 +136,7 @@ _spare = _Spare()
 
 
 @contextmanager
-def lent() -> Iterator[Workspace]:
+def lent() -> Iterator[ScratchMemory]:
     """A workspace of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
     work = _spare.take()
     try:

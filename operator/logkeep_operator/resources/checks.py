@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, StorageSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec, StorageSpec
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
@@ -57,7 +57,7 @@ def state_problems(archive: StorageSpec, state: StorageSpec | None) -> list[tupl
     return [("spec.state.uri", what)]
 
 
-def _spark_problems(spark: Spark) -> list[tuple[str, str]]:
+def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems = []
     for key in sorted(spark.conf):
         if not key.startswith("spark."):

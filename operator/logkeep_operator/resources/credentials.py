@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import Cluster, StorageSpec
+from logkeep_engine.contract.spec import ClusterSpec, StorageSpec
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Access:
     volumes: list[dict[str, Any]]
 
 
-def access(cluster: Cluster, storage: StorageSpec, state: StorageSpec | None = None) -> Access:
+def access(cluster: ClusterSpec, storage: StorageSpec, state: StorageSpec | None = None) -> Access:
     """The parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's state, if
     it has one of its own: then the archive is mounted read-only."""
     result = Access([], [], [])
@@ -40,7 +40,7 @@ def access(cluster: Cluster, storage: StorageSpec, state: StorageSpec | None = N
     return result
 
 
-def _add_kafka(pod: Access, cluster: Cluster) -> None:
+def _add_kafka(pod: Access, cluster: ClusterSpec) -> None:
     security = cluster.security
     if security.sasl is not None:
         secret = security.sasl.secret_ref.name

@@ -20,7 +20,7 @@ from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compression, FormatOptions
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -277,7 +277,7 @@ def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[Se
         number=0,
         storage=storage,
         state=storage,
-        connection=Connection(("localhost:1",)),
+        connection=KafkaConnection(("localhost:1",)),
         source="orders",
         topic_id=ORDERS.topic_id,
         partition=0,
