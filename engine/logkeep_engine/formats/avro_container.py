@@ -2,7 +2,7 @@
 
     container = Container(pieces)
     container.schema, container.codec
-    for block in container.blocks(): ...   # Block(position, record_count, data)
+    for block in container.blocks(): ...   # AvroBlock(position, record_count, data)
 
 Nothing is believed before it is checked: a length that cannot be is told before anything is gathered for it. Memory: a
 block, packed and unpacked, and no more of it than `memory.block_most()`.
@@ -59,7 +59,7 @@ class Container:
     """
 
     def __init__(self, pieces: Iterable[bytes | memoryview], *, size: int | None = None) -> None:
-        self._source = _Source(pieces, size)
+        self._source = _ByteFeed(pieces, size)
         self._read_magic()
         meta = self._read_meta()
         if "avro.schema" not in meta:
@@ -141,7 +141,7 @@ class Container:
             raise CorruptSegment(f"{where[0].upper()}{where[1:]} is damaged: {text}.") from problem
 
 
-class _Source:
+class _ByteFeed:
     """Bytes that come in pieces."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview], size: int | None) -> None:

@@ -77,7 +77,7 @@ class Patience:
 
 
 def raise_for(code: int, topic: str, partition: int, what: str, operation: str, broker: str) -> None:
-    """Raise what an error code means for every kind of request: Trouble, BrokerRefused.
+    """Raise what an error code means for every kind of request: BrokerTrouble, BrokerRefused.
 
     Returns for codes with a meaning of their own.
     """

@@ -197,7 +197,7 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
 
 async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
     """A topic that the run has created holds its batches and nothing else: the last one tells, and must fit. Raises
-    Trouble if it is not to be had now.
+    BrokerTrouble if it is not to be had now.
     """
     fetched = await client.fetch(target.topic, target.partition, end - 1, max_bytes=1, max_wait_ms=500, committed=False)
     last = next((header for _, header in walk(fetched.data) if header.base_offset < end), None)
