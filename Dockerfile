@@ -1,15 +1,17 @@
-# Two images from one file: `operator` (Python only) and `engine` (Python, Java, Spark). Both run as uid 185 with a read-only
-# root file system; what they write goes to /tmp and to mounted volumes.
+# This file makes two images: `operator` (Python only) and `engine` (Python, Java, Spark). Both run as uid 185 with a
+# read-only root file system. What they write goes to /tmp and to mounted volumes.
 #   docker build --target operator -t logkeep-operator .
 #   docker build --target engine -t logkeep-engine .
-# Dependencies are installed before the code is copied, so a change of the code rebuilds one small layer. Optional build arguments
-# for machines with wheels or a certificate bundle of their own (mounted into the build): PIP_FIND_LINKS, PIP_CERT.
+# Dependencies are installed before the code is copied, so a change of the code rebuilds one small layer. A machine may
+# have wheels or a certificate bundle of its own, mounted into the build: the optional build arguments PIP_FIND_LINKS
+# and PIP_CERT name them.
 ARG BASE=debian:bookworm-slim
-# Where the code is put; the test bed names images it has kept, so that it need not look at the stages before.
+# The code goes into these stages. The test bed names images instead that it has kept, and so skips the stages before.
 ARG OPERATOR_BASE=operator-base
 ARG ENGINE_BASE=engine-base
 
-# The requirements of each image, taken from pyproject.toml: only their change reinstalls packages.
+# This stage takes the requirements of each image from pyproject.toml. Only if these change, packages are installed
+# again.
 FROM ${BASE} AS requirements
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml docker/requirements.py /build/
@@ -55,11 +57,11 @@ ENV JAVA_HOME=/opt/java \
     PYSPARK_PYTHON=/opt/logkeep/bin/python3 \
     PYSPARK_DRIVER_PYTHON=/opt/logkeep/bin/python3 \
     LOGKEEP_CLASS_ARCHIVE=/opt/logkeep/spark.jsa
-# With it Java starts in half the time.
+# With this archive of classes Java starts in half the time.
 COPY docker/classes.py /build/
 RUN python3 /build/classes.py "$LOGKEEP_CLASS_ARCHIVE"
 
-# The code, as the two source roots on the path: nothing is compiled or resolved any more.
+# The code lies on the path as it is: nothing is resolved any more.
 FROM ${OPERATOR_BASE} AS operator
 COPY engine/logkeep_engine /opt/code/logkeep_engine
 COPY operator/logkeep_operator /opt/code/logkeep_operator

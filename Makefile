@@ -1,5 +1,6 @@
 # Targets for people and for CI; `make help` lists them. What a target needs is built on first use into ~/.cache/logkeep
-# (tests/cluster). ARGS goes to pytest: make test-kafka ARGS='-k fence -x'; of bench to its program: make bench ARGS='--quick --only backup'
+# (tests/cluster). ARGS goes to pytest, as in make test-kafka ARGS='-k fence -x'. The target bench gives ARGS to its own
+# program: make bench ARGS='--quick --only backup'
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,7 +22,7 @@ help:  ## this list
 setup:  ## build all parts that the tests need, ahead of them
 	$(python) -m tests.cluster.prepare
 
-# Under a minute when mypy's cache is warm, and says how long it took. Lanes and CI do not use it.
+# This takes less than a minute when mypy's cache is warm, and says how long it took. Lanes and CI do not use it.
 check: began := $(shell date +%s)
 check:  ## lint, types and unit tests of a package: make check P=archive
 	@$(python) -m tests.near $(P) >/dev/null
@@ -44,8 +45,9 @@ format:  ## let ruff mend what it can
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
-# With ARGS it is one pytest; without, every test, in lanes side by side. Each lane's output and the duration of each test
-# are in test-logs/; RECORD=1 keeps the durations in tests/durations.json, by which lanes choose what they take next.
+# With ARGS this is one pytest. Without, it runs every test, in lanes side by side. Each lane's output and the duration
+# of each test are in test-logs/. RECORD=1 keeps the durations in tests/durations.json, by which lanes choose what they
+# take next.
 LANES ?= 3
 RECORD ?=
 test: setup lint  ## set up, lint, every test: LANES=3 side by side; RECORD=1 keeps their durations
@@ -72,12 +74,12 @@ PROCESSES ?= 2
 simulate:  ## clusters that lie, runs that die: N=10000 schedules from SEED=0 on, PROCESSES=2; SEED=7 N=1 shows one
 	$(python) -m tests.simulation.run --processes $(PROCESSES) $(if $(filter 1,$(N)),--seed $(SEED),--seeds $(N) --first $(SEED)) $(ARGS)
 
-# Each round is told by its seed, and a failing one prints its history.
+# The seed decides everything in a round. A round that fails prints its history.
 ROUNDS ?= 20
 ledger:  ## producers, killed runs and moved leaders on three brokers: ROUNDS=20 rounds from SEED=0 on
 	$(python) -m tests.ledger --rounds $(ROUNDS) --seed $(SEED)
 
-# Alone on the machine: everything else that runs is in the figures.
+# Nothing else should run on the machine: it would be in the figures.
 bench:  ## speed and memory beside other tools (docs/benchmarks.md); PEER=/path/to/binary puts one beside ours
 	$(python) -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 

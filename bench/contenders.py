@@ -105,7 +105,7 @@ def measured(
 
 
 def _said(output: str) -> dict[str, Any]:
-    """What a worker of ours says of itself, fields of a sample only."""
+    """Read the words of a worker of ours about itself; they are fields of a sample only."""
     last = output.strip().splitlines()[-1] if output.strip() else ""
     found = json.loads(last) if last.startswith('{"') else {}
     return {
@@ -176,7 +176,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "Avro": {"format": "Avro"},
     "Avro-zstandard": {"format": "Avro", "formatOptions": {"codec": "zstandard"}},
 }
-"""What a spec says for each format, by the label of its archive."""
+"""The part of a spec that chooses each format, by the label of its archive."""
 
 
 def spark_backup(stage: Stage, *, cores: int = 2) -> Sample:

@@ -90,7 +90,7 @@ class ClockedRunner:
         on_update: Callable[[PartitionUpdate], None],
         limits: RunLimits = NO_LIMITS,
     ) -> None:
-        """As `tasks.TaskRunner.run`, without retries and without limits."""
+        """Run the work like `tasks.TaskRunner.run`, without retries and without limits."""
         pool = self.warm_up()
         started = time.perf_counter()
         if pool is None:
@@ -150,7 +150,7 @@ def restore_spec(bootstrap: str, storage: Mapping[str, str], **more: Any) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a run: `spans` and `times` as the runner has them, `wall` from its beginning to its end."""
+    """The outcome of a run: `spans` and `times` as the runner has them, `wall` from its beginning to its end."""
 
     records: int
     bytes: int

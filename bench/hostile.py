@@ -29,7 +29,7 @@ _CASES = (("bombs", "Kafka"), ("fits", "Kafka"), ("fits", "Records"), ("fits", "
 
 
 def measure(here: Bed) -> list[dict[str, Any]]:
-    """What, topic, format, peak bytes and seconds of a backup and a restore of each."""
+    """Returns what it was, topic, format, peak bytes and seconds, of a backup and a restore of each."""
     _fill(here, "bombs", [_zeros(codec, BOMB_BYTES) for codec in _COMPRESSED])
     most = unpacked_most() - 100
     _fill(here, "fits", [*(_zeros(codec, most) for codec in _COMPRESSED), _many(Codec.ZSTD)])

@@ -19,7 +19,8 @@ _REQUEST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a topic holds. `wire_bytes` are its batches as a fetch brings them, markers of transactions left out.
+    """The content of a topic. `wire_bytes` are its batches as a fetch brings them, markers of transactions left out. A
+    committed reader sees the `visible` records.
 
     `visible` records are those a committed reader sees.
     """

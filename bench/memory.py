@@ -27,7 +27,8 @@ _NAME = "memory"
 
 
 def measure(here: Bed, sizes_gb: tuple[int, ...] = SIZES_GB) -> list[dict[str, Any]]:
-    """What, gigabytes, peak bytes, seconds of the task for each size. Raises RuntimeError if the disk is too small."""
+    """Returns what it was, gigabytes, peak bytes and seconds of the task, for each size. Raises RuntimeError if the
+    disk is too small."""
     free = shutil.disk_usage(here.folder).free
     if free < 2.2 * max(sizes_gb) * GB:
         raise RuntimeError(f"{free / GB:.0f} GB of disk are free, {2.2 * max(sizes_gb):.0f} are needed")

@@ -1,4 +1,4 @@
-"""What the single steps of moving batches cost on this machine: CPU seconds for a gigabyte of each, alone.
+"""The cost of the single steps of moving batches on this machine: CPU seconds for a gigabyte of each step alone.
 
 A backup receives a byte, computes two checksums over it (CRC-32C of the batch, SHA-256 of the object) and writes it; a
 restore reads it, checks it, computes the CRC of the batch as it is sent, and sends it. The sum is what those steps must

@@ -1,4 +1,4 @@
-"""What is measured, in which order: a list of stages with their contenders.
+"""The plan of the measurements: a list of stages with their contenders, in order.
 
 Contenders of a stage take turns (first sample of each, then the second of each, and so on), after one pass of the floor
 that nobody counts, so that a machine that slows down slows all of them.
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     sections: frozenset[str]
     topics: tuple[Topic, ...]

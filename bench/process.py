@@ -80,7 +80,7 @@ def run(
 
 
 def _adopt_orphans() -> None:
-    """What a measured process leaves behind becomes our child, so that its CPU can be counted."""
+    """Make processes that a measured process leaves behind our children, so that their CPU can be counted."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

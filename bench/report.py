@@ -37,13 +37,13 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def markdown(self) -> str:
-        """As a table of a Markdown page."""
+        """The table in Markdown."""
         align = ["---" if number < _LEFT else "---:" for number in range(len(self.head))]
         lines = [self.head, tuple(align), *self.rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def text(self) -> str:
-        """As plain text in columns."""
+        """The table as plain text in columns."""
         widths = [max(len(row[n]) for row in (self.head, *self.rows)) for n in range(len(self.head))]
         lines = []
         for row in (self.head, *self.rows):
@@ -223,7 +223,7 @@ def _peer_name(found: Results) -> str:
 
 
 def cores(found: Results) -> Table | None:
-    """What N executor cores would reach if the brokers kept up: from the CPU that the pinned task took."""
+    """The rate that N executor cores would reach if the brokers kept up, from the CPU that the pinned task took."""
     lines = []
     for row in found.section("pinned"):
         task, broker, wire = row.median("work_cpu"), row.median("broker_cpu"), row.median("wire")
@@ -275,7 +275,7 @@ def _cell(value: object) -> str:
 
 
 def parts_table(found: Results) -> Table | None:
-    """What single steps cost."""
+    """The table of what single steps cost."""
     lines = [("one thread", row["step"], f"{row['CPU s/GB']:.3f}") for row in found.facts.get("parts", ())]
     return Table("What the steps cost", ("where", "step", "CPU s/GB"), tuple(lines)) if lines else None
 

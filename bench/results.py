@@ -1,4 +1,4 @@
-"""What was measured, as data: rows of samples with their medians, stored as JSON."""
+"""The results of the measurements as data: rows of samples with their medians, stored as JSON."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def merge(runs: Sequence[Results]) -> Results:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The facts about the machine on which the figures depend."""
     model = next(
         (
             line.partition(":")[2].strip()

@@ -30,8 +30,8 @@ from typing import Any, cast
 from bench.simulated_cluster import Shape, SimulatedCluster
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import run_backup
@@ -139,7 +139,7 @@ class _MadeUpTasks:
 
 
 def receipt_of(piece: Piece, epoch: int) -> Receipt:
-    """What the task of a piece would hand in."""
+    """The receipt that the task of a piece would hand in."""
     entry = segment(piece.topic_id, piece.partition, piece.start, piece.end, epoch)
     return Receipt((Coverage(piece.topic_id, piece.partition, piece.start, piece.end),), (entry,))
 
@@ -157,19 +157,11 @@ def segment(topic_id: str, partition: int, start: int, end: int, epoch: int) -> 
         records=count,
         batches=max(1, count // 50),
         bytes=count * 300,
-        min_base_timestamp=1_790_000_000_000 + start,
-        max_timestamp=1_790_000_000_000 + end,
         sha256=hashlib.sha256(f"{topic_id}{partition}{start}".encode()).hexdigest(),
         codecs={"zstd": max(1, count // 50)},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=16_384,
-        index_bytes=8 * (count * 300 // 4096),
-        timeindex_bytes=12 * (count * 300 // 4096) + 12,
-        txnindex_bytes=0,
+        times=Times(1_790_000_000_000 + start, 1_790_000_000_000 + end),
+        files=KafkaFiles(index_bytes=8 * (count * 300 // 4096), timeindex_bytes=12 * (count * 300 // 4096) + 12),
     )
 
 
@@ -249,7 +241,7 @@ def commits(folder: Path) -> None:
             # The state is the one that the run before has: a driver holds one, not ten.
             writer = begin_run(archive, f"run-{run}", wait=QUICK)
             counts["commits"] = _fill(writer, topics, run)
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
             counts["segments"] = writer.state.segments.count
             counts["catalog_bytes"] = sum(info.size for info in archive.storage.list("catalog/"))
 
@@ -267,7 +259,7 @@ def checkpoint(folder: Path) -> None:
     with begin_run(Archive.open(_catalog(folder)), "checkpoint", wait=QUICK) as writer:
         with step("write a checkpoint", segments=writer.state.segments.count):
             writer.checkpoint()
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
 
 
 def small_commits(folder: Path) -> None:
@@ -281,7 +273,7 @@ def small_commits(folder: Path) -> None:
                 start = RUNS * 5000
                 piece = Piece(0, topic.name, topic.topic_id, partition, start, start + 5000, 1, 0)
                 writer.commit(receipts=[receipt_of(piece, writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
 
 
 def open_commits(folder: Path) -> None:
@@ -320,7 +312,7 @@ def one_partition(folder: Path) -> None:
             for at in range(0, PARTITIONS, 100):
                 writer.commit(receipts=_receipts(topic, numbers[at : at + 100], writer.epoch))
             counts["commits"] = writer.state.commit
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     with step("one partition: open") as counts:
         counts["segments"] = archive.load().segments.count
 

@@ -45,8 +45,8 @@ REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the cluster looks like. Each of `groups` has positions in all partitions of `group_topics` topics; the first
-    of them are answered with `group_codes`, error codes of the protocol."""
+    """The shape of a cluster. Each of `groups` has positions in all partitions of `group_topics` topics. The first
+    groups are answered with `group_codes`, which are error codes of the protocol."""
 
     topics: int
     partitions: int

@@ -29,7 +29,8 @@ class WireError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a fetch of one partition: `start` and `end` bound its record batches in the receive buffer, in bytes."""
+    """The answer to a fetch of one partition: `start` and `end` bound its record batches in the receive buffer, in
+    bytes."""
 
     partition: int
     start: int

@@ -1,4 +1,5 @@
-"""What runs in a process of its own under the clock: `python -m bench.worker JOB ARGUMENTS`, arguments as JSON.
+"""The measured work in a process of its own, under the clock: `python -m bench.worker JOB ARGUMENTS`, arguments as
+JSON.
 
 The last line of its output is a JSON object: `wall` and `cpu` seconds of the work alone (Python's start and imports
 left out), `peak` bytes, and what the job adds.

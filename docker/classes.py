@@ -36,7 +36,7 @@ EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 
 
 class Api(ThreadingHTTPServer):
-    """As much of the Kubernetes API as Spark asks for: objects are given back as they were sent."""
+    """The part of the Kubernetes API that Spark asks for: objects are given back as they were sent."""
 
     daemon_threads = True
 
@@ -100,7 +100,7 @@ class _Requests(BaseHTTPRequestHandler):
 
 
 def start_executor(pod: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """What `entrypoint.sh executor` does, with the environment of the pod's container."""
+    """Do what `entrypoint.sh executor` does, with the environment of the pod's container."""
     container = pod["spec"]["containers"][0]
     told = {item["name"]: item["value"] for item in container["env"] if item.get("value") is not None}
     environ = {**os.environ, **told}

@@ -47,7 +47,7 @@ def examples(path: Path, module: str) -> Iterator[Example]:
 
 
 def faults(example: Example) -> list[str]:
-    """What the example uses and is not there."""
+    """The names that the example uses and that are not there."""
     if not example.is_code:
         return list(_wrong_commands(example.text))
     try:

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Job:
-    """What `tasks.TaskRunner.run` is called with."""
+    """The arguments of a call of `tasks.TaskRunner.run`."""
 
     work: Sequence[Any]
     function: Callable[[Any, TaskContext], Any]
@@ -33,7 +33,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of the function, also of one with its first arguments."""
+        """The name of the function, also of one with its first arguments."""
         return str(getattr(self.function, "func", self.function).__name__)
 
     def on(self, runner: TaskRunner) -> None:

@@ -20,7 +20,7 @@ from logkeep_engine.report import failed
 log = logging.getLogger(__name__)
 
 
-class Run(ABC):
+class DriverRun(ABC):
     """One run, with what is known of it so far."""
 
     def __init__(self, run_id: str, kind: str, start_time: float) -> None:

@@ -46,7 +46,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgressRange:
     """One part (chunk) of a partition that this run does: source offsets [start, end), of which [start, at) are done
     already.
     """
@@ -62,7 +62,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class _PartState:
+class _RangeState:
     partition: _PartitionState
     start: int
     end: int
@@ -100,7 +100,7 @@ class _State:
     phase: str = "Starting"
     attempt: int = 1
     totals: _Totals = field(default_factory=_Totals)
-    parts: dict[int, _PartState] = field(default_factory=dict)
+    parts: dict[int, _RangeState] = field(default_factory=dict)
     partitions: dict[tuple[str, int], _PartitionState] = field(default_factory=dict)
     version: int = 0
 
@@ -141,7 +141,7 @@ class Reporter:
                 self._state.attempt = attempt
             self._state.version += 1
 
-    def planned(self, parts: Iterable[Part], *, topics: int, idle: int = 0) -> None:
+    def planned(self, parts: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
         """What this run will do. `idle` counts partitions in which nothing is to be done; replaces an earlier plan."""
         with self._lock:
             state = self._state
@@ -158,7 +158,7 @@ class Reporter:
                 partition.start = min(partition.start, part.start)
                 partition.end = max(partition.end, part.end)
                 at = part.start if part.at is None else part.at
-                known = _PartState(partition, part.start, part.end, part.start, 0, 0, False)
+                known = _RangeState(partition, part.start, part.end, part.start, 0, 0, False)
                 state.parts[part.task] = known
                 partition.parts_left += 1
                 partition.left += part.end - part.start
@@ -189,7 +189,7 @@ class Reporter:
             self._complete(part)
             self._state.version += 1
 
-    def _advance(self, part: _PartState, at: int, records: int, size: int) -> None:
+    def _advance(self, part: _RangeState, at: int, records: int, size: int) -> None:
         partition, totals = part.partition, self._state.totals
         offsets, new_records, new_bytes = at - part.at, records - part.records, size - part.bytes
         part.at, part.records, part.bytes = at, records, size
@@ -200,7 +200,7 @@ class Reporter:
         totals.records += new_records
         totals.bytes += new_bytes
 
-    def _complete(self, part: _PartState) -> None:
+    def _complete(self, part: _RangeState) -> None:
         part.done = True
         part.partition.parts_left -= 1
         if part.partition.parts_left == 0:

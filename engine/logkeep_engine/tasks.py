@@ -59,7 +59,7 @@ class TaskContext(Protocol):
         """
 
 
-class Progress:
+class TaskProgress:
     """Tells the driver how far the parts of a task are, at most once a second."""
 
     def __init__(self, context: TaskContext, *, after: float = 0.0) -> None:

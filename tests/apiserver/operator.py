@@ -229,11 +229,11 @@ class Namespace:
         return wait_for("a Job", look)
 
     def job_status(self, job: dict[str, Any], **status: Any) -> None:
-        """As the Job controller."""
+        """Write a Job's status like the Job controller."""
         self.patch("job", job["metadata"]["name"], {"status": status}, "status")
 
     def job_ends(self, job: dict[str, Any], condition: str, reason: str = "", message: str = "") -> None:
-        """As the Job controller, in the steps that the API's validation asks for."""
+        """End a Job like the Job controller, in the steps that the API's validation asks for."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
         def made(kind: str) -> dict[str, str]:
@@ -262,7 +262,7 @@ class Namespace:
         self.patch("pod", name, {"status": status}, "status")
 
     def write(self, job: dict[str, Any], progress: Progress | None = None, result: RunResult | None = None) -> None:
-        """As the driver."""
+        """Write a document like the driver."""
         documents = {"progress.json": progress, "result.json": result}
         data = {key: document.to_json() for key, document in documents.items() if document is not None}
         name = f"{job['metadata']['name']}-progress"

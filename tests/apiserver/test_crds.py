@@ -1,4 +1,4 @@
-"""What a real API server accepts, fills in and refuses, with the words a user sees."""
+"""A real API server accepts, fills in and refuses resources, with the words that a user sees."""
 
 from __future__ import annotations
 

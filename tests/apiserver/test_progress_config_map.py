@@ -7,7 +7,7 @@ from kubernetes import client, config
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import Progress, RunResult
-from logkeep_engine.report import ConfigMapSink, Part, Reporter
+from logkeep_engine.report import ConfigMapSink, ProgressRange, Reporter
 from tests.cluster.apiserver import ApiServer
 
 NAME = "orders-progress"
@@ -30,7 +30,7 @@ def test_progress_and_result_are_patched_into_the_config_map(
     apiserver: ApiServer, api: client.CoreV1Api, config_map: str
 ) -> None:
     reporter = Reporter("run", ConfigMapSink(NAME, config_map, api=api), interval=0.05)
-    reporter.planned([Part(0, "orders", 0, 0, 100)], topics=1)
+    reporter.planned([ProgressRange(0, "orders", 0, 0, 100)], topics=1)
     reporter.done(0, 100, 1000)
     result = RunResult(run_id="run", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0)
     reporter.finish(result)

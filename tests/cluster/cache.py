@@ -1,4 +1,4 @@
-"""What is built once and used by every later run: tools, jars, images, certificates.
+"""The cache of parts that are built once and used by every later run: tools, jars, images, certificates.
 
 An entry is a folder named by kind and key. It is produced under a temporary name and renamed when it is complete,
 under a file lock, so that two runs at once build it once and a killed run leaves nothing that looks finished.

@@ -215,7 +215,7 @@ def _build_base() -> None:
 
 
 def _build_pause() -> None:
-    """What holds a pod's namespaces: a static busybox that sleeps."""
+    """Build the image that holds a pod's namespaces: a static busybox that sleeps."""
     with _context() as context:
         busybox = shutil.which("busybox")
         if busybox is None:

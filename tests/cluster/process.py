@@ -78,7 +78,7 @@ class Process:
 
     @property
     def output(self) -> str:
-        """What it wrote since it was last started."""
+        """The output of the process since it was last started."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")

@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing two topics found. `records` counts equal ones, `bytes` their keys, values and headers."""
+    """The result of comparing two topics. `records` counts equal ones, `bytes` their keys, values and headers."""
 
     source: str
     target: str

@@ -93,7 +93,7 @@ def end_transaction(
 
 
 def wait_until_decided(bootstrap: str, topic: str) -> None:
-    """As `end_transaction`, after transactions that wrote to a topic and were all ended."""
+    """Wait until brokers have decided all transactions that wrote to a topic. All of them must have ended."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
 
     def decided() -> bool:
@@ -119,10 +119,11 @@ def produce(
     bootstrap: str, topic: str, records: Iterable[Record], *, compression: str = "none", config: Config | None = None
 ) -> int:
     """Write records in order and return how many, when the broker has acknowledged all. Raises on any refusal."""
+    several = "," in bootstrap  # one broker leads all; and an idempotent producer waits half a second for its id
     settings: dict[str, str | int] = {
         "bootstrap.servers": bootstrap,
         "compression.type": compression,
-        "enable.idempotence": "true",
+        "enable.idempotence": "true" if several else "false",
         "log_level": 3,
         "linger.ms": 20,
         "batch.size": 1 << 18,
@@ -196,9 +197,9 @@ def commit_positions(
 
 
 def commit(bootstrap: str, group: str, positions: Sequence[TopicPartition]) -> None:
-    """As `commit_positions`. The first commit of a new broker makes `__consumer_offsets`; until the coordinators have
-    their partitions of it they refuse, and librdkafka gives up on some of that. This waits for them, at most 60 s.
-    """
+    """Commit positions, as `commit_positions` does. The first commit of a new broker makes `__consumer_offsets`; until
+    the coordinators have their partitions of it they refuse, and librdkafka gives up on some of that. This waits for
+    them, at most 60 s."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false"})
     until = time.monotonic() + 60
     try:

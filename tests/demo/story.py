@@ -1,4 +1,4 @@
-"""What the demo does, step by step, and what it says about it."""
+"""The steps of the demo, and what it prints about them."""
 
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""What a test on the node works with: a place of its own, runs made slow, progress watched."""
+"""The things that a test on the node works with: a place of its own, runs made slow, progress watched."""
 
 import sys
 import threading

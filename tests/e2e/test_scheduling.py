@@ -1,4 +1,4 @@
-"""What the cluster cannot run is said in the status, with the scheduler's or kubelet's own words."""
+"""The status tells what the cluster cannot run, with the scheduler's or kubelet's own words."""
 
 import pytest
 

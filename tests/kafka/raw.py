@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
-from logkeep_engine.kafka.fetch import Fetched
+from logkeep_engine.kafka.fetched import Fetched
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def value(number: int, size: int = 100) -> bytes:
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """For what a broker does after it has answered."""
+    """Wait for something that a broker does after it has answered."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"

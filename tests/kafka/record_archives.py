@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.entry import Layout, RecordsAtRootFiles, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
@@ -49,7 +49,7 @@ def write_archive(
             end = records[-1].offset + 1
             receipts.append(Receipt((Coverage(topic.topic_id, partition, 0, end),), tuple(entries)))
         writer.commit(topics=[topic], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED, groups=groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=groups)
     return storage
 
 
@@ -76,7 +76,7 @@ def _segments(
 
 def _at_root(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentEntry:
     """The segment where a folder of another tool has it."""
-    moved = replace(entry, layout=Layout.RECORDS_AT_ROOT)
+    moved = replace(entry, files=RecordsAtRootFiles(entry.files.index_bytes))
     for source, target in zip(entry.objects(topic), moved.objects(topic), strict=True):
         storage.put(target, storage.read(source))
     storage.delete(list(entry.objects(topic)))

@@ -26,6 +26,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.compare import read_committed
 from tests.data.topics import end_transaction
+from tests.kafka.backing_up import WATCH
 from tests.runners import Context, Job, Runner
 
 
@@ -109,7 +110,9 @@ def restore_spec(
 
 def try_backup(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
     request = RunRequest("KafkaBackup", "test", "", run_id, dict(spec))
-    return run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+    return run_backup(
+        request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ, timing=WATCH
+    )
 
 
 def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
@@ -167,7 +170,7 @@ def seen(message: Message) -> Seen:
 
 
 def committed(broker: KafkaBroker | KafkaCluster, topic: str, partition: int = 0) -> list[Seen]:
-    """What a committed consumer sees."""
+    """The records that a committed consumer sees."""
     return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
 
 
@@ -176,7 +179,7 @@ def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
 
 
 def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
-    """What is set on the topic itself."""
+    """The settings of the topic itself."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(30)

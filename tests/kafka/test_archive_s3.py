@@ -10,7 +10,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
 from logkeep_engine.storage import Storage
@@ -34,7 +34,7 @@ def test_a_run_its_reader_and_its_check(storage: Storage) -> None:
         writer.commit(topics=[ORDERS])
         for start in range(0, 80, 10):
             writer.commit(receipts=[chunk(storage, start, start + 10)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     archive = Archive.open(storage)
     assert len(archive.listing().checkpoints) == 3
     report = verify(archive)
@@ -75,7 +75,7 @@ def test_a_writer_that_lost_its_archive_stops_without_harm(storage: Storage) -> 
         with pytest.raises(ArchiveFenced):
             first.commit(receipts=[chunk(storage, 10, 20)])
         second.commit(receipts=[chunk(storage, 10, 20, epoch=2)])
-        second.end(Outcome.SUCCEEDED)
+        second.end(RunOutcome.SUCCEEDED)
     first.close()
     assert verify(Archive.open(storage)).faults == []
 
@@ -117,5 +117,5 @@ def test_a_killed_writer_loses_nothing_it_has_committed(s3: S3Server, storage: S
     with begin(storage, "killed") as writer:
         at = writer.state.next_offset(ID, 0) or 0
         writer.commit(receipts=[chunk(storage, at, at + 10, epoch=writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert verify(archive).records == at + 10

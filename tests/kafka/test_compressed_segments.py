@@ -37,7 +37,7 @@ def segments(storage: Storage, topic: str, partition: int = 0) -> list[SegmentEn
 
 
 def unpacked(storage: Storage, topic: str, entries: Sequence[SegmentEntry]) -> bytes:
-    """What plain zstd makes of the objects."""
+    """The bytes that plain zstd makes of the objects."""
     return b"".join(
         bytes(cramjam.zstd.decompress(storage.read(entry.stem(topic) + names.LOG_ZST))) for entry in entries
     )
@@ -59,10 +59,10 @@ def test_the_archive_holds_the_broker_s_bytes_and_they_come_back(
         topic = f"{unique}-{codec}"
         entries = segments(storage, topic)
         assert unpacked(storage, topic, entries) == topics.log(topic)
-        assert all(0 < entry.stored_bytes < entry.bytes + entry.bytes // 100 + 100 for entry in entries)
+        assert all(0 < entry.files.stored_bytes < entry.bytes + entry.bytes // 100 + 100 for entry in entries)
     plain = segments(storage, f"{unique}-none")
     assert len(plain) > 1
-    assert sum(entry.stored_bytes for entry in plain) < 0.7 * sum(entry.bytes for entry in plain)
+    assert sum(entry.files.stored_bytes for entry in plain) < 0.7 * sum(entry.bytes for entry in plain)
     assert not [info.path for info in storage.list(names.TOPICS) if info.path.endswith(names.LOG)]
 
     bring_back(restore_spec(kafka, tmp_path))
@@ -84,8 +84,8 @@ def test_into_s3_with_spark_and_on_with_the_other_setting(
     topics.produce(unique, numbers(500, 300, first=60_000))
     assert backups.run(unique).outcome == "Succeeded"
     first, second = backups.segments(unique)
-    assert first.stored_bytes
-    assert not second.stored_bytes
+    assert first.files.stored_bytes
+    assert not second.files.stored_bytes
     assert backups.faults() == []
     log = topics.log(unique)
     assert unpacked(backups.storage, unique, [first]) == log[: first.bytes]

@@ -17,8 +17,10 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Connection, Limits, connection_from
-from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NewTopicPlan
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupOffset
 from logkeep_engine.kafka.protocol import parse_topic_id
+from logkeep_engine.kafka.topics import NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import commit, end_transaction
 from tests.kafka.raw import batch, eventually, plain, run
@@ -86,7 +88,7 @@ def test_topic_of_the_same_name_gets_another_id(control: ControlPlane, unique: s
 def test_many_topics_are_described_in_pieces(
     control: ControlPlane, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logkeep_engine.kafka.control._TOPICS_A_REQUEST", 3)
+    monkeypatch.setattr("logkeep_engine.kafka.topics._TOPICS_A_REQUEST", 3)
     monkeypatch.setattr("logkeep_engine.kafka.survey.TOPICS_A_REQUEST", 3)
     monkeypatch.setattr("logkeep_engine.kafka.survey.PARTITIONS_A_REQUEST", 4)
     names = [f"{unique}-{number}" for number in range(10)]

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.run import ConvertOptions, run_convert
@@ -23,11 +23,12 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import LocalStorage, Storage, open_uri
 from tests.cluster.s3 import S3Server
+from tests.command import logkeep
 from tests.data.compare import compare_topics
 from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
 from tests.kafka.restores import bring_back, restore_spec
 from tests.kafka.test_backup_formats import Consumed, consumed
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 from tests.unit.archive.build import ORDERS as BUILT
 from tests.unit.archive.build import Batch, archive_of, write_segment
 from tests.unit.convert.converting import Seen, contents, folder, tricky
@@ -115,7 +116,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
     assert first.run(name).outcome == "Succeeded"
     (_, middle, _) = first.segments(name)
     with begin_run(first.archive, "retention") as writer:
-        writer.end(Outcome.SUCCEEDED, groups=writer.state.groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=writer.state.groups)
         writer.remove([RemovedSegment(middle.topic_id, 0, middle.base_offset)])
     on_spark(spark_context, first.storage, folder(tmp_path / "target"), format_name)
     topics.produce(name, numbers(100, first=300))
@@ -123,7 +124,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
     result = backups.run(name, format=format_name)
     assert (result.outcome, result.records) == ("Succeeded", 100), result.message
     assert backups.faults() == []
-    assert backups.state().settled(middle.topic_id, 0) == [(0, 400)]
+    assert backups.state().accounted_for(middle.topic_id, 0) == [(0, 400)]
     assert [group.offset for group in backups.state().groups if group.group_id == "readers"] == [17]
     left = [*range(100), *range(200, 400)]
     assert as_consumed(contents(backups.storage)[name, 0]) == [
@@ -139,7 +140,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: 
     """Killed at once with all its workers, as a pod is, when a part of it was committed."""
     source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
     large_archive(source)
-    # Of records it takes long enough to be killed in the middle; batches are copied quicker than a commit comes.
+    # A conversion of records takes long enough to be killed in the middle; batches are copied before a commit comes.
     first = source
     if format_name == "Kafka":
         first = folder(tmp_path / "records")
@@ -158,7 +159,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: 
     before = Archive.open(target).load()
     done_before = sum(entry.records for key in before.segments for entry in before.segments[key])
     assert 0 < done_before < PARTITIONS * RECORDS
-    done = logkeep("convert", *options, "-o", "json")
+    done = logkeep("convert", *options, "-o", "json", spark=True)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["records"] == PARTITIONS * RECORDS

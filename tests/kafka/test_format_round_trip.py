@@ -31,12 +31,12 @@ FORMATS = ("Kafka", "Records", "Avro")
 
 
 def written(example: Example) -> Example:
-    """Not compacted: the cleaner would come between two backups."""
+    """The example without compaction: the cleaner would come between two backups."""
     return replace(example, compacted=False)
 
 
 def archived(root: Path, topic: str) -> list[list[Seen]]:
-    """What a committed reader sees of an archive, by partition."""
+    """The records that a committed reader sees of an archive, by partition."""
     found = contents(open_uri(root.as_uri()))
     return [found.get((topic, partition), []) for partition in range(PARTITIONS)]
 

@@ -70,12 +70,14 @@ class Backup:
     def settled(self) -> list[tuple[int, int]]:
         state = self.state
         ((topic_id, _),) = [(key, item) for key, item in state.topics.items() if item.name == self.topic]
-        return [(start, end) for start, end in state.settled(topic_id, 0)]
+        return [(start, end) for start, end in state.accounted_for(topic_id, 0)]
 
     def gaps(self) -> list[tuple[int, int, str]]:
         state = self.state
         return [
-            (gap.start, gap.end, gap.reason) for topic_id in state.topics for gap in state.lost(topic_id, 0, 0, 1 << 40)
+            (gap.start, gap.end, gap.reason)
+            for topic_id in state.topics
+            for gap in state.gaps_in(topic_id, 0, 0, 1 << 40)
         ]
 
 

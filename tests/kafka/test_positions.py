@@ -7,7 +7,8 @@ import pytest
 from bench.simulated_cluster import Shape, SimulatedCluster
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.control import ControlPlane, GroupOffset
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupOffset
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from pyspark import SparkContext
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
@@ -514,7 +514,7 @@ def handmade(
         entry = write_segment(storage, batches, topic=topic, aborted=aborted)
         writer.commit(topics=[topic], receipts=[Receipt((Coverage(TOPIC_ID, 0, entry.base_offset, end),), (entry,))])
         if finished:
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
     return storage
 
 
@@ -666,7 +666,7 @@ class TestManyPartitions:
                 entry = write_segment(storage, data, topic=topic, partition=partition)
                 receipts.append(Receipt((Coverage(TOPIC_ID, partition, 0, 100),), (entry,)))
             writer.commit(topics=[topic], receipts=receipts)
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         assert_little_memory(restore_spec(kafka, tmp_path / "archive"), 600)
 
 
@@ -792,7 +792,7 @@ class TestSnapshots:
             writer.commit(
                 topics=[topic], receipts=[chunk(storage, start, start + 10, topic=topic) for start in (10, 30)]
             )
-            writer.end(Outcome.FAILED)
+            writer.end(RunOutcome.FAILED)
         result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"))
         assert result.records == 20
         assert [(fact.start, fact.end) for fact in result.loss] == [(0, 10), (20, 30)]

@@ -72,7 +72,7 @@ def unusual() -> list[PlainRecord]:
 
 
 def expected(records: list[PlainRecord], first: int = 0) -> list[Seen]:
-    """What a consumer sees of them after a restore."""
+    """The records that a consumer sees after a restore of these."""
     return [
         (
             first + at,

@@ -101,7 +101,7 @@ def member(kafka: KafkaBroker, group_id: str, topic: str, **config: str) -> Iter
 
 
 def next_values(kafka: KafkaBroker, group_id: str, topic: str, count: int) -> list[bytes | None]:
-    """What a consumer of the group reads first."""
+    """The values that a consumer of the group reads first."""
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": group_id, "auto.offset.reset": "error"}  # no guessing
     )
@@ -298,7 +298,7 @@ class TestStartedAgain:
         spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
         first = bring_back(spec)
         assert first.groups == 2
-        # As if it had died before it wrote its result; meanwhile one of the groups has gone on.
+        # The run seems to have died before it wrote its result; meanwhile one of the groups has gone on.
         run = tmp_path / "runs" / "restore-1"
         (run / "result.json").unlink()
         commit(kafka, f"{unique}-moved", copy, 9)
@@ -355,7 +355,7 @@ class TestPermissions:
 
 
 def _rule(broker: KafkaBroker, group_id: str, operation: AclOperation, permission: AclPermissionType) -> None:
-    """What the user may do with the group; where there is a rule, everything else is refused."""
+    """Add a rule for the user and the group. Where there is a rule, everything else is refused."""
     user = f"User:{broker.username}"
     binding = AclBinding(ResourceType.GROUP, group_id, ResourcePatternType.LITERAL, user, "*", operation, permission)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -187,7 +187,7 @@ def test_both_limits_hold_and_everything_may_go(days: MakeDays) -> None:
     assert made.retain("both", maxAge="30d", maxBytes="1Mi").startswith("retention removed 2 segments, ")
     assert made.bases == [200, 300]
     assert made.retain("all", maxAge="1h").startswith("retention removed 2 segments, ")
-    assert (made.bases, made.state.settled(*made.state.partitions()[0])) == ([], [(0, 400)])
+    assert (made.bases, made.state.accounted_for(*made.state.partitions()[0])) == ([], [(0, 400)])
     made.check()
     shown = subprocess.run(
         [sys.executable, "-m", "logkeep_engine.cli", "inspect", made.storage["uri"]],

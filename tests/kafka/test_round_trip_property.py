@@ -34,7 +34,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Write:
-    """What one producer sends. `outcome` None: without a transaction. `backup_after`: an incremental backup follows."""
+    """The records that one producer sends. `outcome` None: without a transaction. `backup_after`: an incremental backup
+    follows."""
 
     rows: tuple[Row, ...]
     codec: str

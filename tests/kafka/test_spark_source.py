@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 @pytest.fixture
 def spark(sql_session: SparkSession) -> Iterator[SparkSession]:
-    """With filters pushed down."""
+    """A session that pushes filters down."""
     register(sql_session)
     yield sql_session
     sql_session.conf.unset(PUSHDOWN)
@@ -50,7 +50,7 @@ def consumed(topics: Topics, topic: str, partitions: int) -> list[Row]:
 
 
 def rows(frame: DataFrame) -> list[Row]:
-    """As `consumed` has them, in their order."""
+    """The rows in their order, in the form of `consumed`."""
     columns = ("topic", "partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
     found = []
     for row in frame.select(*columns).collect():
@@ -134,7 +134,7 @@ def test_filters_decide_what_is_read(
     chosen = frame.filter(f"topic = '{unique}' and partition in (1) and offset >= {last.base_offset}")
     assert chosen.rdd.getNumPartitions() == 1
     assert chosen.count() == last.records
-    since = datetime.fromtimestamp(segments[unique, 1][-2].max_timestamp / 1000 + 1, UTC)
+    since = datetime.fromtimestamp(segments[unique, 1][-2].times.max_timestamp / 1000 + 1, UTC)
     later = frame.filter(f"topic = '{unique}' and partition > 0").filter(frame.timestamp > since)
     assert later.rdd.getNumPartitions() == 1
     options = read(spark, backups, topics=unique, partitions="1", startingOffset=str(last.base_offset))
@@ -160,7 +160,7 @@ def test_a_session_that_was_told_nothing_reads_the_same_rows(
 def test_times_of_the_options_are_places_in_the_log(
     spark: SparkSession, backups: Backups, topics: Topics, unique: str
 ) -> None:
-    """As for Spark's Kafka source: from the first record of the start time to the first of the end time."""
+    """Spark's Kafka source reads so too: from the first record of the start time to the first of the end time."""
     topics.create(unique, retention_ms="-1")
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap, "linger.ms": 20})
     for number, second in enumerate((0, 10, 5, 20, 15, 30, 25, 40)):

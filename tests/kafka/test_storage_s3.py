@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.errors import (
     BucketMissing,
@@ -324,10 +324,10 @@ def test_a_list_that_is_late_hides_no_commit(s3: S3Server, bucket: str, proxy: S
     archive = Archive.open(storage)
     before = archive.load()
     with begin_run(archive, "run-2", wait=FAST) as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     proxy.always(stale_list, where=lambda line: b"list-type=2" in line)
     assert archive.listing().commits.keys() == set(range(before.commit + 1)), "the list is late"
     assert archive.load().commit == before.commit + 2
     with begin_run(archive, "run-3", wait=FAST) as writer:
         assert writer.epoch == 3
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)

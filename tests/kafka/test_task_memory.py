@@ -12,7 +12,8 @@ import pytest
 
 from logkeep_engine.contract import names
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.control import ControlPlane, NewTopicPlan
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.log.batch import rewrite
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
@@ -33,7 +34,7 @@ def peak():
 
 bare = peak()
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.task import archive_pieces
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.kafka.connection import connection_from
@@ -51,7 +52,7 @@ class Context:
         pass
 
 storage = open_uri(uri, endpoint or None, "us-east-1")
-setting = Setting(connection_from(Cluster(bootstrap_servers=(bootstrap,)), {}), storage, 1, 128 << 20)
+setting = BackupSetting(connection_from(Cluster(bootstrap_servers=(bootstrap,)), {}), storage, 1, 128 << 20)
 work = [
     Piece(number, topic, topic_id, 0, end * number // count, end * (number + 1) // count, 1, 1 << 30)
     for number in range(count)

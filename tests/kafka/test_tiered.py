@@ -23,7 +23,7 @@ from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
-from logkeep_engine.restore.landed import Target, look
+from logkeep_engine.restore.landed import TargetPartition, look
 from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.kafka.raw import each, numbered, plain, read_all, records, run
@@ -151,7 +151,7 @@ def test_own_batches_are_looked_for_in_the_remote_store_until_it_answers(tiered:
 def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
     tiered: TieredBroker, remote: Remote
 ) -> None:
-    target = Target(remote.topic, 0, remote.producer_id, start=0, created=False, compacts=False)
+    target = TargetPartition(remote.topic, 0, remote.producer_id, start=0, created=False, compacts=False)
 
     async def work() -> None:
         async with impatient(tiered) as client:
@@ -203,7 +203,7 @@ def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
     assert f"topic '{remote.topic}' partition 0 from offset 0" in result.message
     assert (result.loss, result.records) == ((), RECORDS - remote.local_start)  # what is local was archived
     (topic_id,) = backups.state().topics
-    assert backups.state().settled(topic_id, 0) == [(remote.local_start, RECORDS)]
+    assert backups.state().accounted_for(topic_id, 0) == [(remote.local_start, RECORDS)]
     tiered.command()
     result = backups.run(remote.topic)
     assert (result.outcome, result.records) == ("Succeeded", remote.local_start)

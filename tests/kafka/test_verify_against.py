@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.toolbox.against import AgainstReport, Compared, Missing, compare
 from tests.cluster.kafka import KafkaBroker
+from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.raw import plain
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 
 
 def against(backups: Backups, broker: KafkaBroker) -> AgainstReport:
@@ -32,7 +33,7 @@ def claim(backups: Backups, topic: str, *ranges: tuple[int, int]) -> None:
     (topic_id,) = [found.topic_id for found in backups.state().topics.values() if found.name == topic]
     writer = begin_run(backups.archive, "slow-store")
     writer.commit(receipts=[Receipt(coverage=(Coverage(topic_id, 0, start, end),)) for start, end in ranges])
-    writer.end(Outcome.SUCCEEDED)
+    writer.end(RunOutcome.SUCCEEDED)
 
 
 def test_records_that_were_told_as_archived_are_found_missing(

@@ -62,7 +62,7 @@ class Queue:
 
     @property
     def left(self) -> list[str]:
-        """What nobody has taken."""
+        """The files that nobody has taken."""
         return sorted(path for paths in self._left.values() for path in paths)
 
     def take(self, lane: int) -> str | None:

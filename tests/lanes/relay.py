@@ -1,4 +1,4 @@
-"""What a lane prints, on the screen while it runs and in a log of its own."""
+"""The relay of a lane's output: to the screen while the lane runs, and to a log of its own."""
 
 import os
 import select
@@ -43,7 +43,7 @@ class Relay(threading.Thread):
             self._show(pending)
 
     def _read(self, until: float | None) -> bytes | None:
-        """What comes next; None if nothing came until then, no bytes at the end."""
+        """The next bytes. None if nothing came until then, no bytes at the end."""
         wait = None if until is None else max(0.0, until - time.monotonic())
         if wait == 0.0 or not select.select([self._pipe], [], [], wait)[0]:
             return None

@@ -35,7 +35,7 @@ from logkeep_engine.contract.spec import OnDataLoss, OnDivergence, parse_backup,
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import count
-from logkeep_engine.restore.landed import Target
+from logkeep_engine.restore.landed import TargetPartition
 from logkeep_engine.restore.run import run_restore
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.simulation.cluster import SimulatedCluster, Topic, World
@@ -366,7 +366,9 @@ class Simulation:
         self._outcome.violations.append(Violation(kind, where, detail))
 
 
-def _noting(target: SimulatedCluster, lost: Callable[..., list[Target]]) -> Callable[..., list[Target]]:
+def _noting(
+    target: SimulatedCluster, lost: Callable[..., list[TargetPartition]]
+) -> Callable[..., list[TargetPartition]]:
     """The count of a restore, which notes that all was there."""
 
     def note() -> None:
@@ -374,7 +376,7 @@ def _noting(target: SimulatedCluster, lost: Callable[..., list[Target]]) -> Call
             for partition in topic.partitions:
                 partition.counted = True
 
-    def counted(*args: Any) -> list[Target]:
+    def counted(*args: Any) -> list[TargetPartition]:
         found = lost(*args)
         if not found:
             target.do(note)

@@ -7,7 +7,7 @@ import pytest
 
 from logkeep_engine.kafka import positions, protocol
 from logkeep_engine.kafka.buffers import Buffers
-from logkeep_engine.kafka.protocol import Call, Reader
+from logkeep_engine.kafka.encoding import Call, Reader
 from tests.simulation.protocol import Api, Asked, Body, decode_request, encode_answer, encode_element
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAg"

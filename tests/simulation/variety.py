@@ -14,7 +14,8 @@ CANDIDATES = 2000
 
 
 def features(schedule: Schedule) -> set[str]:
-    """What a schedule has: its releases and policies, and each lie, fault, action and death by the kind of its run."""
+    """The kinds of things in a schedule: its releases and policies, and each lie, fault, action and death by the kind
+    of its run."""
     found = {
         f"Kafka {schedule.release}",
         f"restored to Kafka {schedule.target_release}",

@@ -1,4 +1,4 @@
-"""What the documents say of the code is there: the files and folders that they name."""
+"""The files and folders that documents name are there."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ PLACES = ("", "engine/logkeep_engine", "operator/logkeep_operator")
 
 
 def paths(text: str) -> list[str]:
-    """What stands in backticks and is a path: it has a slash and no gap, or it is a module."""
+    """The paths in backticks: a path has a slash and no space, or it is a module."""
     return [
         name
         for name in re.findall(r"`([^`\n]+)`", text)

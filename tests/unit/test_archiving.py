@@ -1,4 +1,4 @@
-"""What all runs that write an archive share: when receipts are committed, and how a run ends."""
+"""Runs that write an archive share this: when receipts are committed, and how a run ends."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from logkeep_engine import archiving
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import ArchivingRun, Committer
 from logkeep_engine.contract.names import ExitCode
@@ -99,7 +99,7 @@ class Run(ArchivingRun):
         self._archive = writer.archive
         writer.commit(topics=[ORDERS], receipts=[chunk(self._storage, 0, 10)])
         self._act()
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
 
 
 class TestRun:
@@ -131,7 +131,7 @@ class TestRun:
         state = Archive.open(storage).load()
         assert (result.outcome, result.exit_code, run.faults) == ("Failed", int(code), faults)
         assert (result.records, result.commit) == (10, state.commit)
-        assert (state.runs["run-1"].outcome, state.runs["run-1"].message) == (Outcome.FAILED, result.message)
+        assert (state.runs["run-1"].outcome, state.runs["run-1"].message) == (RunOutcome.FAILED, result.message)
 
     def test_that_cannot_remove_what_lies_beside_its_segments_has_succeeded(self, tmp_path: Path) -> None:
         storage = KeepsAll(tmp_path.as_uri())

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from logkeep_engine.cli import app
-from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.topics import TopicInfo
 
 BACKUP = """
 apiVersion: logkeep.dev/v1alpha1

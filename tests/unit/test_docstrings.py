@@ -1,5 +1,6 @@
-"""What docstrings and documents name is there: the examples, and the folders."""
+"""Docstrings and documents name things that are there, and are written as CONTRIBUTING.md says."""
 
+import ast
 import re
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,21 @@ SOURCES = ("engine/", "operator/", "")
 
 IN_AN_ARCHIVE = {"catalog/", "runs/", "topics/"}
 MADE = {"bench/results/", "test-logs/", "run/"}  # when tests and benchmarks run; git does not keep them
+ROOMS = (
+    *(
+        "archiving.py",
+        "backup/",
+        "cli/",
+        "collector.py",
+        "convert/",
+        "frame.py",
+        "interrupt.py",
+        "limits.py",
+        "restore/",
+    ),
+    "spark/",
+)
+PLAIN = ("bench/", "docker/", "operator/", "tests/", *(f"engine/logkeep_engine/{room}" for room in ROOMS))
 OTHERS = {"group-coordinator/", "logkeep.dev/"}  # a folder of Kafka's sources, and a prefix of labels
 
 
@@ -73,3 +89,49 @@ def test_folders_that_are_named_are_there() -> None:
     roots = (ROOT, ROOT / "engine/logkeep_engine", ROOT / "operator/logkeep_operator")
     gone = [item for item in named if not any((at / item[1]).is_dir() for at in (*roots, (ROOT / item[0]).parent))]
     assert gone == []
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """The line and the text of each docstring, also of those of constants and fields."""
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            match statement:
+                case ast.Expr(ast.Constant(str(said))):
+                    yield statement.lineno, said
+
+
+def begins_without_a_subject(said: str) -> bool:
+    return re.match(r"\s*(?:Of|As|What)\b", said) is not None
+
+
+def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
+    paths = [path for path in files("*.py") if path.startswith(PLAIN)]
+    found = [(path, *item) for path in paths for item in docstrings((ROOT / path).read_text())]
+    assert len(found) > 500
+    assert [(path, line) for path, line, said in found if begins_without_a_subject(said)] == []
+
+
+def test_docstrings_without_a_subject_are_found() -> None:
+    text = '"""What it is."""\nA = 1\n"""Of a thing."""\ndef f():\n    """\n    As others.\n    """\n    "Office."\n'
+    assert [line for line, said in docstrings(text) if begins_without_a_subject(said)] == [1, 3, 5]
+
+
+def is_too_long(line: str) -> bool:
+    """Tables cannot be folded, nor can an address."""
+    text = line.strip()
+    return len(line) > 120 and not text.startswith("|") and " " in text
+
+
+def test_lines_of_documents_are_short() -> None:
+    lines = [
+        (path, at, line) for path in files("*.md") for at, line in enumerate((ROOT / path).read_text().splitlines(), 1)
+    ]
+    assert len(lines) > 1000
+    assert [(path, at) for path, at, line in lines if is_too_long(line)] == []
+
+
+def test_long_lines_are_found() -> None:
+    assert is_too_long("word " * 30)
+    assert not is_too_long("| cell " * 30)
+    assert not is_too_long("https://" + "a" * 200)

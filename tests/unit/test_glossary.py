@@ -12,7 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ALONE = "## Names that no class has alone"
-ROOMS = ("logkeep_engine/cli/", "logkeep_engine/convert/", "logkeep_engine/spark/", "logkeep_operator/")
+ROOMS = (
+    *(
+        f"logkeep_engine/{room}"
+        for room in ("archiving.py", "backup/", "cli/", "convert/", "frame.py", "restore/", "spark/")
+    ),
+    "logkeep_operator/",
+)
 """The folders and modules whose names are checked."""
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from logkeep_engine import tasks
-from logkeep_engine.tasks import PartitionUpdate, Progress
+from logkeep_engine.tasks import PartitionUpdate, TaskProgress
 from tests.runners import Context
 
 
@@ -30,7 +30,7 @@ def update(part: int, at: int) -> PartitionUpdate:
 
 def test_the_first_update_is_told_at_once_and_of_the_next_second_only_the_newest_of_each_part(clock: Clock) -> None:
     context = Context()
-    progress = Progress(context)
+    progress = TaskProgress(context)
     for at in (1, 2, 3):
         progress.tell(update(0, at))
         progress.tell(update(1, at * 10))
@@ -45,7 +45,7 @@ def test_the_first_update_is_told_at_once_and_of_the_next_second_only_the_newest
 
 def test_the_first_update_may_be_held_back(clock: Clock) -> None:
     context = Context()
-    progress = Progress(context, after=1.0)
+    progress = TaskProgress(context, after=1.0)
     clock.now += 0.9
     progress.tell(update(0, 1))
     assert context.updates == []

@@ -8,14 +8,14 @@ import pytest
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, Progress, RunResult
 from logkeep_engine.errors import DataLoss, StorageRefused
-from logkeep_engine.report import CallbackSink, ConfigMapSink, Part, Reporter, failed
+from logkeep_engine.report import CallbackSink, ConfigMapSink, ProgressRange, Reporter, failed
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
 
 RESULT = RunResult(run_id="run", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0)
 
 
-def reporter(*parts: Part, topics: int = 1, idle: int = 0) -> Reporter:
+def reporter(*parts: ProgressRange, topics: int = 1, idle: int = 0) -> Reporter:
     made = Reporter("run")
     made.planned(parts, topics=topics, idle=idle)
     made.phase("Running")
@@ -31,7 +31,11 @@ def shown(progress: Progress) -> list[tuple[int, int, int, int]]:
 
 
 def test_chunks_of_a_partition_add_up() -> None:
-    run = reporter(Part(0, "orders", 0, 0, 100), Part(1, "orders", 0, 100, 200), Part(2, "orders", 1, 50, 60))
+    run = reporter(
+        ProgressRange(0, "orders", 0, 0, 100),
+        ProgressRange(1, "orders", 0, 100, 200),
+        ProgressRange(2, "orders", 1, 50, 60),
+    )
     run.update(update(1, 130, 30, 300))
     run.update(update(0, 20, 20, 200))
     progress = run.snapshot()
@@ -45,7 +49,7 @@ def test_chunks_of_a_partition_add_up() -> None:
 
 
 def test_task_that_starts_again_goes_back_and_late_news_are_ignored() -> None:
-    run = reporter(Part(0, "orders", 0, 0, 100))
+    run = reporter(ProgressRange(0, "orders", 0, 0, 100))
     run.update(update(0, 80, 80, 800))
     run.update(update(0, 10, 10, 100))
     assert (run.snapshot().offsets_done, run.snapshot().records) == (10, 10)
@@ -57,7 +61,7 @@ def test_task_that_starts_again_goes_back_and_late_news_are_ignored() -> None:
 
 
 def test_what_lies_outside_of_the_plan_is_ignored() -> None:
-    run = reporter(Part(0, "orders", 0, 10, 100))
+    run = reporter(ProgressRange(0, "orders", 0, 10, 100))
     run.update(update(7, 50))
     run.update(update(0, 500))
     assert shown(run.snapshot()) == [(0, 10, 100, 100)]
@@ -66,7 +70,9 @@ def test_what_lies_outside_of_the_plan_is_ignored() -> None:
 
 
 def test_parts_done_before_and_idle_partitions_count_as_done() -> None:
-    run = reporter(Part(0, "orders", 0, 0, 100, at=100), Part(1, "orders", 1, 0, 100, at=40), topics=3, idle=5)
+    run = reporter(
+        ProgressRange(0, "orders", 0, 0, 100, at=100), ProgressRange(1, "orders", 1, 0, 100, at=40), topics=3, idle=5
+    )
     progress = run.snapshot()
     assert (progress.topics, progress.partitions, progress.partitions_done) == (3, 7, 6)
     assert (progress.offsets_done, progress.percent) == (140, 70)
@@ -77,7 +83,7 @@ def test_nothing_to_do_is_all_done() -> None:
 
 
 def test_of_many_partitions_the_furthest_behind_are_shown() -> None:
-    parts = [Part(number, "orders", number, 0, number + 1) for number in range(100_000)]
+    parts = [ProgressRange(number, "orders", number, 0, number + 1) for number in range(100_000)]
     run = reporter(*parts)
     started = time.process_time()
     progress = run.snapshot()
@@ -131,7 +137,7 @@ def test_config_map_gets_one_key_at_a_time() -> None:
 
     api = Api()
     sink = ConfigMapSink("orders-progress", "kafka", api=api)
-    sink.progress(reporter(Part(0, "orders", 0, 0, 100)).snapshot())
+    sink.progress(reporter(ProgressRange(0, "orders", 0, 0, 100)).snapshot())
     sink.result(RESULT)
     assert [(name, namespace, list(body["data"])) for name, namespace, body in api.patches] == [
         ("orders-progress", "kafka", [KEY_PROGRESS]),

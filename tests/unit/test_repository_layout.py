@@ -1,4 +1,4 @@
-"""What a file in the wrong place would break."""
+"""A file in the wrong place would break the packages."""
 
 import re
 import tomllib

@@ -1,13 +1,12 @@
 """The topics of a cluster that a run has protected, and those that must not be missing.
 
-Everything is told in warnings and in the run's result. What `spec.onUnmatched` does not allow fails the run when
-everything else is archived, which is a success for the catalog: what the cluster has is whole in it. Without
-`onUnmatched` a pattern without wildcards must choose a topic, since it is the name of one that somebody counts on.
+Warnings and the run's result tell all of them. If `spec.onUnmatched` does not allow something to be missing, the run
+fails when everything else is archived. For the catalog that is a success, since it holds all that the cluster has.
+Without `onUnmatched`, a pattern without wildcards must choose a topic: it is the name of one that somebody counts on.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 
 from logkeep_engine.archive.catalog.facts import Partition
@@ -15,6 +14,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
 from logkeep_engine.backup.selection import is_internal
 from logkeep_engine.backup.sight import Names, literal
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST, TopicCoverage
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched, Topics
 from logkeep_engine.errors import PatternsUnmatched
@@ -26,7 +26,7 @@ def unmatched(plan: BackupPlan, include: Sequence[str]) -> list[int]:
     """The places of the patterns that choose no topic."""
     chosen = {topic.name for topic in plan.topics} | {topic.name for topic in plan.gone}
     chosen |= {name for name, _ in plan.unavailable}
-    return [at for at, pattern in enumerate(include) if not any(re.fullmatch(pattern, name) for name in chosen)]
+    return NamePatterns(include).unmatched(chosen)
 
 
 def told_patterns(plan: BackupPlan, topics: Topics) -> list[str]:
@@ -74,7 +74,7 @@ def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatche
 def coverage(
     plan: BackupPlan, state: ArchiveState, include: Sequence[str], not_archived: Collection[Partition]
 ) -> TopicCoverage:
-    """How much the run has protected so far. `not_archived` are partitions that it must leave out."""
+    """The topics that the run has protected so far, counted. `not_archived` are partitions that it must leave out."""
     silent = {name for name, _ in plan.unavailable}
     left = {piece.topic_id for piece in open_pieces(plan, state)}
     left |= {gap.topic_id for gap in open_gaps(plan, state)}
@@ -100,7 +100,7 @@ def _no_topic(plan: BackupPlan, topics: Topics, at: int) -> str:
     name = literal(topics.include[at])
     what = "that the user may read" if name in plan.sight.unreadable.shown else "of the cluster"
     why = ""
-    if name is not None and any(re.fullmatch(pattern, name) for pattern in topics.exclude):
+    if name is not None and NamePatterns(topics.include, topics.exclude).excludes(name):
         why = ": spec.topics.exclude leaves it out"
     elif name is not None and not topics.internal and is_internal(name):
         why = ": it is Kafka's own, which spec.topics.internal leaves out"

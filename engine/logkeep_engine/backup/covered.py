@@ -11,13 +11,13 @@ from typing import Any
 
 from logkeep_engine.backup.selection import Chooser, added_topics, is_internal
 from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_engine.kafka.control import TopicInfo
+from logkeep_engine.kafka.topics import TopicInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A KafkaBackup of the cluster. `cluster_id` is that of its archive, "" if no run has told. `succeeded` None: it is
-    not known.
+    """A KafkaBackup of the cluster. `cluster_id` is that of its archive, "" if no run has told it. `succeeded` is None
+    if that is not known.
     """
 
     name: str

@@ -1,8 +1,9 @@
 """Asks the leaders whether their logs still begin with what is archived, before a run plans to add to it.
 
 An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
-end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Archives of versions that did not keep
-them say the epoch of their last batch where they hold batches; where they hold records it is not known, and said so.
+end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Some archives were made by versions that
+did not keep leader epochs. If they hold batches, these tell their epochs. If they hold records, the logs cannot be
+compared, and a warning says so.
 """
 
 from __future__ import annotations
@@ -15,12 +16,23 @@ from dataclasses import dataclass, field, replace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, Comparison, EpochStart, Fork, Lineage, Standing, add_epoch
+from logkeep_engine.archive.catalog.lineage import (
+    UNKNOWN,
+    EpochStart,
+    Fork,
+    Lineage,
+    LineageComparison,
+    LogStanding,
+    add_epoch,
+)
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import ArchiveDamaged, LogDiverged
+from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, LogDiverged
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Answers, Ended
+from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.storage import Storage
 
@@ -32,24 +44,29 @@ Ask = Callable[[Mapping[TopicPartition, int | None]], Answers[Ended]]
 
 _READERS = 16
 _SHOWN = 3
-_CHANGES = 5  # of a leader in the middle of a comparison, until the partition counts as without an answer
+# So often may a leader change in the middle of a comparison; then the partition counts as one without an answer.
+_CHANGES = 5
 
 
 @dataclass(slots=True)
 class Standings:
-    """By topic and partition. `silent`: no leader gave an answer, and why; `unknown`: brokers do not know them."""
+    """How logs stand to the archive, by topic and partition. `silent` are partitions whose leader gave no answer,
+    `unknown` those that brokers do not know, both with the reason.
+    """
 
-    found: dict[TopicPartition, Standing] = field(default_factory=dict)
+    found: dict[TopicPartition, LogStanding] = field(default_factory=dict)
     silent: dict[TopicPartition, str] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def unanswered(self) -> dict[TopicPartition, str]:
-        """Those of which nobody has said how they stand, and why: nothing may be archived of them."""
+        """The partitions about which nobody has told how they stand, with the reason. Nothing of them may be
+        archived.
+        """
         return {**self.silent, **self.unknown}
 
     def update(self, newer: Standings) -> None:
-        """Take over what is known now of partitions that were compared again."""
+        """Take over the newer standings of partitions that were compared again."""
         for where in (*newer.found, *newer.silent, *newer.unknown):
             self.found.pop(where, None)
         self.found |= newer.found
@@ -60,14 +77,15 @@ class Standings:
 def standings_of(
     archive: Archive, state: ArchiveState, partitions: Mapping[TopicPartition, Partition], ask: Ask
 ) -> Standings:
-    """How the logs of `partitions`, with topic ids in the place of names, stand to the archive. Raises storage errors
-    and what `ask` raises."""
+    """Compare the logs of `partitions` with the archive. The values of `partitions` have topic ids in the place of
+    names. Raises storage errors, and what `ask` raises.
+    """
     lineages = {where: state.lineage(*key) for where, key in partitions.items()}
     standings = compare_logs(lineages, ask)
     if archive.info.segments is not FormatName.KAFKA:
         return standings
     for choose in (_without_history, _parted_without_all_history):
-        read: dict[TopicPartition, _Part] = {}
+        read: dict[TopicPartition, _ArchivedRange] = {}
         for where, standing in standings.found.items():
             entries = state.segments.get(partitions[where])
             part = choose(standing, lineages[where], entries) if entries is not None else None
@@ -79,8 +97,51 @@ def standings_of(
     return standings
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedAgain:
+    """The logs of a stored plan that were cut off since, and the partitions whose logs nobody could compare, with the
+    reason. Nothing of either is archived.
+    """
+
+    forks: tuple[Fork, ...]
+    unanswered: Mapping[Partition, BrokerUnavailable]
+
+    @property
+    def left_out(self) -> set[Partition]:
+        return {(fork.topic_id, fork.partition) for fork in self.forks} | self.unanswered.keys()
+
+
+def compare_again(archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> ComparedAgain:
+    """Find out which logs were cut off since the plan was stored.
+
+    The question goes by the topic's name, so it is not asked of a topic that has gone since. If that is proved, its
+    chunks are tried: they are fetched by its id, and what is lost of them is told.
+    """
+    names, without_leader = plan.topic_names, set(plan.unavailable)
+    keys = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks}
+    partitions = {(names[topic_id], number): (topic_id, number) for topic_id, number in keys}
+    ids = control.topic_ids(name for name, _ in partitions)
+    other = {where: key[0] for where, key in partitions.items() if ids.get(where[0]) != key[0]}
+    asked = {where: key for where, key in partitions.items() if where not in without_leader and where not in other}
+    standings = standings_of(archive, state, asked, control.epoch_ends)
+    forks = tuple(
+        Fork(*partitions[where], standing.fork, state.lineage(*partitions[where]).end)
+        for where, standing in standings.found.items()
+        if standing.fork is not None
+    )
+    unanswered = dict(standings.unanswered)
+    if other:
+        findings = control.findings(other)
+        unanswered |= {
+            where: findings[where].reason or "a broker does not know its topic"
+            for where in other
+            if findings[where].fate not in (Fate.GONE, Fate.RECREATED)
+        }
+    return ComparedAgain(forks, {partitions[where]: no_answer(where, why) for where, why in unanswered.items()})
+
+
 def compare_logs(lineages: Mapping[TopicPartition, Lineage], ask: Ask) -> Standings:
-    """Walks all of them back at the same time, one question to each leader a round."""
+    """Walk back in all lineages at the same time, with one question to each leader in a round."""
     standings = Standings()
     left = {where: _Walk(lineage) for where, lineage in lineages.items()}
     while left:
@@ -106,7 +167,7 @@ class _Walk:
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
-        self._comparison = Comparison(lineage)
+        self._comparison = LineageComparison(lineage)
         self._leader_epoch: int | None = None
         self._has_epochs = False
         self.changes = 0
@@ -120,7 +181,7 @@ class _Walk:
             self.changes += 1
             self._leader_epoch = None
             self._has_epochs = False
-            self._comparison = Comparison(self._lineage)
+            self._comparison = LineageComparison(self._lineage)
             return
         self._leader_epoch = ended.current_epoch
         self._has_epochs = self._has_epochs or ended.leader_epoch >= 0
@@ -128,41 +189,43 @@ class _Walk:
             self._comparison.answer(ended.leader_epoch, ended.end_offset)
 
     @property
-    def standing(self) -> Standing | None:
-        """None while there is more to ask."""
+    def standing(self) -> LogStanding | None:
+        """The result of the comparison; None while there is more to ask."""
         if self._leader_epoch is None or self._comparison.question is not None:
             return None
         epoch = self._leader_epoch if self._has_epochs else UNKNOWN
         # An empty archive parts from nothing, and a log whose leader never changed was never cut off.
         known = self._comparison.known or self._lineage.end == 0 or epoch == 0
-        return Standing(epoch, self._comparison.fork, known, self._leader_epoch)
+        return LogStanding(epoch, self._comparison.fork, known, self._leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The part of an archive that is read for its leader epochs: segments, the first from offset `start` on."""
+class _ArchivedRange:
+    """The segments of an archive that are read for their leader epochs, the first one from offset `start` on."""
 
     segments: Sequence[SegmentEntry]
     start: int
 
 
-def _without_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _Part | None:
-    """The last batch of an archive that says no epochs: that will do, unless they part."""
-    return None if standing.known else _Part(entries[-1:], entries[-1].next_offset - 1)
+def _without_history(standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _ArchivedRange | None:
+    """The last batch of an archive that tells no epochs. It suffices, unless archive and log part."""
+    return None if standing.known else _ArchivedRange(entries[-1:], entries[-1].next_offset - 1)
 
 
-def _parted_without_all_history(standing: Standing, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _Part | None:
-    """All of an archive that parts from the log, and may have epochs which the catalog does not say."""
+def _parted_without_all_history(
+    standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]
+) -> _ArchivedRange | None:
+    """All of an archive that parts from the log, and may have epochs that the catalog does not tell."""
     first = entries[0].base_offset
     if standing.fork is None or (lineage.epochs and lineage.epochs[0][1] <= first):
         return None
-    return _Part(entries, first)
+    return _ArchivedRange(entries, first)
 
 
 def _histories(
-    storage: Storage, read: Mapping[TopicPartition, _Part], lineages: Mapping[TopicPartition, Lineage]
+    storage: Storage, read: Mapping[TopicPartition, _ArchivedRange], lineages: Mapping[TopicPartition, Lineage]
 ) -> dict[TopicPartition, Lineage]:
-    """The lineages of which these batches say more than was known."""
+    """The lineages to which these batches add leader epochs."""
     if not read:
         return {}
 
@@ -187,14 +250,14 @@ def _histories(
     }
 
 
-def _headers(storage: Storage, topic: str, part: _Part) -> Iterator[BatchHeader]:
+def _headers(storage: Storage, topic: str, part: _ArchivedRange) -> Iterator[BatchHeader]:
     for _, headers in open_partition(storage, topic, part.segments).batches(part.start):
         for _, header in headers:
             yield header
 
 
 def diverged(forks: Sequence[Fork], names: Mapping[str, str], format_name: FormatName) -> LogDiverged:
-    """The error of a run that has found logs which are not those of the archive any more; `names` by topic id."""
+    """The error of a run that has found logs that no longer are those of the archive; `names` are by topic id."""
     shown = "; ".join(
         f"topic {names[fork.topic_id]!r} partition {fork.partition} from offset {fork.offset} on, where the archive "
         f"holds the log as it was up to offset {fork.end}"
@@ -225,6 +288,14 @@ def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
         f"The cluster has cut off topic {names[fork.topic_id]!r} partition {fork.partition} at offset {fork.offset} "
         f"(unclean leader election, or a lost disk). What is archived of it up to offset {fork.end} is kept as branch "
         f"{fork.branch_id}; the log as it is now is archived from offset {fork.offset} on."
+    )
+
+
+def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
+    """The error of a partition if nobody tells whether its log still begins with what is archived."""
+    return BrokerUnavailable(
+        f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
+        hint="Everything else was archived. Bring its brokers back and run again.",
     )
 
 

@@ -1,25 +1,110 @@
-"""A record-shaped format cannot hold everything: losses are found before anything is written, told, refused or allowed.
+"""The losses that a format of records causes: a run looks for them before it writes, and tells, refuses or allows them.
 
-Losses that belong to batches come with every such format: they are said in the result, never refused. Those of records
-are counted by `pieces.records.LossChecker` and decided on here.
+Losses that belong to batches come with every such format. The result tells them, and nothing refuses them. Losses of
+records are counted by `pieces.records.LossChecker`, and this module decides about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.backup.pieces.writer import BackupSetting
+from logkeep_engine.backup.plan import BackupPlan, Piece, pack
+from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions, KafkaBackupSpec
-from logkeep_engine.errors import FormatLoss
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss, LogDiverged, ObjectMissing, RecordsWithheld
 from logkeep_engine.formats.base import OF_BATCHES, Loss, LossKind
-from logkeep_engine.formats.losses import LOSS_FILE
+from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked, merge_losses
+from logkeep_engine.tasks import TaskContext
+
+log = logging.getLogger(__name__)
+
+Work = tuple[Piece, ...]
+ArchivePieces = Callable[[Work, TaskContext], tuple[PieceDone, ...]]
+OnPieces = Callable[[int, tuple[PieceDone, ...]], None]
+RunTasks = Callable[[Sequence[Work], ArchivePieces, OnPieces], None]
+"""Runs a function over work items on executors, see `tasks.TaskRunner`."""
 
 MAX_SHOWN = 5
 
 
 def loses_records(format_name: FormatName, options: FormatOptions) -> bool:
-    """Whether the format can lose something of a record; then the records are looked through first."""
+    """Whether the format can lose something of a record, so that the records must be looked through first."""
     return format_name is FormatName.AVRO and options.compatibility is Compatibility.STRICT
+
+
+@dataclass(frozen=True)
+class LossFindings:
+    """The losses that a format would cause. `failures`, by the numbers of chunks: these chunks could not be looked
+    through, and must not be archived.
+    """
+
+    losses: tuple[Loss, ...] = ()
+    failures: Mapping[int, PieceFailure] = field(default_factory=dict)
+
+
+class LossSearch:
+    """Looks through the records of a run for what the format cannot hold, before anything of them is written.
+
+    Each chunk is read once, whatever attempts the run has: the findings are stored.
+    """
+
+    def __init__(self, archive: Archive, run_id: str, setting: BackupSetting, slots: int) -> None:
+        self._storage = archive.storage
+        self._path = archive.run_file(run_id, LOSS_FILE)
+        self._setting = replace(setting, checking=True)
+        self._slots = slots
+
+    def search(self, pieces: Sequence[Piece], chunks: int, run_tasks: RunTasks) -> LossFindings:
+        """The findings in all chunks of the plan, which has so many `chunks`. Only `pieces` of those that were not
+        looked through before are read.
+        """
+        known, left = self._stored(pieces, chunks)
+        pieces = [piece for piece in pieces if piece.number in left]
+        if not pieces:
+            return LossFindings(known)
+        found: list[tuple[int, Loss]] = []
+        failures: dict[int, PieceFailure] = {}
+
+        def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
+            for result in done:
+                found.extend((result.number, loss) for loss in result.losses)
+                if result.failure is not None:
+                    failures[result.number] = not_looked_through(result.failure)
+                    log.error("%s", failures[result.number])
+
+        work = pack(pieces, self._slots)
+        log.info("looking for what format %s cannot hold, in %d chunks", self._setting.format, len(pieces))
+        run_tasks(work, partial(archive_pieces, self._setting), on_result)
+        whole = merge_losses((*known, *(loss for number, loss in found if number not in failures)))
+        self._storage.put(self._path, dump_losses(whole, failures, chunks))
+        return LossFindings(merge_losses((*known, *(loss for _, loss in found))), failures)
+
+    def _stored(self, pieces: Sequence[Piece], chunks: int) -> tuple[tuple[Loss, ...], frozenset[int]]:
+        """The losses that earlier attempts have found, and the chunks of `pieces` that are left."""
+        left = frozenset(piece.number for piece in pieces)
+        try:
+            stored = self._storage.read(self._path)
+        except ObjectMissing:
+            return (), left
+        return load_losses(stored), left & load_unchecked(stored, chunks)
+
+
+def not_looked_through(failure: PieceFailure) -> PieceFailure:
+    """The failure of a piece that was read to look for losses of the format."""
+    left = (
+        "It was not looked through for what the format cannot hold, "
+        "so nothing of its chunk was archived in this attempt."
+    )
+    if isinstance(failure, LogDiverged):
+        return failure
+    if isinstance(failure, (RecordsWithheld, BatchTooLarge)):
+        return type(failure)(failure.message, hint=f"{left} {failure.hint}")
+    return CorruptBatch(failure.message, hint=f"{left} Move the leadership to a replica that is whole.")
 
 
 def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:
@@ -35,7 +120,7 @@ def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:
 
 
 def format_warnings(spec: KafkaBackupSpec, plan: BackupPlan, losses: Sequence[Loss]) -> list[str]:
-    """What the format does not keep, in sentences: of batches always, of records if it was found and allowed."""
+    """The warnings for losses of the format: always those of batches, and those of records if the spec allows them."""
     if spec.format is FormatName.KAFKA:
         return []
     topics = [topic.name for topic in plan.topics]

@@ -1,6 +1,6 @@
 """A backup run from beginning to end: begin, plan, archive, commit, end.
 
-The order is what makes it safe. Consumer groups are read before end offsets, so no position lies past the archived end.
+The order makes it safe. Consumer groups are read before end offsets, so no position lies past the archived end.
 The plan is stored before the first task, so a driver that starts again does the same chunks. Objects are written before
 the commit that names them. Chunks are fetched by topic id, so they cannot be another incarnation's. Where a broker made
 the engine ask by name, the topic's id is looked up after its chunks were read and before they are committed: ids never
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,52 +20,57 @@ from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
-from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
-from logkeep_engine.backup.divergence import branch_warning, diverged, standings_of, uncompared_warning
-from logkeep_engine.backup.losses import format_warnings, loses_records, refuse_losses
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
+from logkeep_engine.backup.losses import (
+    ArchivePieces,
+    LossSearch,
+    OnPieces,
+    Work,
+    format_warnings,
+    loses_records,
+    refuse_losses,
+)
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import (
     BackupPlan,
-    Chunk,
     Piece,
     open_gaps,
     open_pieces,
     pack,
 )
-from logkeep_engine.backup.planner import Planner, gone_warnings, selection_warnings, unavailable
+from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selection_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.record_files import write_record_files
-from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
+from logkeep_engine.backup.summary import (
+    data_loss,
+    disagreement_message,
+    done_already,
+    log_warnings,
+    loss_facts,
+    loss_message,
+)
+from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
     ArchiveMismatch,
-    BatchTooLarge,
     BrokerRefused,
-    BrokerUnavailable,
     ClockDoubtful,
-    CorruptBatch,
-    DataLoss,
-    LogDiverged,
     LogkeepError,
-    ObjectMissing,
-    RecordsWithheld,
 )
 from logkeep_engine.formats.base import Loss
-from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked, merge_losses
 from logkeep_engine.kafka.connection import Connection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.limits import RunLimits
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage, open_storage
-from logkeep_engine.tasks import PartitionUpdate, TaskRunner
+from logkeep_engine.tasks import PartitionUpdate, TaskRunner, no_update
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +90,10 @@ def run_backup(
     if the run had begun there. The same `request.run_id` again goes on with the same plan. The caller hands the result
     to the reporter.
     """
-    return _Run(request, spec, runner_factory, reporter, environ, timing).perform()
+    return BackupRun(request, spec, runner_factory, reporter, environ, timing).perform()
 
 
-class _Run(ArchivingRun):
+class BackupRun(ArchivingRun):
     def __init__(
         self,
         request: RunRequest,
@@ -127,8 +132,8 @@ class _Run(ArchivingRun):
             control.only(cluster_id)
             writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
-            if writer.before is not None and writer.before.outcome is Outcome.SUCCEEDED:
-                self._notes.append(_done_already(self._run_id))
+            if writer.before is not None and writer.before.outcome is RunOutcome.SUCCEEDED:
+                self._notes.append(done_already(self._run_id))
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts
             self._reporter.phase("Planning", attempt=attempt)
@@ -139,15 +144,15 @@ class _Run(ArchivingRun):
                 writer.epoch,
                 attempt,
             )
-            planner = Planner(self._run_id, self._spec, self._archive, control, connection)
+            planner = BackupPlanner(self._run_id, self._spec, self._archive, control, connection)
             plan = planner.load_or_make(writer.state)
             losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
             self._plan = plan
             if attempt > 1:
-                _branch_off(writer, plan)
-                self._compare_again(self._archive, control, plan, writer.state)
+                branch_off(writer, plan.branches)
+                self._leave_out(compare_again(self._archive, control, plan, writer.state))
             self._archive_plan(plan, connection, control, writer, losses)
-            # What gave no answer when it was planned may do now.
+            # Partitions that gave no answer when the run was planned may answer now.
             while (
                 plan.unavailable and not self._failures and (more := self._ask_again(planner, plan, writer)) is not None
             ):
@@ -156,8 +161,10 @@ class _Run(ArchivingRun):
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
 
-    def _ask_again(self, planner: Planner, plan: BackupPlan, writer: Writer) -> BackupPlan | None:
-        """Ask for what was unavailable. A refusal fails the run, but takes nothing of what it has archived besides."""
+    def _ask_again(self, planner: BackupPlanner, plan: BackupPlan, writer: Writer) -> BackupPlan | None:
+        """Ask again for partitions that were unavailable. A refusal fails the run, which keeps all that it has
+        archived.
+        """
         try:
             return planner.ask_again(plan, writer.state)
         except (BrokerRefused, ArchiveMismatch) as error:
@@ -167,59 +174,33 @@ class _Run(ArchivingRun):
     def _archive_plan(
         self, plan: BackupPlan, connection: Connection, control: ControlPlane, writer: Writer, losses: LossBook
     ) -> None:
-        """Archive what is open in the plan."""
+        """Archive all offsets of the plan for which the archive does not account yet."""
         archive = writer.archive
-        _branch_off(writer, plan)
+        branch_off(writer, plan.branches)
         losses.topics = plan.topic_names
         found, left = losses.prove([gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)])
         for _, error in left:
             self._fail(error)
         pieces = self._open_pieces(plan, writer)
-        unchecked: frozenset[int] = frozenset()
+        unchecked: Collection[int] = ()
         if loses_records(self._spec.format, self._spec.format_options):
-            self._losses, unchecked = self._check_losses(archive, connection, writer, pieces, len(plan.chunks))
+            unchecked = self._search_losses(connection, writer, pieces, len(plan.chunks))
             refuse_losses(self._losses, self._spec)
         writer.commit(topics=plan.topics, receipts=found, leaders=plan.leaders)
         self._announce(plan, pieces)
         pieces = [piece for piece in pieces if piece.number not in unchecked]
         while pieces:
             self._archive_pieces(archive.storage, connection, control, writer, losses, pieces)
-            # What neighbours have left to each other: the log has changed between their fetches. Each round settles
-            # all of the first piece of a partition.
+            # If a log has changed between two fetches, neighbours may have left offsets to each other. Each round
+            # accounts for all of the first piece of a partition.
             over = self._failures or losses.open(writer.state)
             pieces = [] if over else self._open_pieces(plan, writer)
 
-    def _compare_again(self, archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> None:
-        """Find out which logs were cut off since the plan was stored: nothing of it is archived of them.
-
-        The question goes by the topic's name, so it is not asked of a topic that has gone since. If that is proved, its
-        chunks are tried: they are fetched by its id, and what is lost of them is told.
-        """
-        names, without_leader = plan.topic_names, set(plan.unavailable)
-        keys = {(chunk.topic_id, chunk.partition) for chunk in plan.chunks}
-        partitions = {(names[topic_id], number): (topic_id, number) for topic_id, number in keys}
-        ids = control.topic_ids(name for name, _ in partitions)
-        other = {where: key[0] for where, key in partitions.items() if ids.get(where[0]) != key[0]}
-        asked = {where: key for where, key in partitions.items() if where not in without_leader and where not in other}
-        standings = standings_of(archive, state, asked, control.epoch_ends)
-        found = [
-            Fork(*partitions[where], standing.fork, state.lineage(*partitions[where]).end)
-            for where, standing in standings.found.items()
-            if standing.fork is not None
-        ]
-        self._forks = tuple(found)
-        self._not_archived = {(fork.topic_id, fork.partition) for fork in found}
-        unanswered = dict(standings.unanswered)
-        if other:
-            findings = control.findings(other)
-            unanswered |= {
-                where: findings[where].reason or "a broker does not know its topic"
-                for where in other
-                if findings[where].fate not in (Fate.GONE, Fate.RECREATED)
-            }
-        for where, why in unanswered.items():
-            self._not_archived.add(partitions[where])
-            self._failures.append(no_answer(where, why))
+    def _leave_out(self, compared: ComparedAgain) -> None:
+        """Archive nothing of partitions whose logs may not be those of the plan any more."""
+        self._forks = compared.forks
+        self._not_archived = compared.left_out
+        self._failures += compared.unanswered.values()
 
     def _left_out(self, item: Gap | Piece) -> bool:
         return (item.topic_id, item.partition) in self._not_archived
@@ -228,13 +209,17 @@ class _Run(ArchivingRun):
         return [piece for piece in open_pieces(plan, writer.state) if not self._left_out(piece)]
 
     def _announce(self, plan: BackupPlan, pieces: Sequence[Piece]) -> None:
-        """Chunks done by an earlier attempt count as done, so progress goes on where it was."""
+        """Tell the reporter what the run will do. Chunks of an earlier attempt count as done, so progress goes on where
+        it was.
+        """
         open_from: dict[int, int] = {}
         for piece in pieces:
             open_from[piece.number] = min(piece.start, open_from.get(piece.number, piece.start))
         self._reporter.planned(
             (
-                Part(number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end))
+                ProgressRange(
+                    number, chunk.topic, chunk.partition, chunk.start, chunk.end, at=open_from.get(number, chunk.end)
+                )
                 for number, chunk in enumerate(plan.chunks)
             ),
             topics=len(plan.topics),
@@ -242,9 +227,9 @@ class _Run(ArchivingRun):
         )
         self._reporter.phase("Running")
 
-    def _setting(self, storage: Storage, connection: Connection, writer: Writer) -> Setting:
+    def _setting(self, storage: Storage, connection: Connection, writer: Writer) -> BackupSetting:
         spec = self._spec
-        return Setting(
+        return BackupSetting(
             connection,
             storage,
             writer.epoch,
@@ -254,46 +239,23 @@ class _Run(ArchivingRun):
             spec.format_options,
         )
 
-    def _check_losses(
-        self, archive: Archive, connection: Connection, writer: Writer, pieces: Sequence[Piece], chunks: int
-    ) -> tuple[tuple[Loss, ...], frozenset[int]]:
-        """What the format cannot hold of the records of this run, and the numbers of chunks that could not be looked
-        through, which must not be archived: their failures are the run's. Each chunk is read once, before anything of
-        it is written, and what was found is stored.
+    def _search_losses(
+        self, connection: Connection, writer: Writer, pieces: Sequence[Piece], chunks: int
+    ) -> Collection[int]:
+        """Look for what the format cannot hold of the records of this run. Returns the numbers of chunks that could not
+        be looked through, and must not be archived: the run fails with their failures, when all else is done.
         """
-        storage, path = archive.storage, archive.run_file(self._run_id, LOSS_FILE)
-        known: tuple[Loss, ...] = ()
-        left = frozenset(piece.number for piece in pieces)
-        try:
-            stored = storage.read(path)
-            known = load_losses(stored)
-            left &= load_unchecked(stored, chunks)
-        except ObjectMissing:
-            pass
-        pieces = [piece for piece in pieces if piece.number in left]
-        if not pieces:
-            return known, frozenset()
-        self._reporter.phase("Checking")
-        found: list[tuple[int, Loss]] = []
-        failures: dict[int, PieceFailure] = {}
+        setting = self._setting(writer.archive.storage, connection, writer)
+        search = LossSearch(writer.archive, self._run_id, setting, self._spec.spark.executor.slots)
 
-        def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
-            for result in done:
-                found.extend((result.number, loss) for loss in result.losses)
-                if result.failure is not None:
-                    failures[result.number] = not_looked_through(result.failure)
-                    log.error("%s", failures[result.number])
+        def run_tasks(work: Sequence[Work], function: ArchivePieces, on_result: OnPieces) -> None:
+            self._reporter.phase("Checking")
+            self._runner_factory().run(work, function, on_result, no_update, self._limits())
 
-        setting = replace(self._setting(storage, connection, writer), checking=True)
-        work = pack(pieces, self._spec.spark.executor.slots)
-        log.info("looking for what format %s cannot hold, in %d chunks", self._spec.format, len(pieces))
-        self._runner_factory().run(
-            work, partial(archive_pieces, setting), on_result, lambda update: None, self._limits()
-        )
-        self._failures += failures.values()
-        whole = merge_losses((*known, *(loss for number, loss in found if number not in failures)))
-        storage.put(path, dump_losses(whole, failures, chunks))
-        return merge_losses((*known, *(loss for _, loss in found))), frozenset(failures)
+        found = search.search(pieces, chunks, run_tasks)
+        self._losses = found.losses
+        self._failures += found.failures.values()
+        return found.failures.keys()
 
     def _archive_pieces(
         self,
@@ -349,13 +311,16 @@ class _Run(ArchivingRun):
         return RunLimits(limits.bytes_per_second_int, limits.readers_per_broker)
 
     def _fail(self, failure: LogkeepError) -> None:
-        """The run goes on with all the rest, and fails in the end."""
+        """Note a failure. The run goes on with all the rest, and fails in the end."""
         log.error("%s", failure)
         self._failures.append(failure)
 
     def _conclude(self, plan: BackupPlan, writer: Writer) -> None:
-        """End the run in the archive, as succeeded or with the error that is raised then. A run that only misses what
-        the cluster does not have is a success there: restores take all of it, with the positions of groups."""
+        """End the run in the archive as succeeded, or raise the error of a failed one.
+
+        For the archive, a run that only misses topics which the cluster does not have is a success: restores take all
+        of it, with the positions of groups.
+        """
         self._tried_all = True
         if self._failures:
             raise self._failures[0]
@@ -372,17 +337,17 @@ class _Run(ArchivingRun):
         groups = writer.state.groups_after(plan.groups, [item for item in plan.topics if item.topic_id not in gone])
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
-        messages = (_loss_message(loss), _disagreement_message(self._disagreements), missed.message if missed else "")
-        writer.end(Outcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
+        messages = (loss_message(loss), disagreement_message(self._disagreements), missed.message if missed else "")
+        writer.end(RunOutcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)
-        if missed is not None:  # nothing is removed meanwhile: what is missing may be wanted from the archive
+        if missed is not None:  # retention waits: the missing topics may be wanted from the archive
             raise missed
         self._retain(writer)
 
     def _retain(self, writer: Writer) -> None:
-        """Remove what is older or more than `spec.retention` says."""
+        """Remove the segments that `spec.retention` does not keep."""
         retention = self._spec.retention
         limits = RetentionLimits(
             None if retention.max_age_seconds is None else retention.max_age_seconds * 1000, retention.max_bytes_int
@@ -408,23 +373,16 @@ class _Run(ArchivingRun):
             return replace(limits, max_age=None), now
 
     def _loss(self) -> list[LossFact]:
-        """Everything this run, in all its attempts, found gone: in the plan, and by its tasks."""
+        """Everything this run, in all its attempts, found gone."""
         plan, writer = self._plan, self._writer
         if plan is None or writer is None:
             return []
-        names = plan.topic_names
-        found = list(self._losses_found.open(writer.state) if self._losses_found else ())
-        parts: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
-        for part in parts:
-            found += writer.state.lost(part.topic_id, part.partition, part.start, part.end)
-        gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}
-        facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
-        return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
+        return loss_facts(plan, writer.state, self._losses_found.open(writer.state) if self._losses_found else ())
 
     def _warnings(self, plan: BackupPlan) -> list[str]:
         of_format = format_warnings(self._spec, plan, self._losses)
         of_selection = selection_warnings(plan, self._spec.topics, self._topics_before)
-        of_logs = [*gone_warnings(plan), *_warnings(plan), *self._disagreements]
+        of_logs = [*gone_warnings(plan), *log_warnings(plan), *self._disagreements]
         return [*self._notes, *of_selection, *of_format, *of_logs]
 
     def result(self) -> RunResult:
@@ -448,67 +406,3 @@ class _Run(ArchivingRun):
             found = coverage(plan, self._writer.state, self._spec.topics.include, left)
             result = replace(result, coverage=found)
         return result
-
-
-def _done_already(run_id: str) -> str:
-    return (
-        f"run {run_id} had succeeded before: what has come since then, or another spec chooses, was not looked for; "
-        "another run id archives it"
-    )
-
-
-def _branch_off(writer: Writer, plan: BackupPlan) -> None:
-    branch_off(writer, (fork for fork in plan.forks if fork.branch_id))
-
-
-def not_looked_through(failure: PieceFailure) -> PieceFailure:
-    """The failure of a check for what the format cannot hold."""
-    left = (
-        "It was not looked through for what the format cannot hold, "
-        "so nothing of its chunk was archived in this attempt."
-    )
-    if isinstance(failure, LogDiverged):
-        return failure
-    if isinstance(failure, (RecordsWithheld, BatchTooLarge)):
-        return type(failure)(failure.message, hint=f"{left} {failure.hint}")
-    return CorruptBatch(failure.message, hint=f"{left} Move the leadership to a replica that is whole.")
-
-
-def data_loss(loss: Sequence[LossFact]) -> DataLoss:
-    """The error of a run with `onDataLoss: Fail`."""
-    return DataLoss(
-        f"{_loss_message(loss)}.",
-        hint="Everything else was archived. The loss is not recorded: every run finds it again, until one with "
-        "onDataLoss: Record has recorded it and succeeds. To avoid it run more often or keep records longer.",
-    )
-
-
-def _loss_message(loss: Sequence[LossFact]) -> str:
-    if not loss:
-        return ""
-    first = "; ".join(
-        f"topic {fact.topic!r} partition {fact.partition} offsets [{fact.start}, {fact.end}): {fact.reason}"
-        for fact in loss[:3]
-    )
-    more = f"; and {len(loss) - 3} more" if len(loss) > 3 else ""
-    return f"{sum(fact.end - fact.start for fact in loss)} offsets could not be archived: {first}{more}"
-
-
-def _disagreement_message(disagreements: Sequence[str]) -> str:
-    if not disagreements:
-        return ""
-    more = f"; and {len(disagreements) - 1} more transactions" if len(disagreements) > 1 else ""
-    return f"{disagreements[0]}{more}"
-
-
-def _warnings(plan: BackupPlan) -> list[str]:
-    warnings = [branch_warning(fork, plan.topic_names) for fork in plan.forks if fork.branch_id]
-    return [*warnings, uncompared_warning(plan.uncompared)] if plan.uncompared else warnings
-
-
-def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
-    """The error of a partition of which nobody says whether its log still begins with what is archived."""
-    return BrokerUnavailable(
-        f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
-        hint="Everything else was archived. Bring its brokers back and run again.",
-    )

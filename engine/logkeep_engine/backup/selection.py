@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
 from logkeep_engine.archive.reading.incarnations import incarnations
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, KafkaBackupSpec, Topics
 from logkeep_engine.errors import ArchiveMismatch, BrokerRefused, NoTopicMatches
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
-from logkeep_engine.kafka.control import TopicInfo
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.kafka.topics import TopicInfo
 from logkeep_engine.storage import Storage
 
 MAX_NAMES_IN_MESSAGE = 10
 
 AVRO_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "_schemas"})
-"""Topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for it: where groups stood, and
-the schemas that records refer to. They are of all tenants of the cluster, so nobody gets them unasked."""
+"""The topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for them. One holds the
+positions of groups, the other the schemas to which records refer. Both hold data of all tenants of the cluster, so
+nobody gets them unasked."""
 
 
 def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
@@ -29,34 +30,23 @@ def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
     return AVRO_INTERNAL_TOPICS if spec.format is FormatName.AVRO and spec.topics.internal else frozenset()
 
 
-class _Patterns:
-    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
-
-    def match(self, name: str) -> bool:
-        return any(p.fullmatch(name) for p in self._include) and not self.excludes(name)
-
-    def excludes(self, name: str) -> bool:
-        return any(p.fullmatch(name) for p in self._exclude)
-
-
 class Chooser:
-    """Whether a run archives a topic: `spec.topics` chooses it, or it is one of `also`, which are archived beside those
-    unless they are excluded. `internal`: brokers call it Kafka's own.
+    """Tells whether a run archives a topic: `spec.topics` chooses it, or it is one of `also` and not excluded.
+
+    `internal`: brokers call the topic Kafka's own.
     """
 
     def __init__(self, wanted: Topics, also: frozenset[str] = frozenset()) -> None:
-        self._patterns = _Patterns(wanted.include, wanted.exclude)
+        self._patterns = NamePatterns(wanted.include, wanted.exclude)
         self._internal = wanted.internal
         self._also = also
 
     def may_choose(self, name: str, *, internal: bool = False) -> bool:
-        """Whether it is none that only `spec.topics.internal` chooses."""
+        """Whether patterns may choose the topic. Kafka's own need `spec.topics.internal`."""
         return self._internal or not is_internal(name, internal=internal)
 
     def chooses(self, name: str, *, internal: bool = False) -> bool:
-        return self.may_choose(name, internal=internal) and self._patterns.match(name)
+        return self.may_choose(name, internal=internal) and self._patterns.chooses(name)
 
     def adds(self, name: str) -> bool:
         return name in self._also and not self._patterns.excludes(name)
@@ -70,8 +60,8 @@ def is_internal(name: str, *, internal: bool = False) -> bool:
 def select_topics(
     existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicInfo]:
-    """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
-    NoTopicMatches, which names the patterns and topics that do exist.
+    """The topics that a run archives, by name. Those of `also` that exist are added, unless they are excluded. Raises
+    NoTopicMatches, which names the patterns and the topics that exist.
     """
     chooser = Chooser(wanted, also)
     selected = [topic for topic in existing if chooser.chooses(topic.name, internal=topic.internal)]
@@ -97,8 +87,8 @@ def select_topics(
 def unlisted_topics(
     state: ArchiveState, listed: Collection[str], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicEntry]:
-    """The topics that a run archives if they exist, and that the archive knows but a broker has not `listed`: the
-    newest incarnation of each name.
+    """The topics that a run archives if they exist, that the archive knows, and that a broker has not `listed`. Each
+    name has its newest incarnation.
     """
     chooser = Chooser(wanted, also)
     return [
@@ -120,8 +110,8 @@ def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
 
 
 def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None:
-    """Raises ArchiveMismatch for a topic of whose name the archive holds, or has held, an earlier incarnation: in the
-    record-shaped formats both would have one folder, and objects of the same names.
+    """Raises ArchiveMismatch for a topic if the archive holds, or has held, an earlier incarnation of it. In the
+    formats of records both would have one folder, and objects of the same names.
     """
     ids = {state.topics[topic_id].name: topic_id for topic_id, _ in (*state.removed, *state.segments)}
     for topic in topics:
@@ -145,5 +135,5 @@ def check_names(topics: Iterable[TopicEntry], format_name: FormatName, storage: 
 
 def select_groups(group_ids: Iterable[str], wanted: ConsumerGroups) -> list[str]:
     """The consumer groups whose positions a run archives, by id; there may be none."""
-    patterns = _Patterns(wanted.include, wanted.exclude)
-    return sorted(group for group in group_ids if patterns.match(group))
+    patterns = NamePatterns(wanted.include, wanted.exclude)
+    return sorted(group for group in group_ids if patterns.chooses(group))

@@ -20,8 +20,8 @@ from logkeep_engine.contract.spec import (
     Compression,
     FormatName,
     FormatOptions,
-    parse_quantity,
 )
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:

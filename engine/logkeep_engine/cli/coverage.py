@@ -14,7 +14,8 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import SpecInvalid, parse_backup
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def coverage(
         connection = security.connection("--bootstrap-server", bootstrap_server)
         backups = [backup for name in file for backup in _backups(name)]
         from logkeep_engine.backup.covered import is_of, uncovered
-        from logkeep_engine.kafka.control import ControlPlane, TopicInfo
+        from logkeep_engine.kafka.control import ControlPlane
+        from logkeep_engine.kafka.topics import TopicInfo
 
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()

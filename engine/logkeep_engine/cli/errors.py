@@ -17,7 +17,7 @@ import typer
 from logkeep_engine import interrupt
 from logkeep_engine.cli.output import say, say_damage
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import SpecInvalid
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError
 
 EXIT_CODES = (

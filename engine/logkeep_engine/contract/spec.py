@@ -7,104 +7,36 @@ fields are refused. Field names are camelCase in YAML and snake_case in Python.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+
+from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.values import (
+    ArchiveBytes,
+    BytesPerSecond,
+    Duration,
+    HostPort,
+    Name,
+    Quantity,
+    Regex,
+    SegmentBytes,
+    parse_duration,
+    parse_quantity,
+)
 
 GROUP = "logkeep.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-_QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 # A Job that is gone before the operator saw it finished would be made again; five minutes outlast a restart of it.
 MIN_TTL_SECONDS = 300
 # A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
 DEFAULT_DEADLINE_SECONDS = 7 * 86400
-MIN_SEGMENT_BYTES = 1 << 20
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
-MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
-# A batch moves as a whole and has up to 1 MB by default: a lower limit would come in bursts of many seconds.
-MIN_BYTES_PER_SECOND = 64 << 10
-
-
-class SpecInvalid(ValueError):
-    """The resource is wrong; `problems` is a list of (field path, what is wrong)."""
-
-    def __init__(self, problems: list[tuple[str, str]]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(f"{path}: {what}" for path, what in problems))
-
-
-def parse_quantity(text: str) -> int:
-    """Bytes of a Kubernetes quantity such as `128Mi`. Raises ValueError on anything else."""
-    match = _QUANTITY.match(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a whole quantity such as 128Mi or 1G")
-    return int(match.group(1)) * _UNITS[match.group(2) or ""]
-
-
-def _regex(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-    return pattern
-
-
-def _quantity(text: str) -> str:
-    parse_quantity(text)
-    return text
-
-
-def _segment_bytes(text: str) -> str:
-    size = parse_quantity(text)
-    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
-        raise ValueError(f"{text!r} must be between 1Mi and 2147483647 bytes")
-    return text
-
-
-def _bytes_per_second(text: str) -> str:
-    if parse_quantity(text) < MIN_BYTES_PER_SECOND:
-        raise ValueError(f"{text!r} must be at least 64Ki")
-    return text
-
-
-_DURATION = re.compile(r"^([1-9][0-9]{0,8})(s|m|h|d|w)$")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def parse_duration(text: str) -> int:
-    """Seconds of a duration such as `30d`, a whole number above 0 and one of s, m, h, d, w. Raises ValueError."""
-    match = _DURATION.match(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration such as 12h or 30d")
-    return int(match.group(1)) * _SECONDS[match.group(2)]
-
-
-def _duration(text: str) -> str:
-    parse_duration(text)
-    return text
-
-
-def _archive_bytes(text: str) -> str:
-    if parse_quantity(text) < MIN_SEGMENT_BYTES:
-        raise ValueError(f"{text!r} must be at least 1Mi")
-    return text
-
-
-Duration = Annotated[str, AfterValidator(_duration)]
-Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
-Quantity = Annotated[str, AfterValidator(_quantity)]
-ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
-SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
-BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
-_HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
-HostPort = Annotated[str, Field(pattern=_HOST_PORT)]
-Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Model(BaseModel):
@@ -514,49 +446,11 @@ class KafkaRestoreSpec(Model):
     run_policy: RunPolicy = RunPolicy()
 
 
-M = TypeVar("M", bound=Model)
-
-
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:
     """The typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
-    return _parse(KafkaBackupSpec, spec)
+    return parse_model(KafkaBackupSpec, spec)
 
 
 def parse_restore(spec: Mapping[str, Any]) -> KafkaRestoreSpec:
     """The typed spec; raises SpecInvalid whose problems name the fields."""
-    return _parse(KafkaRestoreSpec, spec)
-
-
-def _parse(model: type[M], spec: Mapping[str, Any]) -> M:
-    try:
-        return model.model_validate(dict(spec))
-    except ValidationError as error:
-        problems = error.errors()
-        raise SpecInvalid(
-            [(_path(item["loc"]), _say(item)) for item in problems if not _follows(item, problems)]
-        ) from error
-
-
-def _follows(item: Any, problems: Sequence[Any]) -> bool:
-    """Whether a list is only too short because an item of it is wrong, which is a problem of its own."""
-    where = item["loc"]
-    return item["type"] == "too_short" and any(
-        len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in problems
-    )
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-
-
-def _say(item: Any) -> str:
-    if item["type"] == "extra_forbidden":
-        return "unknown field"
-    if item["type"] == "missing":
-        return "required"
-    if item["type"] == "too_short":
-        least = item["ctx"]["min_length"]
-        return f"must have at least {least} item{'s' if least > 1 else ''}"
-    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == _HOST_PORT:
-        return f"{item['input']!r} is not host:port"
-    return str(item["msg"]).removeprefix("Value error, ")
+    return parse_model(KafkaRestoreSpec, spec)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format
@@ -57,7 +58,7 @@ def check_segments(
     setting: CheckSetting, work: Sequence[FoundSegment], context: TaskContext
 ) -> tuple[CheckedSegment, ...]:
     """Check these segments. The answers are in the same order."""
-    check = _check_avro if setting.layout is Layout.AVRO else _check_records
+    check = _check_records if is_indexed(setting.layout) else _check_avro
     return tuple(check(setting.storage, found) for found in work)
 
 

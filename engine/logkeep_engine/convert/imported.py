@@ -19,7 +19,7 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
@@ -33,7 +33,7 @@ from logkeep_engine.convert.run import ConvertResult, Prepare
 from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 from logkeep_engine.toolbox.offsets import decode_offset_record
@@ -124,7 +124,7 @@ class _Adoption(ArchivingRun):
         receipts = _receipts(source, writer.epoch)
         for at in range(0, len(receipts), RECEIPTS_AT_ONCE):
             writer.commit(receipts=receipts[at : at + RECEIPTS_AT_ONCE])
-        writer.end(Outcome.SUCCEEDED, "", source.groups)
+        writer.end(RunOutcome.SUCCEEDED, "", source.groups)
 
     def _mend(self, item: Repair) -> None:
         """Repair an object. The originals are kept first: a crash leaves at worst one of them twice."""
@@ -169,7 +169,7 @@ def check_not_imported(storage: Storage) -> ArchiveState:
         return ArchiveState()
     state = archive.load()
     runs = state.runs.values()
-    if not archive.info.imported or any(run.kind != KIND or run.outcome is Outcome.SUCCEEDED for run in runs):
+    if not archive.info.imported or any(run.kind != KIND or run.outcome is RunOutcome.SUCCEEDED for run in runs):
         how = "it was imported before" if archive.info.imported else "Logkeep made it"
         raise ArchiveMismatch(
             f"{storage.uri} is an archive already: {how}.",
@@ -285,11 +285,13 @@ def _group_work(segments: Sequence[FoundSegment]) -> list[tuple[FoundSegment, ..
     return [tuple(group) for group in groups]
 
 
-def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[Part]:
+def _parts(groups: Sequence[tuple[FoundSegment, ...]]) -> list[ProgressRange]:
     """The ranges for the progress report. They are counted in bytes, since offsets are not known yet."""
     parts = []
     for number, group in enumerate(groups):
-        parts.append(Part(number, group[0].topic, group[0].partition, 0, max(1, sum(found.size for found in group))))
+        parts.append(
+            ProgressRange(number, group[0].topic, group[0].partition, 0, max(1, sum(found.size for found in group)))
+        )
     return parts
 
 

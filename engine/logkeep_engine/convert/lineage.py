@@ -62,7 +62,7 @@ def left_behind(source: ConvertSource) -> Iterator[str]:
 def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
     """Raises ArchiveMismatch if the target holds the old end of a log that is a branch in the source by now."""
     for key, item in sorted(source.leaders.items()):
-        settled = target.settled(*key)
+        settled = target.accounted_for(*key)
         known = target.leaders.get(key, UNKNOWN)
         for epoch, offset in item.old_ends:
             if settled and settled[-1][1] > offset and known <= epoch:

@@ -87,7 +87,7 @@ class ConvertPlan:
             "options": dict(self.options),
             "topics": [tables.topic_out(topic) for topic in self.topics],
             "gaps": [asdict(gap) for gap in self.gaps],
-            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, self.groups)),
+            "groups": tables.GROUPS.out(self.groups),
             "pieces": [[chunk.topic_id, chunk.partition, chunk.start, chunk.end, chunk.bytes] for chunk in self.chunks],
             "seen": [
                 [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]

@@ -15,7 +15,7 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.partition import open_partition
@@ -63,7 +63,7 @@ from logkeep_engine.formats.losses import LOSS_FILE
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.report import Part, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 
@@ -255,7 +255,7 @@ class _ConvertRun(ArchivingRun):
         to_do = {chunk.number for chunk in chunks}
         self._reporter.planned(
             (
-                Part(
+                ProgressRange(
                     chunk.number,
                     names_of[chunk.topic_id],
                     chunk.partition,
@@ -348,7 +348,7 @@ class _ConvertRun(ArchivingRun):
             empty = set(every_partition(newest_topics(state))) - set(keys)
             write_partition_indexes(self._target, state, [*keys, *sorted(empty)])
             write_consumer_offsets(self._target, state, keys, groups)
-        writer.end(Outcome.SUCCEEDED, "", groups)
+        writer.end(RunOutcome.SUCCEEDED, "", groups)
         self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
 
     def result(self) -> RunResult:

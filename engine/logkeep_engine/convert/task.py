@@ -23,7 +23,7 @@ from logkeep_engine.convert.write import TargetSetting, copy_segment, open_targe
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, Progress, TaskContext
+from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, TaskContext, TaskProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class _ChunkProgress:
 
     def __init__(self, work: ChunkWork, context: TaskContext) -> None:
         self._work = work
-        self._progress = Progress(context, after=REPORT_SECONDS)
+        self._progress = TaskProgress(context, after=REPORT_SECONDS)
         self._records = 0
 
     def note(self, at: int, records: int, size: int) -> None:

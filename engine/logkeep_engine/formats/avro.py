@@ -83,6 +83,7 @@ class AvroEncoder:
         self._lossless = options.compatibility is not Compatibility.STRICT
         self._codec = options.codec or AvroCodec.NONE
         self._prefix = sized(topic.encode()) + long(partition)
+        self._tails = _tails(self._lossless)
         self._hash = hashlib.sha256()
         self._file = BytesIO()
         self._writer: Writer | None = None
@@ -160,17 +161,13 @@ class AvroEncoder:
 
     def _take(self, records: Sequence[LogRecord], start: int) -> int:
         """Pack records until the block or the object is full, at least one."""
-        prefix, lossless = self._prefix, self._lossless
-        low, lengths, key_lengths = LOW, _LENGTHS, _KEY_LENGTHS
-        many = len(lengths)
+        prefix, lossless, tails = self._prefix, self._lossless, self._tails
+        low, key_lengths = LOW, _KEY_LENGTHS
+        many = len(key_lengths)
         last = self._last
-        room = min(BLOCK_BYTES - 1, self._limit - self._written) - self._pending_bytes
-        tail = _NO_HEADERS + NO_HEADER_LIST if lossless else _NO_HEADERS
-        value_tag = FIRST if lossless else b""
-        value_lengths = key_lengths if lossless else lengths
-        no_value = SECOND if lossless else FIRST
-        kind_tails = {kind: tail + (KINDS[kind] if lossless else b"") for kind in TimestampKind}
-        plain_tail = kind_tails[TimestampKind.CREATE]
+        left = min(BLOCK_BYTES - 1, self._limit - self._written) - self._pending_bytes
+        value_tag, value_lengths, no_value = (FIRST, key_lengths, SECOND) if lossless else (b"", _LENGTHS, FIRST)
+        plain_tail = tails[TimestampKind.CREATE]
         offset_rest = time_rest = -1
         offset_high = time_high = b""
         packed: list[bytes] = []
@@ -178,20 +175,15 @@ class AvroEncoder:
         lowest, highest = self._min_timestamp, self._max_timestamp
         largest = self._largest
         for record in islice(records, start, None):
-            # Millions pass here: a call for each number would take most of the time.
+            # One loop: a call for each number would take most of the time, and one for each field 6 to 13 % of it.
             offset = record.offset
             if offset <= last:
                 raise CorruptSegment(
                     f"The record at offset {offset} comes after offset {last}: offsets of an Avro object must rise."
                 )
             last = offset
-            timestamp, kind, key, value, headers = (
-                record.timestamp,
-                record.timestamp_type,
-                record.key,
-                record.value,
-                record.headers,
-            )
+            timestamp, kind = record.timestamp, record.timestamp_type
+            key, value, headers = record.key, record.value, record.headers
             number = offset << 1
             if number > LOW_MASK:
                 rest = number >> LOW_BITS
@@ -229,9 +221,9 @@ class AvroEncoder:
                 content += length
             if headers:
                 end = _pack_headers(headers, lossless) + (KINDS[kind_of(timestamp, kind)] if lossless else b"")
-                content += sum(len(_key(name)) + len(data or b"") for name, data in headers)
+                content += _header_bytes(headers)
             else:
-                end = plain_tail if kind == 0 and timestamp != -1 else kind_tails[kind_of(timestamp, kind)]
+                end = plain_tail if kind == 0 and timestamp != -1 else tails[kind_of(timestamp, kind)]
             if kind == 1:
                 self._append_time = True
             if content > largest:
@@ -239,7 +231,7 @@ class AvroEncoder:
             whole = b"".join((prefix, place, time, key_head, key, value_head, value, end))
             packed.append(whole)
             used += len(whole)
-            if used > room:
+            if used > left:
                 break
         self._pending += packed
         self._pending_bytes += used
@@ -263,6 +255,13 @@ class AvroEncoder:
         self._hash.update(data)
         self._written += len(data)
         self._data(data)
+
+
+def _tails(lossless: bool) -> dict[TimestampKind, bytes]:
+    """The bytes that end a record without headers, by the kind of its timestamp."""
+    if lossless:
+        return {kind: _NO_HEADERS + NO_HEADER_LIST + KINDS[kind] for kind in TimestampKind}
+    return dict.fromkeys(TimestampKind, _NO_HEADERS)
 
 
 class _Packed(NamedTuple):
@@ -302,6 +301,10 @@ def _pack_headers(headers: Headers, lossless: bool) -> bytes:
         sized(_key(name)) + (SECOND if value is None else FIRST + sized(value)) for name, value in headers
     )
     return packed + SECOND + long(len(headers)) + listed + b"\x00"
+
+
+def _header_bytes(headers: Headers) -> int:
+    return sum(len(_key(name)) + len(data or b"") for name, data in headers)
 
 
 def _key(name: str) -> bytes:

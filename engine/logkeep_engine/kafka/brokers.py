@@ -29,19 +29,20 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import Connection, Limits
-from logkeep_engine.kafka.protocol import Call, Code
+from logkeep_engine.kafka.encoding import Call, VersionMissing
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
+from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for
 from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
 
 # At DEBUG aiokafka.conn writes requests out in full, the SASL password among them.
 logging.getLogger("aiokafka.conn").setLevel(logging.ERROR)
-_log = logging.getLogger(__name__)
 
 LANES = 4
 ANSWER_SECONDS = 10.0
@@ -56,69 +57,6 @@ _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 class Leader:
     node: int
     epoch: int
-
-
-class Trouble(Exception):
-    """Something that may pass. `gone`: the broker does not know the topic or partition.
-
-    If it does not pass, it becomes an `error` with this `hint`.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        gone: bool = False,
-        timed_out: bool = False,
-        error: type[BrokerUnavailable] = BrokerUnavailable,
-        hint: str = "Check that the partition has a leader and that the brokers can be reached from here.",
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.gone = gone
-        self.timed_out = timed_out
-        self.error = error
-        self.hint = hint
-
-
-class Patience:
-    """Waits between attempts, longer each time, with jitter; raises when the limits are used up.
-
-    One attempt that succeeds is a new Patience: limits count from the first trouble.
-    """
-
-    def __init__(self, limits: Limits, what: str) -> None:
-        self._limits = limits
-        self._what = what
-        self._since: float | None = None
-        self._gone_since: float | None = None
-        self._pause = limits.pause
-
-    async def wait(self, trouble: Trouble) -> float:
-        """Sleep, or raise TopicGone or BrokerUnavailable.
-
-        Returns the loop time of the trouble, to ask for newer metadata.
-        """
-        now = asyncio.get_running_loop().time()
-        if self._since is None:
-            self._since = now
-            _log.info("cannot %s: %s; trying again", self._what, trouble.reason)
-        if not trouble.gone:
-            self._gone_since = None
-        elif self._gone_since is None:
-            self._gone_since = now
-        if self._gone_since is not None and now - self._gone_since >= self._limits.unknown:
-            raise TopicGone(
-                f"Cannot {self._what}: {trouble.reason}, for {self._limits.unknown:.0f} s.",
-                hint="The topic was deleted, or deleted and created again; a new run finds what is there now.",
-            ) from trouble
-        if now - self._since >= self._limits.outage:
-            raise trouble.error(
-                f"Cannot {self._what}: {trouble.reason}. Tried for {self._limits.outage:.0f} s.", hint=trouble.hint
-            ) from trouble
-        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
-        self._pause = min(self._pause * 2, self._limits.longest_pause)
-        return now
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +155,7 @@ class BrokerPool:
         wire = await self._connect(node, lane)
         try:
             answer = wire.send(call)
-        except protocol.VersionMissing as error:
+        except VersionMissing as error:
             raise self._too_old(node, error) from error
         except OSError as error:
             raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
@@ -330,7 +268,7 @@ class BrokerPool:
                 hint="The broker does not know this user's password; check that the address is the right one.",
             ) from error
 
-    def _too_old(self, node: int, error: protocol.VersionMissing) -> BrokerRefused:
+    def _too_old(self, node: int, error: VersionMissing) -> BrokerRefused:
         return BrokerRefused(
             f"{self.name(node)} does not fit this engine: {error}.",
             hint="Backups need Kafka 2.8 or newer, restores 3.6 or newer.",
@@ -457,36 +395,6 @@ class BrokerPool:
     def any_node(self) -> int:
         """A broker for requests that any broker serves."""
         return next(self._nodes())
-
-
-def raise_for(code: int, topic: str, partition: int, what: str, operation: str, broker: str) -> None:
-    """Raise what an error code means for every kind of request: Trouble, BrokerRefused.
-
-    Returns for codes with a meaning of their own.
-    """
-    said = f"{broker} says {Code.name_of(code)}" if broker else Code.name_of(code)
-    if code in protocol.GONE:
-        raise Trouble(said, gone=True)
-    if code in protocol.RETRIABLE:
-        raise Trouble(said)
-    if code == Code.TOPIC_AUTHORIZATION_FAILED:
-        raise BrokerRefused(
-            f"Cannot {what} topic {topic!r} partition {partition}: {said}.",
-            hint=f"Give the user the ACL {operation} on topic {topic!r}.",
-        )
-    if code == Code.CLUSTER_AUTHORIZATION_FAILED:
-        raise BrokerRefused(
-            f"Cannot {what} topic {topic!r} partition {partition}: {said}.",
-            hint=f"Give the user the ACL {operation} on the cluster.",
-        )
-
-
-def refused(code: int, topic: str, partition: int, what: str, broker: str) -> BrokerRefused:
-    """For codes that should not come at all."""
-    return BrokerRefused(
-        f"Cannot {what} topic {topic!r} partition {partition}: {broker} says {Code.name_of(code)}.",
-        hint="The broker's log says more.",
-    )
 
 
 def _usable(wire: Wire) -> bool:

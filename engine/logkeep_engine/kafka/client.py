@@ -17,12 +17,15 @@ from typing import Self
 
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import protocol, queries
-from logkeep_engine.kafka.brokers import BrokerPool, Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import Connection, Limits
-from logkeep_engine.kafka.fetch import Fetched, Fetcher, WrittenBatch
+from logkeep_engine.kafka.fetch import Fetcher
+from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
-from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Code
+from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 

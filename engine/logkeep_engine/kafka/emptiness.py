@@ -15,12 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logkeep_engine.errors import RecordsWithheld
-from logkeep_engine.kafka.brokers import Patience, Trouble
 from logkeep_engine.kafka.connection import Limits
+from logkeep_engine.kafka.trouble import Patience, Trouble
 from logkeep_engine.log.batch import parse_header
 
 if TYPE_CHECKING:
-    from logkeep_engine.kafka.fetch import Fetched, Fetcher
+    from logkeep_engine.kafka.fetch import Fetcher
+    from logkeep_engine.kafka.fetched import Fetched
 
 _SLOW_STORE = (
     "The brokers' remote store is too slow or failing: raise remote.fetch.max.wait.ms (500 by default), and "

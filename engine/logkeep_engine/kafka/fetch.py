@@ -2,78 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
-import struct
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for, refused
-from logkeep_engine.kafka.buffers import Frame
-from logkeep_engine.kafka.emptiness import EmptyAnswers
-from logkeep_engine.kafka.protocol import EARLIEST, LATEST, Call, Code, FetchAnswer
-from logkeep_engine.kafka.survey import Survey
-from logkeep_engine.log.batch import LOG_OVERHEAD
+from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.fetched import Fetched, WrittenBatch, next_offset, written_batches
+from logkeep_engine.kafka.protocol import EARLIEST, LATEST, FetchAnswer
+from logkeep_engine.kafka.stream import NextSize, Stream, StreamOptions
+from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for, refused
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20
-_LEAST_REMOTE_BYTES = 64 << 10
 _STORE_FAILS = (
     "The broker's own log says why. Where its log is in a remote store (tiered storage), the store may be failing or "
     "have lost a segment."
 )
-_SPARING_BATCHES = 8  # with so many batches in an answer, about a sixteenth of it is cut off
-
-_OFFSET_LENGTH = struct.Struct(">qi")
-_LENGTH = struct.Struct(">8xi")
-_PREFIX = 17  # offset, length, leader epoch (or CRC), magic: enough to tell the formats apart
-_LEAST_LENGTH = 14  # an empty message of magic 0, without offset and length
-_LAST_OFFSET_DELTA = struct.Struct(">i")
-_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What lies at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
-    last may be cut off.
+class _Question:
+    """All that a fetch asks for, whoever leads the partition."""
 
-    `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
-    is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`. `by_id`: the
-    topic was asked for by its id, so `data` cannot be another incarnation's. `leader_epoch`: of the leader that
-    answered.
+    topic: str
+    partition: int
+    offset: int
+    max_wait_ms: int
+    min_bytes: int
+    committed: bool
 
-    `release` gives the memory of `data` to a later fetch. Whoever never calls it only leaves garbage behind.
-    """
+    def call(self, leader: Leader, topic_id: str | None, max_bytes: int) -> Call[FetchAnswer]:
+        return protocol.fetch(
+            self.topic,
+            topic_id,
+            self.partition,
+            leader.epoch,
+            self.offset,
+            max_bytes=max_bytes,
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=self.min_bytes,
+            committed=self.committed,
+        )
 
-    data: memoryview
-    next_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: tuple[tuple[int, int], ...] = ()
-    by_id: bool = False
-    leader_epoch: int = -1
-    frame: Frame | None = field(default=None, repr=False, compare=False)
-
-    def release(self) -> None:
-        """`data` can be read no more; slices of it that are still held stay as they are."""
-        self.data.release()
-        if self.frame is not None:
-            self.frame.release()
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """A batch in the log that a producer id wrote. `next_offset` is one past its last record."""
-
-    base_offset: int
-    next_offset: int
-    producer_epoch: int
-    base_sequence: int
-    records: int
+    def fetched(self, answer: FetchAnswer, *, by_id: bool, leader_epoch: int) -> Fetched:
+        return Fetched(
+            answer.records,
+            next_offset(answer.records, self.topic, self.partition, self.offset),
+            answer.high_watermark,
+            answer.last_stable_offset,
+            answer.log_start_offset,
+            answer.aborted,
+            by_id,
+            leader_epoch,
+            answer.frame,
+        )
 
 
 class Fetcher:
@@ -110,26 +96,16 @@ class Fetcher:
         TopicGone, BrokerUnavailable, BrokerRefused, CorruptBatch.
         """
         patience = Patience(self._pool.limits, f"fetch topic {topic!r} partition {partition}")
+        question = _Question(topic, partition, offset, max_wait_ms, min_bytes, committed)
         newer_than = -1.0
         size = max_bytes
         while True:
             try:
                 leader = await self._pool.leader(topic, partition, newer_than=newer_than)
-                ask = partial(
-                    protocol.fetch,
-                    topic,
-                    partition=partition,
-                    leader_epoch=leader.epoch,
-                    offset=offset,
-                    max_bytes=size,
-                    max_wait_ms=max_wait_ms,
-                    min_bytes=min_bytes,
-                    committed=committed,
-                )
-                call = ask(topic_id=topic_id)
+                call = question.call(leader, topic_id, size)
                 if topic_id is not None and not await self._pool.speaks(leader.node, call):
                     topic_id = None  # before Kafka 3.1
-                    call = ask(topic_id=None)
+                    call = question.call(leader, None, size)
                 on = 1 + (partition if lane is None else lane) % LANES
                 answer = await self._pool.send(leader.node, on, call)
                 await self._check(answer.code, topic, partition, offset, leader)
@@ -146,17 +122,7 @@ class Fetcher:
                 continue
             if not answer.answered:
                 continue  # over its quota the broker answers without the partition; `send` waits out the throttle time
-            return Fetched(
-                answer.records,
-                _next_offset(answer.records, topic, partition, offset),
-                answer.high_watermark,
-                answer.last_stable_offset,
-                answer.log_start_offset,
-                answer.aborted,
-                topic_id is not None,
-                leader.epoch,
-                answer.frame,
-            )
+            return question.fetched(answer, by_id=topic_id is not None, leader_epoch=leader.epoch)
 
     async def _follow(self, replica: int, lane: int, call: Call[FetchAnswer]) -> FetchAnswer | None:
         """The answer of a follower to a request that its leader has handed on; None unless it has records.
@@ -208,7 +174,7 @@ class Fetcher:
         if code != Code.NONE:
             raise refused(code, topic, partition, "fetch", broker)
 
-    async def stream(
+    def stream(
         self,
         topic: str,
         partition: int,
@@ -233,77 +199,23 @@ class Fetcher:
         (`Limits.outage`) or if the last stable offset stays below `end`, and OffsetOutOfRange if the leader's log ends
         below it: the log was cut off.
 
-        A broker fills an answer up with a part of a batch, which is fetched again with the next one. `sparing` callers,
-        whose `max_bytes` is small because bytes are dear, get large batches one by one instead: then nothing is cut.
+        `sparing` is for callers whose `max_bytes` is small because bytes are dear (see `NextSize`).
         """
-        if start >= end:
-            return
-        loop = asyncio.get_running_loop()
-        room = max_bytes
-        size = 1 if sparing else room
+        size = NextSize(max_bytes, sparing=sparing)
+        options = StreamOptions(max_wait_ms, topic_id, committed)
+        return Stream(self, self._pool, topic, partition, size, options).batches(start, end)
 
-        def ask(offset: int) -> asyncio.Task[Fetched]:
-            fetch = self.fetch(
-                topic,
-                partition,
-                offset,
-                max_bytes=size,
-                max_wait_ms=max_wait_ms,
-                topic_id=topic_id,
-                committed=committed,
-                lane=lane,
-            )
-            return loop.create_task(fetch)
-
-        # Streams of one partition must not wait for each other: a read of a remote store takes its time.
+    @contextmanager
+    def lane(self, partition: int) -> Iterator[int]:
+        """The lane that the fewest streams use. Streams of one partition must not wait for each other: a read of a
+        remote store takes its time.
+        """
         lane = min(range(LANES), key=lambda number: (self._streams[number], (number - partition) % LANES))
         self._streams[lane] += 1
-        position = start
-        empty = EmptyAnswers(self, self._pool.limits, topic, partition, topic_id)
-        short_since: float | None = None
-        pending = ask(position)
         try:
-            while position < end:
-                fetched = await pending
-                if fetched.next_offset > position:
-                    short_since = None
-                    empty.over()
-                    position = fetched.next_offset
-                    room = min(max_bytes, room + room // 8)
-                    size = 1 if sparing and _first_batch(fetched.data) * _SPARING_BATCHES > max_bytes else room
-                    if position < end:
-                        pending = ask(position)
-                    yield fetched
-                    continue
-                if (fetched.last_stable_offset if committed else fetched.high_watermark) >= end:
-                    if await empty.proved(fetched, position, end):
-                        position = end
-                        yield replace(fetched, next_offset=end, aborted=())
-                        continue
-                    await empty.wait(position, end)
-                    # A remote read may have been too large for the time that the broker gives it.
-                    room = max(min(room, _LEAST_REMOTE_BYTES), room // 2)
-                    size = min(size, room)
-                else:
-                    short_since = short_since or loop.time()
-                    if loop.time() - short_since >= self._pool.limits.truncated:
-                        await self._refuse_if_cut_off(topic, partition, end, fetched)
-                        if loop.time() - short_since >= self._pool.limits.outage:
-                            raise _not_readable(topic, partition, end, fetched)
-                pending = ask(position)
+            yield lane
         finally:
             self._streams[lane] -= 1
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
-
-    async def _refuse_if_cut_off(self, topic: str, partition: int, end: int, fetched: Fetched) -> None:
-        """Raises OffsetOutOfRange if the leader's log ends below `end`. A leader that came back from a crash gives its
-        records only up to the high watermark that it remembers, until enough followers are in sync again.
-        """
-        answers = await Survey(self._pool).epoch_ends({(topic, partition): None})
-        ended = answers.found.get((topic, partition))
-        if ended is not None and 0 <= ended.end_offset < end and ended.leader_epoch == ended.current_epoch:
-            raise _cut_off(topic, partition, end, fetched, ended.end_offset)
 
     async def list_offset(self, topic: str, partition: int, timestamp: int, *, committed: bool = False) -> int:
         """The offset of the first record at or after `timestamp` (ms), -1 if there is none; or at EARLIEST or LATEST.
@@ -368,92 +280,7 @@ class Fetcher:
         found: list[WrittenBatch] = []
         async with aclosing(self.stream(topic, partition, start, end, committed=False)) as stream:
             async for fetched in stream:
-                for at, next_offset in _walk(fetched.data, topic, partition):
-                    base_offset = _OFFSET_LENGTH.unpack_from(fetched.data, at)[0]
-                    if fetched.data[at + 16] < 2 or not start <= base_offset < end:
-                        continue
-                    writer, epoch, sequence = _PRODUCER.unpack_from(fetched.data, at + 43)
-                    if writer == producer_id:
-                        (records,) = _LAST_OFFSET_DELTA.unpack_from(fetched.data, at + 57)
-                        found.append(WrittenBatch(base_offset, next_offset, epoch, sequence, records))
+                written = written_batches(fetched.data, topic, partition, producer_id)
+                found += [batch for batch in written if start <= batch.base_offset < end]
                 fetched.release()
         return found
-
-
-def _first_batch(data: memoryview) -> int:
-    """Its size in bytes."""
-    return int(_OFFSET_LENGTH.unpack_from(data)[1]) + _OFFSET_LENGTH.size
-
-
-def _cut_off(topic: str, partition: int, end: int, fetched: Fetched, log_end: int) -> OffsetOutOfRange:
-    return OffsetOutOfRange(
-        f"Topic {topic!r} partition {partition}: the leader's log ends at offset {log_end}, "
-        f"but the last stable offset had been {end} or more before.",
-        hint="The log was cut off (unclean leader election), or the topic was deleted and created again.",
-        log_start=fetched.log_start_offset,
-        log_end=log_end,
-    )
-
-
-def _not_readable(topic: str, partition: int, end: int, fetched: Fetched) -> RecordsWithheld:
-    return RecordsWithheld(
-        f"Topic {topic!r} partition {partition}: the last stable offset is {fetched.last_stable_offset}, but it had "
-        f"been {end} or more before, and the leader's log may reach that far.",
-        hint="Too few replicas are in sync (min.insync.replicas) for the leader to give what it has: bring their "
-        "brokers back. What was not read counts as not read: the next run tries it again.",
-    )
-
-
-def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]:
-    """(position, next offset) of the whole batches in `data`.
-
-    Looks at as little as it can: the caller reads the headers once more.
-    """
-    batches: list[tuple[int, int]] = []
-    at, size = 0, len(data)
-    while size - at >= _PREFIX:
-        offset, length = _OFFSET_LENGTH.unpack_from(data, at)
-        if length < _LEAST_LENGTH:
-            raise CorruptBatch(
-                f"Topic {topic!r} partition {partition}: the batch at offset {offset} says it is {length} bytes long.",
-                hint="The leader's log is damaged; move the leadership to a replica that is whole.",
-            )
-        if at + LOG_OVERHEAD + length > size:
-            break
-        if data[at + 16] >= 2:
-            offset += _LAST_OFFSET_DELTA.unpack_from(data, at + 23)[0]
-        # Before magic 2 the offset in front of a compressed set is that of its last message.
-        batches.append((at, offset + 1))
-        at += LOG_OVERHEAD + length
-    return batches
-
-
-def _last_whole(data: memoryview) -> int:
-    """Where the last whole batch of `data` begins, or one that cannot be, by the lengths alone: tiny batches come by
-    the hundred thousand.
-    """
-    at = last = 0
-    end = len(data) - _OFFSET_LENGTH.size
-    unpack = _LENGTH.unpack_from
-    while at <= end:
-        (length,) = unpack(data, at)
-        if length < _LEAST_LENGTH:
-            return at
-        if at + length > end:
-            return last
-        last = at
-        at += LOG_OVERHEAD + length
-    return last
-
-
-def _next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int:
-    if not data:
-        return asked
-    last = _last_whole(data)
-    batches = _walk(data[last:], topic, partition)
-    if not batches or batches[-1][1] <= asked:
-        raise CorruptBatch(
-            f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",
-            hint="The leader's log is damaged; move the leadership to a replica that is whole.",
-        )
-    return batches[-1][1]

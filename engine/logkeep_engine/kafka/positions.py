@@ -13,9 +13,11 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.kafka.brokers import BrokerPool, Trouble
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import Connection
-from logkeep_engine.kafka.protocol import Call, Code, Reader
+from logkeep_engine.kafka.encoding import Call, Reader, pack_string
+from logkeep_engine.kafka.trouble import Trouble
 
 _AT_ONCE = 50
 _KIND_GROUP = 0
@@ -135,7 +137,7 @@ def find_coordinator(group: str) -> Call[_Coordinator]:
         read.string()
         return _Coordinator(code, throttle, read.int32())
 
-    return Call(10, 1, (_string(group) + struct.pack(">b", _KIND_GROUP),), answer)
+    return Call(10, 1, (pack_string(group) + struct.pack(">b", _KIND_GROUP),), answer)
 
 
 def fetch_positions(group: str) -> Call[Positions]:
@@ -159,7 +161,7 @@ def fetch_positions(group: str) -> Call[Positions]:
         return Positions(read.int16() or problem, throttle, () if problem else tuple(positions))
 
     every_topic = struct.pack(">i", -1)
-    return Call(9, 5, (_string(group) + every_topic,), answer)
+    return Call(9, 5, (pack_string(group) + every_topic,), answer)
 
 
 def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
@@ -167,12 +169,12 @@ def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
     topics: dict[str, list[Position]] = {}
     for item in positions:
         topics.setdefault(item.topic, []).append(item)
-    no_generation, no_member = struct.pack(">i", -1), _string("")
-    body = [_string(group), no_generation, no_member, struct.pack(">i", len(topics))]
+    no_generation, no_member = struct.pack(">i", -1), pack_string("")
+    body = [pack_string(group), no_generation, no_member, struct.pack(">i", len(topics))]
     for topic, items in topics.items():
-        body += [_string(topic), struct.pack(">i", len(items))]
+        body += [pack_string(topic), struct.pack(">i", len(items))]
         for item in items:
-            body += [struct.pack(">iqi", item.partition, item.offset, item.leader_epoch), _string(item.metadata)]
+            body += [struct.pack(">iqi", item.partition, item.offset, item.leader_epoch), pack_string(item.metadata)]
 
     def answer(read: Reader) -> Commit:
         throttle = read.int32()
@@ -185,8 +187,3 @@ def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
         return Commit(codes, throttle)
 
     return Call(8, 6, (b"".join(body),), answer)
-
-
-def _string(text: str) -> bytes:
-    raw = text.encode()
-    return struct.pack(">h", len(raw)) + raw

@@ -20,9 +20,12 @@ from typing import Any
 
 from logkeep_engine.errors import BrokerRefused, ProduceRefused
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader, Patience, Trouble, raise_for
+from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
+from logkeep_engine.kafka.codes import RETRIABLE, Code
+from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
-from logkeep_engine.kafka.protocol import LATEST, Buffer, Code
+from logkeep_engine.kafka.protocol import LATEST
+from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]
@@ -335,7 +338,7 @@ class Producer:
             try:
                 node = self._pool.any_node()
                 answer = await self._pool.send(node, 0, protocol.init_producer_id())
-                if answer.code in protocol.RETRIABLE:
+                if answer.code in RETRIABLE:
                     raise Trouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
             except Trouble as trouble:
                 await patience.wait(trouble)

@@ -13,7 +13,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.kafka.protocol import Call, Reader, parse_topic_id
+from logkeep_engine.kafka.encoding import Call, Reader, pack_string, pack_uvarint
+from logkeep_engine.kafka.protocol import parse_topic_id
 
 Where = tuple[str, int]
 
@@ -97,7 +98,7 @@ def describe_topics(
     items = [_topic(name, None, version) for name in names or ()] + [_topic(None, wanted, version) for wanted in ids]
     every = names is None and not ids
     if flexible:
-        head = b"\x00" if every else _uvarint(len(items) + 1)
+        head = b"\x00" if every else pack_uvarint(len(items) + 1)
     else:
         head = struct.pack(">i", -1 if every else len(items))
     # No creation of topics, no authorized operations of the cluster (up to version 10).
@@ -111,7 +112,7 @@ def _topic(name: str | None, topic_id: str | None, version: int) -> bytes:
     if version < _FLEXIBLE_METADATA:
         return struct.pack(">h", len(raw)) + raw
     number = b"" if version < _WITH_IDS else _NO_ID if topic_id is None else parse_topic_id(topic_id).bytes
-    return number + (b"\x00" if name is None else _uvarint(len(raw) + 1) + raw) + b"\x00"
+    return number + (b"\x00" if name is None else pack_uvarint(len(raw) + 1) + raw) + b"\x00"
 
 
 def _cluster_view(read: Reader, version: int) -> ClusterView:
@@ -231,7 +232,7 @@ def list_offsets(wanted: Mapping[str, Sequence[tuple[int, int]]], timestamp: int
     leads; with `committed` LATEST is the last stable offset."""
     parts = [struct.pack(">ibi", -1, int(committed), len(wanted))]
     for topic, partitions in wanted.items():
-        parts.append(_string(topic) + struct.pack(">i", len(partitions)))
+        parts.append(pack_string(topic) + struct.pack(">i", len(partitions)))
         parts += [_OFFSETS_PARTITION.pack(number, epoch, timestamp) for number, epoch in partitions]
 
     def answer(read: Reader) -> Offsets:
@@ -272,7 +273,7 @@ def epoch_ends(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[Epo
     broker leads. Another leader's epoch is fenced. Needs the ACL DESCRIBE on the topics."""
     parts = [struct.pack(">ii", -1, len(wanted))]
     for topic, partitions in wanted.items():
-        parts.append(_string(topic) + struct.pack(">i", len(partitions)))
+        parts.append(pack_string(topic) + struct.pack(">i", len(partitions)))
         parts += [_EPOCH_PARTITION.pack(*item) for item in partitions]
 
     def answer(read: Reader) -> EpochEnds:
@@ -286,17 +287,3 @@ def epoch_ends(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[Epo
         return EpochEnds(throttle, found)
 
     return Call(23, 3, (b"".join(parts),), answer)
-
-
-def _string(text: str) -> bytes:
-    raw = text.encode()
-    return struct.pack(">h", len(raw)) + raw
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -18,9 +18,11 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from logkeep_engine.kafka import queries
-from logkeep_engine.kafka.brokers import BrokerPool, Trouble, raise_for, refused
-from logkeep_engine.kafka.protocol import Call, Code
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.queries import EpochEnd, Offset, PartitionView, TopicView, Where
+from logkeep_engine.kafka.trouble import Trouble, raise_for, refused
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -79,7 +81,7 @@ class Survey:
             view = await self.pool.describe(None)
             return sorted(view.topics, key=lambda topic: topic.name)
         found: list[TopicView] = []
-        for part in _parts(sorted(set(names)), TOPICS_A_REQUEST):
+        for part in in_parts(sorted(set(names)), TOPICS_A_REQUEST):
             found += (await self.pool.describe(part)).topics
         return found
 
@@ -224,7 +226,7 @@ class _Round(Generic[V, T]):
         return partition
 
     async def _ask_one(self, node: int, items: Sequence[tuple[Where, PartitionView]]) -> None:
-        for part in _parts(items, PARTITIONS_A_REQUEST):
+        for part in in_parts(items, PARTITIONS_A_REQUEST):
             by_topic: dict[str, list[tuple[int, int, V]]] = {}
             for where, leader in part:
                 by_topic.setdefault(where[0], []).append((where[1], leader.leader_epoch, self.wanted[where]))
@@ -256,7 +258,8 @@ class _Round(Generic[V, T]):
             raise refused(code, *where, self.what, broker or "a broker")
 
 
-def _parts(items: Iterable[T], most: int) -> Iterator[list[T]]:
+def in_parts(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """The items in lists of at most `most`."""
     iterator = iter(items)
     while part := list(islice(iterator, most)):
         yield part

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from aiokafka.conn import create_conn
 
 from logkeep_engine.kafka.buffers import Buffers, Frame
-from logkeep_engine.kafka.protocol import Call, Reader, VersionMissing
+from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
 
 R = TypeVar("R")
 

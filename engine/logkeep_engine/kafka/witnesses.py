@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from logkeep_engine.kafka.brokers import BrokerPool, Trouble
-from logkeep_engine.kafka.protocol import EARLIEST, Code
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.protocol import EARLIEST
 from logkeep_engine.kafka.queries import NO_TOPIC_ID, ClusterView, PartitionView, TopicView, Where
 from logkeep_engine.kafka.survey import Survey
+from logkeep_engine.kafka.trouble import Trouble
 
 
 class Fate(Enum):

@@ -56,7 +56,7 @@ class Packer:
         first = following = source_base
         at = 0
         for _ in range(header.record_count):
-            # As in `_each`: a call for each number would take most of the time.
+            # One loop: a call for each number would take most of the time, and one to write each record 7 % of it.
             number = data[at]
             if number < 0x80:
                 length = (number >> 1) ^ -(number & 1)

@@ -275,30 +275,8 @@ def _each(data: bytes, header: BatchHeader) -> Iterator[Record]:
         else:
             offset, at = varint(data, at)
             offset += base_offset
-        number = data[at]
-        if number < 0x80:
-            length = (number >> 1) ^ -(number & 1)
-            at += 1
-        else:
-            length, at = varint(data, at)
-        key = None
-        if length >= 0:
-            start, at = at, at + length
-            if at > end:
-                raise CorruptBatch(f"the key of the record at offset {offset} is longer than the record")
-            key = data[start:at]
-        number = data[at]
-        if number < 0x80:
-            length = (number >> 1) ^ -(number & 1)
-            at += 1
-        else:
-            length, at = varint(data, at)
-        value = None
-        if length >= 0:
-            start, at = at, at + length
-            if at > end:
-                raise CorruptBatch(f"the value of the record at offset {offset} is longer than the record")
-            value = data[start:at]
+        key, at = _field(data, at, end, "key", offset)
+        value, at = _field(data, at, end, "value", offset)
         headers: Headers = ()
         if data[at] == 0:
             at += 1
@@ -311,6 +289,22 @@ def _each(data: bytes, header: BatchHeader) -> Iterator[Record]:
         yield Record(offset, wrap(timestamp) if far else timestamp, key, value, headers)
     if at != total:
         raise CorruptBatch(f"{total - at} bytes are left over after {header.record_count} records")
+
+
+def _field(data: bytes, at: int, end: int, name: str, offset: int) -> tuple[bytes | None, int]:
+    """The key or the value at `at`, and where it ends."""
+    number = data[at]
+    if number < 0x80:
+        length = (number >> 1) ^ -(number & 1)
+        at += 1
+    else:
+        length, at = varint(data, at)
+    if length < 0:
+        return None, at
+    start, at = at, at + length
+    if at > end:
+        raise CorruptBatch(f"the {name} of the record at offset {offset} is longer than the record")
+    return data[start:at], at
 
 
 def _unpack_headers(data: bytes, at: int, end: int, offset: int) -> tuple[Headers, int]:

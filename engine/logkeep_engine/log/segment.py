@@ -241,6 +241,9 @@ class SegmentBuilder:
         self._min_base_timestamp, self._max_timestamp = minimum, maximum
         self._all_attributes, self._max_batch_bytes = all_attributes, longest
         self._records += records
+        self._write(run, headers)
+
+    def _write(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         self._batches += len(headers)
         self._indexes.extend(headers)
         self._size += len(run)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from logkeep_engine.log.batch import BatchHeader, Buffer
 from logkeep_engine.log.records import ControlType, control_type
@@ -235,3 +235,24 @@ class Spans:
             and not header.is_control
             and self.since(header.producer_id, header.base_offset) >= 0
         )
+
+
+class Unseen(Enum):
+    """Why consumers of committed records never see a batch."""
+
+    CONTROL = "control batch"
+    ABORTED = "aborted transaction"
+    EMPTY = "emptied by compaction"
+
+
+def unseen(header: BatchHeader, aborted: Spans) -> Unseen | None:
+    """Why consumers of committed records never see this batch; None if they see it. `aborted` are the transactions that
+    were aborted.
+    """
+    if header.magic < 2:
+        return None
+    if header.is_control:
+        return Unseen.CONTROL
+    if header in aborted:
+        return Unseen.ABORTED
+    return None if header.record_count > 0 else Unseen.EMPTY

@@ -1,4 +1,4 @@
-"""Finds out which records of an archive can be restored: every object is looked at before the first record is
+"""Finds out which records of an archive can be restored: it looks at every object before the first record is
 written."""
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class CheckTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSegments:
     """Every fault of a task's segments, and what each that has transactions says of them."""
 
     faults: tuple[Damage, ...]
     transactions: tuple[tuple[int, SegmentTransactions], ...]
-    """With the segment's place in the task."""
+    """The transactions of segments, with the segments' places in the task."""
 
 
-def check_segments(task: CheckTask, context: TaskContext) -> Checked:
+def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
     """Runs on an executor."""
     faults: list[Damage] = []
     transactions: list[tuple[int, SegmentTransactions]] = []
@@ -71,7 +71,7 @@ def check_segments(task: CheckTask, context: TaskContext) -> Checked:
         faults += checked.damage
         if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
             transactions.append((at, checked.transactions))
-    return Checked(tuple(faults), tuple(transactions))
+    return CheckedSegments(tuple(faults), tuple(transactions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,9 @@ class ArchiveCheck:
         self._run_tasks = context.run_tasks
 
     def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
-        """All that will be restored. Raises ArchiveDamaged if something is, and the spec does not say to skip it."""
+        """Check all that will be restored. Raises ArchiveDamaged if something is damaged, unless the spec says to skip
+        it.
+        """
         partitions = [(choice.source, partition) for choice in choices for partition in range(choice.source.partitions)]
         used = [
             (topic.name, entry)
@@ -122,7 +124,7 @@ class ArchiveCheck:
     def _outcomes(
         self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
     ) -> Outcomes:
-        """Facts that the transaction indexes of a partition do not say."""
+        """The outcomes of transactions that the transaction indexes of a partition do not tell."""
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
             return Outcomes()
@@ -143,7 +145,7 @@ class ArchiveCheck:
         return loss
 
     def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Damage]:
-        """One listing a topic tells what is not there or has another size."""
+        """The objects that are missing or have another size, found by one listing of each topic."""
         sizes: dict[str, int] = {}
         for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
             sizes.update((info.path, info.size) for info in self._storage.list(folder))
@@ -164,7 +166,7 @@ class ArchiveCheck:
             tasks = _CHECKS_PER_SLOT * self._context.spec.spark.executor.slots
             most = min(most, sum(entry.bytes for _, entry in used) // tasks)
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
-        found: dict[int, Checked] = {}
+        found: dict[int, CheckedSegments] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
         transactions = {
             _key(work[index].segments[at][1]): said
@@ -180,7 +182,7 @@ class ArchiveCheck:
         faults: Sequence[Damage],
         outcomes: Mapping[Partition, Outcomes],
     ) -> tuple[PartitionSurvey, ...]:
-        """The partitions of which not everything is as their indexes say."""
+        """The surveys of the partitions that their indexes do not describe as they are."""
         faulty: dict[tuple[str, int], list[Damage]] = {}
         for fault in faults:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
@@ -220,7 +222,7 @@ class ArchiveCheck:
         outcomes: Mapping[Partition, Outcomes],
     ) -> Survey:
         objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
-        indexed = [entry for entry in state.segments.get(key, ()) if entry.txnindex_bytes]
+        indexed = [entry for entry in state.segments.get(key, ()) if entry.files.txnindex_bytes]
         readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
         if outcomes[key].indexes_suffice and len(readable) == len(indexed):
             return survey
@@ -293,7 +295,7 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
 
 
 def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, Outcomes]) -> list[str]:
-    """Where a transaction index was not believed."""
+    """The warnings for transaction indexes that markers contradict."""
     warnings = []
     for (topic_id, partition), found in outcomes.items():
         if found.disagreements:

@@ -1,4 +1,4 @@
-"""Whether the target still has what a run has written, at its end: success is not told before.
+"""Checks at the end of a run that the target still has all that the run has written. Success is not told before.
 
 An acknowledged record can be lost as long as leaders change: an unclean election, or a disk that failed. The leader of
 each partition is asked for the leader epoch in which the last record was written (see `landed.Mark`), which costs no
@@ -17,7 +17,7 @@ from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.landed import Mark, Target
+from logkeep_engine.restore.landed import Mark, TargetPartition
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import NO_TASK, RestorePlan
@@ -34,9 +34,11 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The end of what a run says that it has written to a partition; `mark` None: nothing."""
+    """The end of all that a run has written to a partition, by its own account. `mark` is None if it has written
+    nothing.
+    """
 
-    target: Target
+    target: TargetPartition
     mark: Mark | None
 
     @property
@@ -77,11 +79,13 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
 
 
 def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:
-    """All that has to be there: of created topics also the partitions that must be empty."""
+    """The ends of all partitions to which the run has written, and of those of created topics that must be empty."""
     found = []
     for topic in plan.topics:
         for part in topic.partitions:
-            target = Target(topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts)
+            target = TargetPartition(
+                topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts
+            )
             summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.partition]
             if summary is not None and summary.records:
                 found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
@@ -90,8 +94,8 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
     return found
 
 
-def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Target]:
-    """The targets that lack something of it.
+def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[TargetPartition]:
+    """The partitions that lack something that was written.
 
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
     answers for `patience` seconds: such records are neither there nor lost.

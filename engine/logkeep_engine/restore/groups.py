@@ -1,28 +1,29 @@
-"""Positions of consumer groups after a restore: every archived position becomes that of the record it stood before.
+"""Sets the positions of consumer groups after a restore: a group goes on with the record before which it stood.
 
     moves = translate(select(state.groups, spec.consumer_groups), plan.topics, read_map, archived_end)
     moved = commit(moves, control)
 
-A position is the next record to read. If its record was restored, the group goes on with that record; if there is no
-record at the position (a transaction marker, what compaction took, what was lost), with the next one; behind the last
-record, at the end of the restored ones. Nothing is committed over a position that the group has in the target already,
-and nothing for a group with members.
+A position is the offset of the next record to read. If that record was restored, the group goes on with it. If there is
+no record at the position (a transaction marker, a record that compaction removed, or a lost one), the group goes on
+with the next record; behind the last record, with the end of the restored ones. Nothing is committed over a position
+that the group has in the target already, and nothing for a group with members.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, GroupRestore, KafkaRestoreSpec
-from logkeep_engine.kafka.control import ControlPlane, GroupOffset, NotSet
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupOffset, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.offset_map import OffsetMap, Place, read_offset_map
+from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, read_offset_map
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan
 
 FORMAT = 1
@@ -48,8 +49,8 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
         return read_offset_map(state.storage.read(path), f"{state.storage.uri}/{path}")
 
     def archived_end(topic_id: str, partition: int) -> int:
-        settled = archived.settled(topic_id, partition)
-        return settled[-1][1] if settled else 0
+        accounted = archived.accounted_for(topic_id, partition)
+        return accounted[-1][1] if accounted else 0
 
     moves = translate(select(archived.groups, wanted), planned.plan.topics, read_map, archived_end)
     moved = commit(moves, context.control)
@@ -58,8 +59,8 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
     return moved, found if moved else [*found, nothing_to_move(archived.groups, wanted)]
 
 
-class Outcome(StrEnum):
-    """What became of a position."""
+class PositionOutcome(StrEnum):
+    """The outcome of setting a position."""
 
     SET = "set"
     KEPT = "kept"  # the group has another position in the target, which stays
@@ -73,21 +74,21 @@ class Move:
     group: GroupEntry
     topic: str
     offset: int
-    place: Place
+    place: OffsetPlace
     beyond: bool
 
     @property
     def position(self) -> GroupOffset:
-        """As it is committed. The leader epoch is one of the source, and means nothing in the target."""
+        """The position to commit. The archived leader epoch is one of the source, and means nothing in the target."""
         return GroupOffset(self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """`reason`: why it was not set; `members`: because the group has some."""
+    """The outcome of a move. `reason` tells why the position was not set; `members`: because the group has members."""
 
     move: Move
-    outcome: Outcome
+    outcome: PositionOutcome
     reason: str = ""
     members: bool = False
 
@@ -117,7 +118,7 @@ def translate(
         found = None if part.producer_id == NO_TASK else read_map(topic.target, part.partition)
         made = []
         for number, entry in by_partition[key]:
-            offset, place = (part.start, Place.END) if found is None else found.find(entry.offset)
+            offset, place = (part.start, OffsetPlace.END) if found is None else found.find(entry.offset)
             made.append((number, Move(entry, topic.target, offset, place, entry.offset > end)))
         return made
 
@@ -144,14 +145,14 @@ def _key(position: GroupOffset) -> tuple[str, str, int]:
 
 def _moved(move: Move, before: int | None, refused: NotSet | None) -> Moved:
     if refused is not None:
-        return Moved(move, Outcome.REFUSED, refused.error, refused.has_members)
+        return Moved(move, PositionOutcome.REFUSED, refused.error, refused.has_members)
     if before is not None and before != move.offset:
-        return Moved(move, Outcome.KEPT, f"the group has offset {before} in the target")
-    return Moved(move, Outcome.SET)
+        return Moved(move, PositionOutcome.KEPT, f"the group has offset {before} in the target")
+    return Moved(move, PositionOutcome.SET)
 
 
 def report(moved: Sequence[Moved]) -> Iterator[bytes]:
-    """The document `consumer-groups.json`, piece by piece: a row for every position."""
+    """The document `consumer-groups.json`, row by row: one for every position."""
     columns = ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"]
     yield (json.dumps({"format": FORMAT, "columns": columns}, separators=(",", ":"))[:-1] + ',"rows":[').encode()
     for number, item in enumerate(moved):
@@ -171,29 +172,29 @@ def report(moved: Sequence[Moved]) -> Iterator[bytes]:
 
 
 def warnings(moved: Sequence[Moved], document: str) -> list[str]:
-    """What the user should know; `document` is where all of it stands."""
+    """The warnings for the user; `document` is the object with all positions."""
     found = _by_group(
         (item for item in moved if item.members),
         "the group has members, and only they may commit for it; stop its consumers and set the offsets by hand",
         document,
     )
     found += _by_group(
-        (item for item in moved if item.outcome is Outcome.REFUSED and not item.members),
+        (item for item in moved if item.outcome is PositionOutcome.REFUSED and not item.members),
         "the cluster refuses it; set the offsets by hand",
         document,
     )
     found += _by_group(
-        (item for item in moved if item.outcome is Outcome.KEPT),
+        (item for item in moved if item.outcome is PositionOutcome.KEPT),
         "the group has other positions there already, which were left as they are",
         document,
     )
-    gaps = sum(item.outcome is Outcome.SET and item.move.place is Place.GAP for item in moved)
+    gaps = sum(item.outcome is PositionOutcome.SET and item.move.place is OffsetPlace.GAP for item in moved)
     if gaps:
         found.append(
             f"{_positions(gaps)} of consumer groups stood where no record is (a transaction marker, or what was "
             "removed or lost): the next record was taken"
         )
-    beyond = sum(item.outcome is Outcome.SET and item.move.beyond for item in moved)
+    beyond = sum(item.outcome is PositionOutcome.SET and item.move.beyond for item in moved)
     if beyond:
         found.append(
             f"{_positions(beyond)} of consumer groups stood past the archived end: the end of the restored records was "
@@ -246,12 +247,6 @@ def _positions(count: int) -> str:
 def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEntry]:
     """The archived positions of the groups that are wanted; there may be none."""
     found = list(groups)
-    include = [re.compile(pattern) for pattern in wanted.include]
-    exclude = [re.compile(pattern) for pattern in wanted.exclude]
-    ids = {
-        group_id
-        for group_id in {entry.group_id for entry in found}
-        if any(pattern.fullmatch(group_id) for pattern in include)
-        and not any(pattern.fullmatch(group_id) for pattern in exclude)
-    }
+    patterns = NamePatterns(wanted.include, wanted.exclude)
+    ids = {group_id for group_id in {entry.group_id for entry in found} if patterns.chooses(group_id)}
     return [entry for entry in found if entry.group_id in ids]

@@ -1,10 +1,10 @@
-"""A run's records in a target partition: read back from the log, by producer id and sequence.
+"""Reads a run's records in a target partition back from the log, by producer id and sequence.
 
     landed = await look(client, target, throttle, fresh=False)
     landed.records, landed.mark
 
-That is how a task finds its place, whatever happened before: an attempt that died, or a leader that has lost what the
-one before it had acknowledged. A record is only counted if all before it are there.
+So a task finds its place, whatever has happened before: an attempt died, or a leader has lost records that the one
+before it had acknowledged. A record is only counted if all before it are there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
-from logkeep_engine.kafka.brokers import Trouble
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.survey import Ended
+from logkeep_engine.kafka.trouble import Trouble
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
@@ -34,9 +34,9 @@ _DELETE_AND_BEGIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a run writes. `start` is where the partition ended before the run; `created`: nobody else writes to it;
-    `compacts`: its compaction may take records of the run while it goes on.
+class TargetPartition:
+    """A partition to which a run writes. It ended at offset `start` before the run. `created`: nobody else writes to
+    it. `compacts`: its compaction may remove records of the run while the run goes on.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class Mark:
         return log.leader_epoch == self.epoch and log.end_offset >= self.end
 
 
-async def is_there(client: RawClient, target: Target, mark: Mark, *, at_least: int = -1) -> bool:
+async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at_least: int = -1) -> bool:
     """Whether the partition's leader, of epoch `at_least` or a later one, has the records up to `mark`. Raises what
     `RawClient.epoch_end` does.
     """
@@ -74,8 +74,9 @@ async def is_there(client: RawClient, target: Target, mark: Mark, *, at_least: i
 
 
 class Runs:
-    """(index of the first record, target offset, count), in order; neighbours that follow one another are one. Memory
-    is bounded: there is one for each batch where other producers write between.
+    """The places of a run's records: rows of (index of the first record, target offset, count), in order. Neighbours
+    that follow one another are one row. Memory is bounded: other producers may write between any two batches, and then
+    each batch has a row.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Runs:
         self._last = (index, offset, count)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """When all have been added."""
+        """The rows, when all have been added."""
         self._spool.seek(0)
         while block := self._spool.read(_BLOCK * _RUN.size):
             yield from _RUN.iter_unpack(block)
@@ -105,8 +106,8 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The first `records` of a run are in the log, where `runs` say; or were there, and the target's compaction or
-    retention has removed them. `mark` None: there is no batch of the run.
+    """The first `records` of a run are in the log, where `runs` say, or the target's compaction or retention has
+    removed them from there. `mark` is None if there is no batch of the run.
     """
 
     records: int = 0
@@ -124,7 +125,7 @@ class LandedReader:
     records, but what is left of a batch still says which of the run it held. `log_start`: what lies below it is gone.
     """
 
-    def __init__(self, target: Target, log_start: int) -> None:
+    def __init__(self, target: TargetPartition, log_start: int) -> None:
         self._target = target
         self._front_is_gone = log_start > target.start
         self._next = 0
@@ -167,7 +168,7 @@ class LandedReader:
         self._runs.close()
 
 
-async def look(client: RawClient, target: Target, throttle: Throttle, *, fresh: bool) -> Landed:
+async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *, fresh: bool) -> Landed:
     """Find out what the run has in the target partition. `fresh`: nothing was written before.
 
     What the leader has not given to its followers yet is waited for, as is a leader. Raises TargetChanged if records of
@@ -194,7 +195,7 @@ async def look(client: RawClient, target: Target, throttle: Throttle, *, fresh: 
             await patience.wait(Trouble(error.message))
 
 
-async def _last_one(client: RawClient, target: Target, end: int) -> Landed:
+async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
     """A topic that the run has created holds its batches and nothing else: the last one tells, and must fit. Raises
     Trouble if it is not to be had now.
     """
@@ -221,7 +222,9 @@ async def _last_one(client: RawClient, target: Target, end: int) -> Landed:
     return Landed(records, runs, Mark(last.leader_epoch, end))
 
 
-async def _among_others(client: RawClient, target: Target, end: int, throttle: Throttle, *, fresh: bool) -> Landed:
+async def _among_others(
+    client: RawClient, target: TargetPartition, end: int, throttle: Throttle, *, fresh: bool
+) -> Landed:
     """Walk the target from where it ended before the run, batch by batch."""
     log_start = await client.start_offset(target.topic, target.partition)
     position = max(target.start, log_start)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.report import Part
+from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan, pack
@@ -25,10 +25,12 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     """Restore the partitions that have no offset map yet, and return the summaries of all."""
     done = {} if planned.fresh else _done(context)
     tasks: list[RestoreTask] = []
-    parts: list[Part] = []
+    parts: list[ProgressRange] = []
     for topic, partition in with_task(planned):
         segments = planned.segments(topic, partition.partition)
-        part = Part(len(parts), topic.target, partition.partition, segments[0].base_offset, segments[-1].next_offset)
+        part = ProgressRange(
+            len(parts), topic.target, partition.partition, segments[0].base_offset, segments[-1].next_offset
+        )
         summary = done.get((topic.target, partition.partition))
         if summary is not None:
             part = replace(part, at=part.end, records=summary.records, bytes=summary.bytes)

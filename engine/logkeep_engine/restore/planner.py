@@ -39,7 +39,7 @@ T = TypeVar("T")
 _AT_ONCE = 32
 
 
-class Planner:
+class RestorePlanner:
     """The plan of one run."""
 
     def __init__(self, context: RestoreContext) -> None:
@@ -60,7 +60,7 @@ class Planner:
             return planned
         self._refuse_other(known)
         check_same(self._control, known)
-        archived = snapshot.load_at(self._context.archive, known.commit)
+        archived = self._context.archive.load_at(known.commit)
         return Planned(known, with_branches(archived, self._spec.source.topic_ids), fresh=False)
 
     # ---- the stored plan

@@ -28,16 +28,16 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import LogkeepError, ObjectMissing, SpecError
-from logkeep_engine.frame import Run
+from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
-from logkeep_engine.restore.groups import Moved, Outcome, move_groups
+from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
-from logkeep_engine.restore.planner import Planner
+from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.state import OFFSET_MAPS, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.storage import Storage, open_storage
@@ -59,7 +59,7 @@ def run_restore(
 
     Never raises for what happens in a run: every error becomes a result with its exit code.
     """
-    return _Run(request, spec, runner_factory, reporter, environ).perform()
+    return RestoreRun(request, spec, runner_factory, reporter, environ).perform()
 
 
 def restore(
@@ -74,10 +74,10 @@ def restore(
     `runner_factory` is called when the first tasks are ready. Raises a LogkeepError when the restore cannot be done;
     the same run can then be started again and goes on where it stopped. The caller hands the result to the reporter.
     """
-    return _Run(request, spec, runner_factory, reporter, environ).perform_or_raise()
+    return RestoreRun(request, spec, runner_factory, reporter, environ).perform_or_raise()
 
 
-class _Run(Run):
+class RestoreRun(DriverRun):
     def __init__(
         self,
         request: RunRequest,
@@ -174,7 +174,7 @@ class _Run(Run):
 
 def _perform_steps(context: RestoreContext, begun: RunResult) -> RunResult:
     """Do the steps of a restore, in their order, and return `begun` with the facts."""
-    planned = Planner(context).load_or_make()
+    planned = RestorePlanner(context).load_or_make()
     topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
     counted = is_counted(context.state)
     if not counted:
@@ -208,7 +208,7 @@ def _facts(
         segments=sum(
             len(planned.segments(topic, partition.partition)) for topic in plan.topics for partition in topic.partitions
         ),
-        groups=sum(item.outcome is Outcome.SET for item in moved),
+        groups=sum(item.outcome is PositionOutcome.SET for item in moved),
         loss_total=len(plan.loss),
         loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
         loss=plan.loss[:MAX_LIST],

@@ -1,4 +1,4 @@
-"""Which topics of an archive are restored, which incarnation or branch of each, and under which name. Pure."""
+"""Chooses the topics of an archive that are restored, the incarnation or branch of each, and its name. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import MappingProxyType
 from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
+from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
@@ -29,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TopicSelection:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...]
 
@@ -44,31 +45,25 @@ def select_topics(
     topics: RestoreTopics,
     topic_ids: Mapping[str, str] = MappingProxyType({}),
     shows: Shows = as_counted,
-) -> Selection:
-    """The topics to restore, by target name, and their target names. `topic_ids`: topic id by name, where another
-    incarnation is wanted than the newest that has records, or id of a branch (then `state` is that of `with_branches`).
-    `shows` as in `incarnations.taken`.
+) -> TopicSelection:
+    """The topics to restore, with their target names, in the order of these.
+
+    `topic_ids` names the topics for which another incarnation is wanted than the newest that has records, with its
+    topic id; or with the id of a branch, and then `state` is that of `with_branches`. `shows` is as in
+    `incarnations.taken`.
 
     Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
     together, and for a topic id that chooses nothing.
     """
     found = incarnations(state.topics.values())
-    include = [re.compile(pattern) for pattern in topics.include]
-    exclude = [re.compile(pattern) for pattern in topics.exclude]
-
-    def is_wanted(name: str) -> bool:
-        return any(pattern.fullmatch(name) for pattern in include) and not any(
-            pattern.fullmatch(name) for pattern in exclude
-        )
-
-    taken = taken_topics(state, shows=shows, wanted=lambda name: name not in topic_ids and is_wanted(name))
+    patterns = NamePatterns(topics.include, topics.exclude)
+    taken = taken_topics(state, shows=shows, wanted=lambda name: name not in topic_ids and patterns.chooses(name))
     by_name = _choose_incarnations(state, found, topic_ids, taken)
-    chosen = [topic for name, topic in by_name.items() if is_wanted(name)]
+    chosen = [topic for name, topic in by_name.items() if patterns.chooses(name)]
     _refuse_unused(topic_ids, chosen)
     notes = [
-        f"spec.topics.include[{at}] {pattern.pattern!r} chooses no topic of the archive"
-        for at, pattern in enumerate(include)
-        if not any(pattern.fullmatch(topic.name) for topic in chosen)
+        f"spec.topics.include[{at}] {topics.include[at]!r} chooses no topic of the archive"
+        for at in patterns.unmatched([topic.name for topic in chosen])
     ]
     notes += [_told(state, found[topic.name], topic) for topic in chosen if len(found[topic.name]) > 1]
     notes += [
@@ -84,7 +79,7 @@ def select_topics(
             hint=f"{_archive_holds(by_name)} Regular expressions must match the whole name.",
         )
     _refuse_collisions(choices)
-    return Selection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
+    return TopicSelection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
 
 
 def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Choice], list[str]]:
@@ -120,7 +115,7 @@ def _choose_incarnations(
     topic_ids: Mapping[str, str],
     taken: Mapping[str, TopicEntry],
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name: the one of `topic_ids`, by default the one that is `taken`."""
+    """The incarnation of each name: the one in `topic_ids`, or else the one that is `taken`."""
     chosen = dict(taken)
     for name, topic_id in topic_ids.items():
         if name not in found:
@@ -141,7 +136,9 @@ def _choose_incarnations(
 
 
 def with_branches(state: ArchiveState, topic_ids: Mapping[str, str]) -> ArchiveState:
-    """The archive with these branches in the place of the newest logs of their topics."""
+    """The archive with these branches in the place of the newest logs of their topics. Topic ids of incarnations change
+    nothing.
+    """
     for name, chosen in topic_ids.items():
         for topic in state.topics.values():
             if topic.name == name and chosen in state.branch_ids(topic.topic_id):

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import PATH_TERMINATION_LOG, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SpecInvalid, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import ConfigMapSink, Reporter, failed
 from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3

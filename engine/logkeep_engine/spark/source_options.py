@@ -28,7 +28,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from logkeep_engine.contract.spec import FormatName, parse_quantity
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
 
 COLUMNS = {

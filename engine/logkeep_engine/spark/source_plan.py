@@ -167,7 +167,7 @@ def _narrowed(
 def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) -> bool:
     """Whether a segment has a record of this time or later. A batch that compaction has emptied keeps its time, and
     leaves missing offsets: then the catalog's time may be that of no record."""
-    if entry.max_timestamp < time:
+    if entry.times.max_timestamp < time:
         return False
     return not is_batched(entry) or not entry.gaps or holds(topic, entry, time)
 
@@ -175,9 +175,9 @@ def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) ->
 def _may_match(entry: SegmentEntry, wanted: WantedRecords) -> bool:
     """Whether a record of the segment can have a wanted time. For segments of batches the catalog knows the highest
     time, and not the lowest."""
-    if wanted.since is not None and entry.max_timestamp < wanted.since:
+    if wanted.since is not None and entry.times.max_timestamp < wanted.since:
         return False
-    return wanted.until is None or is_batched(entry) or entry.min_base_timestamp <= wanted.until
+    return wanted.until is None or is_batched(entry) or entry.times.min_base_timestamp <= wanted.until
 
 
 def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -> Iterator[SegmentRead]:
@@ -193,7 +193,7 @@ def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -
 
 def _cost(read: SegmentRead, limit: int) -> int:
     """The cost of a read in bytes, where a Spark partition may cost `limit`."""
-    return (read.entry.stored_bytes or read.entry.bytes) + min(OPEN_COST, limit // 32)
+    return (read.entry.files.stored_bytes or read.entry.bytes) + min(OPEN_COST, limit // 32)
 
 
 def _limit(options: SourceOptions, total: int) -> int:

@@ -25,14 +25,20 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, CorruptSegment, Refused
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource
 from logkeep_engine.toolbox.transactions import outcomes
 
@@ -129,7 +135,7 @@ class ArchiveSide:
 
     def __init__(self, source: LogSource) -> None:
         self._state = source.state
-        self._partitions: dict[Partition, list[LogSegment]] = {}
+        self._partitions: dict[Partition, list[ToolboxSegment]] = {}
         taken = source.taken()
         found = taken.partitions()
         for log in found:
@@ -149,7 +155,11 @@ class ArchiveSide:
     def records(self, topic: str, partition: int) -> Iterator[LogRecord]:
         """Raises ArchiveDamaged where they cannot be read."""
         segments = self._partitions[topic, partition]
+        entries = [segment.entry for segment in segments if segment.entry is not None]
         try:
+            if self._state is not None and len(entries) == len(segments):
+                yield from _archived(segments[0].storage, topic, entries, self._state)
+                return
             ended = outcomes(segments, self._state)
             for segment in segments:
                 for where, records in segment.placed():
@@ -165,6 +175,18 @@ class ArchiveSide:
             archived = self._state is not None
             hint = "`logkeep verify` names all damage." if archived else "`logkeep log dump` shows what is left."
             raise ArchiveDamaged(f"topic {topic} partition {partition}: {error.message}", hint=hint) from error
+
+
+def _archived(
+    storage: Storage, topic: str, entries: Sequence[SegmentEntry], state: ArchiveState
+) -> Iterator[LogRecord]:
+    """The committed records of an archived partition. Raises CorruptSegment at the first damage."""
+    reader = open_damaged(storage, topic, entries, state.kept(entries[0].topic_id, entries[0].partition))
+    wrong = (damage for damage in reader.transactions.damage if damage.object.endswith(names.TXNINDEX))
+    for item in chain(wrong, reader.records()):
+        if isinstance(item, Damage):
+            raise CorruptSegment(f"{display(storage, item.object.removeprefix(f'{storage.uri}/'))}: {item.what}.")
+        yield from item
 
 
 class LiveSide(AbstractContextManager["LiveSide"]):

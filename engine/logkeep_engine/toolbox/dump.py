@@ -26,7 +26,7 @@ from logkeep_engine.toolbox import messages
 from logkeep_engine.toolbox.decoders import Decoder, DecoderName, Undecodable, decoder
 from logkeep_engine.toolbox.rows import Row, RowKind
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 
 _NO_TIMESTAMP = -1
 _NO_SEQUENCE = -1
@@ -86,7 +86,7 @@ class Options:
         return record.key is not None and self.key.search(record.key.decode("utf-8", "replace")) is not None
 
 
-def dump_segment(segment: LogSegment, options: Options, aborted: Spans | None = None) -> Iterator[Row]:
+def dump_segment(segment: ToolboxSegment, options: Options, aborted: Spans | None = None) -> Iterator[Row]:
     """The rows of a segment, from what is asked for on; what lies before is not read."""
     if not segment.has_batches:
         yield from _dump_records(segment, options)
@@ -100,7 +100,7 @@ def dump_segment(segment: LogSegment, options: Options, aborted: Spans | None = 
         yield from _dump_batch(segment, item, options, aborted)
 
 
-def damage_row(damage: DamagedBytes, segment: LogSegment) -> Row:
+def damage_row(damage: DamagedBytes, segment: ToolboxSegment) -> Row:
     """Bytes that are not what they should be."""
     return Row(
         RowKind.DAMAGE,
@@ -109,7 +109,7 @@ def damage_row(damage: DamagedBytes, segment: LogSegment) -> Row:
     )
 
 
-def file_row(segment: LogSegment) -> Row:
+def file_row(segment: ToolboxSegment) -> Row:
     """What stands above the rows of a segment."""
     return Row(
         RowKind.FILE,
@@ -118,7 +118,7 @@ def file_row(segment: LogSegment) -> Row:
     )
 
 
-def _items(segment: LogSegment, options: Options) -> Iterator[Batch | DamagedBytes]:
+def _items(segment: ToolboxSegment, options: Options) -> Iterator[Batch | DamagedBytes]:
     if options.first_offset is not None and options.first_offset > segment.base_offset:
         return segment.scan_from(options.first_offset)
     if options.from_time is not None:
@@ -126,7 +126,7 @@ def _items(segment: LogSegment, options: Options) -> Iterator[Batch | DamagedByt
     return segment.scan()
 
 
-def _dump_batch(segment: LogSegment, batch: Batch, options: Options, aborted: Spans | None) -> Iterator[Row]:
+def _dump_batch(segment: ToolboxSegment, batch: Batch, options: Options, aborted: Spans | None) -> Iterator[Row]:
     header = batch.header
     problem = batch.problem
     records: Sequence[LogRecord] = ()
@@ -220,7 +220,7 @@ def _record_row(record: LogRecord, header: BatchHeader, options: Options) -> Row
     return Row(RowKind.RECORD, fields)
 
 
-def _dump_records(segment: LogSegment, options: Options) -> Iterator[Row]:
+def _dump_records(segment: ToolboxSegment, options: Options) -> Iterator[Row]:
     damages: list[DamagedBytes] = []
     for where, records in segment.placed(options.first_offset or 0, damages.append):
         for at, record in enumerate(records):

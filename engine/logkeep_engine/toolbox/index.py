@@ -9,7 +9,7 @@ from enum import StrEnum
 from logkeep_engine.archive import names
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource
 
 
@@ -60,7 +60,7 @@ class Index:
 
 def index_of(
     source: LogSource,
-    segment: LogSegment,
+    segment: ToolboxSegment,
     path: str,
     state: IndexVerdict,
     faults: Sequence[str],

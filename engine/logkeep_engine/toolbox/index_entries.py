@@ -17,7 +17,7 @@ from logkeep_engine.log.segment import (
     without_preallocated,
 )
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 
 ENTRY_BYTES = {names.INDEX: OFFSET_ENTRY_BYTES, names.TIMEINDEX: TIME_ENTRY_BYTES}
 
@@ -25,7 +25,7 @@ ENTRY_BYTES = {names.INDEX: OFFSET_ENTRY_BYTES, names.TIMEINDEX: TIME_ENTRY_BYTE
 class EntryCheck:
     """Holds the entries of offset and time index against the batches as they come by, as Kafka's dump tool does."""
 
-    def __init__(self, segment: LogSegment, found: Mapping[str, bytes | None]) -> None:
+    def __init__(self, segment: ToolboxSegment, found: Mapping[str, bytes | None]) -> None:
         self.faults: dict[str, list[str]] = {suffix: [] for suffix in (names.INDEX, names.TIMEINDEX)}
         self._base = segment.base_offset
         self._offsets: list[OffsetEntry] = []

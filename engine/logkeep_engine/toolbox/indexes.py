@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.errors import CorruptSegment, ObjectMissing, Refused
 from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import build_index, check_index
@@ -27,7 +27,7 @@ from logkeep_engine.log.segment import (
 from logkeep_engine.toolbox.files import display, local_path, os_errors
 from logkeep_engine.toolbox.index import Index, IndexVerdict, index_of
 from logkeep_engine.toolbox.log_indexes import indexes_of_logs
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource
 
 BACKUP = ".bak"
@@ -51,7 +51,7 @@ def survey(source: LogSource, *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> 
         logs = [segment for segment in segments if segment.has_batches]
         if logs:
             yield from indexes_of_logs(source, logs, interval_bytes)
-        records = [segment for segment in segments if segment.layout in (Layout.RECORDS, Layout.RECORDS_AT_ROOT)]
+        records = [segment for segment in segments if is_indexed(segment.layout)]
         if records:
             yield from _of_records(source, records)
 
@@ -98,7 +98,7 @@ def _write(index: Index, path: str, content: bytes) -> None:
         sync_folder(file.parent)
 
 
-def _of_records(source: LogSource, segments: Sequence[LogSegment]) -> Iterator[Index]:
+def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterator[Index]:
     for segment in segments:
         yield _records_index(source, segment)
     folder = segments[0].path.rpartition("/")[0]
@@ -121,7 +121,7 @@ def _of_records(source: LogSource, segments: Sequence[LogSegment]) -> Iterator[I
         yield index_of(source, segments[0], path, IndexVerdict.WRONG, (what,), found, made)
 
 
-def _records_index(source: LogSource, segment: LogSegment) -> Index:
+def _records_index(source: LogSource, segment: ToolboxSegment) -> Index:
     path = segment.stem + names.RECORDS_INDEX
     found = segment.beside(names.RECORDS_INDEX)
     try:
@@ -133,8 +133,8 @@ def _records_index(source: LogSource, segment: LogSegment) -> Index:
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, (what,), found, None)
     except ObjectMissing:
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, ("the segment is not there",), found, None)
-    if segment.entry is not None and len(made) != segment.entry.index_bytes:
-        what = f"made from the segment it has {len(made)} bytes, the catalog says {segment.entry.index_bytes}"
+    if segment.entry is not None and len(made) != segment.entry.files.index_bytes:
+        what = f"made from the segment it has {len(made)} bytes, the catalog says {segment.entry.files.index_bytes}"
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, (f"{what}: the segment was altered",), found, None)
     check = check_index(found, made)
     if not check.what:

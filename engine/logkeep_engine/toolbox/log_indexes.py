@@ -21,7 +21,7 @@ from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.toolbox.index import Index, IndexVerdict, index_of
 from logkeep_engine.toolbox.index_entries import ENTRY_BYTES, EntryCheck
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogSource
 
 MAX_FAULTS = 10
@@ -52,10 +52,10 @@ class _Producers:
         self.last_marker: dict[int, int] = {}
 
 
-def indexes_of_logs(source: LogSource, segments: Sequence[LogSegment], interval_bytes: int) -> Iterator[Index]:
+def indexes_of_logs(source: LogSource, segments: Sequence[ToolboxSegment], interval_bytes: int) -> Iterator[Index]:
     """Logs of one partition, in order: transactions may span them."""
     producers = _Producers()
-    passes: list[tuple[LogSegment, _Log, list[Index]]] = []
+    passes: list[tuple[ToolboxSegment, _Log, list[Index]]] = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         found = {suffix: segment.beside(suffix) for suffix in (names.INDEX, names.TIMEINDEX, names.TXNINDEX)}
         check = EntryCheck(segment, found)
@@ -86,7 +86,7 @@ def indexes_of_logs(source: LogSource, segments: Sequence[LogSegment], interval_
 
 
 def _pass(
-    segment: LogSegment, end_offset: int | None, producers: _Producers, check: EntryCheck, interval_bytes: int
+    segment: ToolboxSegment, end_offset: int | None, producers: _Producers, check: EntryCheck, interval_bytes: int
 ) -> _Log:
     log = _Log(next_offset=segment.base_offset)
     builder = IndexBuilder(segment.base_offset, interval_bytes)
@@ -136,7 +136,7 @@ def _note_transaction(log: _Log, producers: _Producers, batch: Batch) -> None:
 
 def _judge(
     source: LogSource,
-    segment: LogSegment,
+    segment: ToolboxSegment,
     suffix: str,
     found: bytes | None,
     made: bytes,
@@ -161,14 +161,16 @@ def _judge(
     elif found != made and without_preallocated(found, ENTRY_BYTES[suffix]) != made:
         state = IndexVerdict.SPARSER
     if entry is not None and known is not None:
-        size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
+        size = entry.files.index_bytes if suffix == names.INDEX else entry.files.timeindex_bytes
         if len(known) != size:
             faults.append(f"made from the log it has {len(known)} bytes, the catalog says {size}: the log was altered")
             known, state = None, IndexVerdict.UNKNOWN
     return index_of(source, segment, segment.stem + suffix, state, faults, found, known)
 
 
-def _transactions(source: LogSource, segment: LogSegment, log: _Log, found: bytes | None, first_offset: int) -> Index:
+def _transactions(
+    source: LogSource, segment: ToolboxSegment, log: _Log, found: bytes | None, first_offset: int
+) -> Index:
     """The transaction index of a broker's segment. What began before the first segment that is there stands in the
     old index only; so does what began with batches that compaction has taken.
     """
@@ -225,7 +227,9 @@ def _outcomes(logs: Sequence[_Log]) -> list[dict[int, bool]]:
     return found[::-1]
 
 
-def _archived_transactions(source: LogSource, segment: LogSegment, log: _Log, outcomes: Mapping[int, bool]) -> Index:
+def _archived_transactions(
+    source: LogSource, segment: ToolboxSegment, log: _Log, outcomes: Mapping[int, bool]
+) -> Index:
     """As a backup writes it: also the transactions that have only data in the segment, up to their last batch there.
 
     Its hash is in the catalog, so what is made here is known to be right, or not to be.
@@ -235,11 +239,11 @@ def _archived_transactions(source: LogSource, segment: LogSegment, log: _Log, ou
     path = segment.stem + names.TXNINDEX
     found = segment.beside(names.TXNINDEX)
     digest = hashlib.sha256(found).hexdigest() if found else ""
-    if (found is None) == (not entry.txnindex_bytes) and digest == entry.txnindex_sha256:
+    if (found is None) == (not entry.files.txnindex_bytes) and digest == entry.files.txnindex_sha256:
         return index_of(source, segment, path, IndexVerdict.GOOD, (), found, found or b"")
     fault = "it is not there" if found is None else "its SHA-256 is not the catalog's"
     state = IndexVerdict.MISSING if found is None else IndexVerdict.WRONG
-    if not entry.txnindex_bytes:
+    if not entry.files.txnindex_bytes:
         return index_of(source, segment, path, IndexVerdict.WRONG, ("the catalog says that there is none",), found, b"")
     if log.damage:
         return index_of(
@@ -252,7 +256,7 @@ def _archived_transactions(source: LogSource, segment: LogSegment, log: _Log, ou
         packed = b"".join(
             pack_txn_entry(AbortedTxn(producer, first, last, first)) for last, (producer, first) in sorted(some.items())
         )
-        if hashlib.sha256(packed).hexdigest() == entry.txnindex_sha256:
+        if hashlib.sha256(packed).hexdigest() == entry.files.txnindex_sha256:
             return index_of(source, segment, path, state, (fault,), found, packed)
     return index_of(
         source,

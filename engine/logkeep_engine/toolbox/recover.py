@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState
 from logkeep_engine.formats.records_names import MAGIC, pack_partition_index, partition_index_name, segments_of
@@ -37,7 +37,7 @@ from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_
 from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.toolbox.files import display, local_path, os_errors
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import SNAPSHOT, LogSource
 
 ORIGINAL = ".orig"
@@ -54,7 +54,7 @@ class Plan:
     start. `end_offset`: the base offset of the next segment.
     """
 
-    segment: LogSegment
+    segment: ToolboxSegment
     at: int
     valid_bytes: int
     cut_bytes: int
@@ -78,7 +78,7 @@ def plan_recovery(source: LogSource) -> Iterator[Plan]:
     _check(source)
     for segments in source.partitions().values():
         tracker = TransactionTracker()
-        damaged: LogSegment | None = None
+        damaged: ToolboxSegment | None = None
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if damaged is not None:
                 reason = f"it is behind the damage of {damaged.name}"
@@ -128,7 +128,7 @@ def _mend(plan: Plan, interval_bytes: int) -> None:
         _cut_records(plan, path)
 
 
-def _path_of(segment: LogSegment) -> Path:
+def _path_of(segment: ToolboxSegment) -> Path:
     """The file of the log or the records."""
     path = local_path(segment.storage, segment.path)
     if path is None:
@@ -148,11 +148,12 @@ def _check(source: LogSource) -> None:
         raise Refused(f"{display(source.storage, source.single)} is no log.", hint="Name the .log, or its folder.")
     for segment in source.segments:
         _path_of(segment)
-        if segment.layout is Layout.AVRO or segment.suffix == names.LOG_ZST:
+        recoverable = segment.has_batches or is_indexed(segment.layout)
+        if not recoverable or segment.suffix == names.LOG_ZST:
             raise Refused(f"{segment.name}: a file of this format is whole or not there, it is never cut.")
 
 
-def _plan_log(segment: LogSegment, following: LogSegment | None, tracker: TransactionTracker) -> Plan:
+def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker: TransactionTracker) -> Plan:
     path = _path_of(segment)
     end_offset = following.base_offset if following is not None else None
     opened = dict(tracker.open_transactions)
@@ -179,7 +180,7 @@ def _plan_log(segment: LogSegment, following: LogSegment | None, tracker: Transa
     )
 
 
-def _plan_records(segment: LogSegment) -> Plan:
+def _plan_records(segment: ToolboxSegment) -> Plan:
     path = _path_of(segment)
     try:
         found = recover_segment(path, _index_of(path), dry_run=True)
@@ -234,7 +235,7 @@ def _index_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(names.RECORDS) + names.RECORDS_INDEX)
 
 
-def _set_aside(segment: LogSegment) -> list[Path]:
+def _set_aside(segment: ToolboxSegment) -> list[Path]:
     """The log goes last: without it nobody would look for the others again."""
     path = _path_of(segment)
     stem = str(path).removesuffix(segment.suffix)

@@ -11,8 +11,10 @@ from typing import cast
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import READERS
-from logkeep_engine.archive.reading.segments import read_transactions
+from logkeep_engine.archive.reading.partition import open_damaged
+from logkeep_engine.archive.reading.segments import Run, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -22,10 +24,11 @@ from logkeep_engine.errors import (
     ObjectMissing,
 )
 from logkeep_engine.formats.base import LogRecord
-from logkeep_engine.formats.records import RecordBlock, read_blocks
+from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.formats.records_index import position_before, read_index
-from logkeep_engine.log.batch import Buffer
+from logkeep_engine.log.batch import BatchHeader, Buffer
 from logkeep_engine.log.codec import decode_records
+from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
 from logkeep_engine.log.segment import (
     OFFSET_ENTRY_BYTES,
@@ -47,7 +50,7 @@ MOVED_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)\.[0-9a-f]{32}-(?:delete|f
 
 
 @dataclass(frozen=True)
-class LogSegment:
+class ToolboxSegment:
     """One segment of a partition. `topic` "" and `partition` -1: its name and folder do not say.
 
     `stem` is its path in `storage` without `suffix`; `size` is the number of bytes of the log or the object with the
@@ -169,6 +172,30 @@ class LogSegment:
 
     # ---- records
 
+    def found(self, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader | None, Sequence[LogRecord]]]:
+        """Its records with the header of their batch; None: the format holds no batches. Control records are left out,
+        records of aborted transactions are not.
+
+        An archive is read through its door, a log folder by the walker.
+        """
+        if self.entry is None:
+            for where, records in self.placed(on_damage=on_damage):
+                yield (where.header if isinstance(where, Batch) else None), records
+            return
+        reader = open_damaged(self.storage, self.topic, (self.entry,), aborted=())
+        if not reader.batched:
+            for part in reader.records():
+                if isinstance(part, Damage):
+                    on_damage(_bytes_of(part))
+                else:
+                    yield None, part
+            return
+        for item in reader.batches():
+            if isinstance(item, Damage):
+                on_damage(_bytes_of(item))
+            else:
+                yield from _records_of(item, on_damage)
+
     def records(self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None) -> Iterator[Sequence[LogRecord]]:
         """Its records from `start_offset` on, without control records. Those of transactions are all there.
 
@@ -231,17 +258,16 @@ class LogSegment:
             on_damage(damage)
 
     def _of_records(self, start_offset: int) -> Iterator[tuple[RecordBlock | None, Sequence[LogRecord]]]:
-        if self.layout is Layout.AVRO:
-            from logkeep_engine.formats import avro  # fastavro takes its time
-
-            blocks = cast("Iterator[bytes]", file_blocks(self.storage, self.path, 0))
-            for found in avro.read_object(blocks, start_offset=start_offset, size=self.size):
-                yield None, found
-            return
-        position = self._records_hint(start_offset)
+        records_format = READERS[self.layout].records_format
+        assert records_format is not None
+        position = self._records_hint(start_offset) if records_format.indexed else 0
         blocks = cast("Iterator[bytes]", file_blocks(self.storage, self.path, position))
-        for block in read_blocks(blocks, position=position, size=self.size):
-            yield block, block.records
+        decoded = records_format.decode(blocks, position=position, size=self.size, start_offset=start_offset)
+        for found, positions in decoded:
+            yield (
+                (RecordBlock(cast("list[PlainRecord]", found), list(positions)) if records_format.indexed else None),
+                found,
+            )
 
     def _records_hint(self, start_offset: int) -> int:
         if start_offset <= self.base_offset or not (data := self.beside(names.RECORDS_INDEX)):
@@ -251,6 +277,24 @@ class LogSegment:
         except CorruptIndex:
             return 0
         return (position_before(index, start_offset) or 0) if index.end == self.size else 0
+
+
+def _records_of(run: Run, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
+    data, headers = run
+    for position, header in headers:
+        if header.is_control:
+            continue
+        try:
+            records = decode_records(data[position : position + header.size], header)
+        except (BatchTooLarge, CorruptBatch) as error:
+            on_damage(DamagedBytes(error.message.rstrip("."), header.size, offset=header.base_offset))
+        else:
+            yield header, records
+
+
+def _bytes_of(damage: Damage) -> DamagedBytes:
+    """The archive's reader names the position in `what`."""
+    return DamagedBytes(damage.what, offset=-1 if damage.offset is None else damage.offset)
 
 
 def damage_of(batch: Batch, what: str) -> DamagedBytes:

@@ -34,7 +34,7 @@ from logkeep_engine.formats.records_names import FileKind, parse_name
 from logkeep_engine.storage import ObjectInfo, Storage, open_uri
 from logkeep_engine.toolbox.files import display, os_errors
 from logkeep_engine.toolbox.log_bytes import zstd_size
-from logkeep_engine.toolbox.segment import MOVED_FOLDER, LogSegment
+from logkeep_engine.toolbox.segment import MOVED_FOLDER, ToolboxSegment
 
 SNAPSHOT = ".snapshot"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -53,14 +53,14 @@ class Selection:
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
 
-    def __contains__(self, segment: LogSegment) -> bool:
+    def __contains__(self, segment: ToolboxSegment) -> bool:
         return (not self.topics or segment.topic in self.topics) and (
             not self.partitions or segment.partition in self.partitions
         )
 
 
 class LogKey(NamedTuple):
-    """Which segments are one log: those of a partition of a topic's incarnation, in one folder (see `LogSegment`)."""
+    """Which segments are one log: those of a partition of a topic's incarnation, in one folder."""
 
     topic: str
     topic_id: str
@@ -78,17 +78,17 @@ class LogSource:
     """
 
     storage: Storage = field(repr=False)
-    segments: tuple[LogSegment, ...]
+    segments: tuple[ToolboxSegment, ...]
     archive: Archive | None = field(default=None, repr=False)
     state: ArchiveState | None = field(default=None, repr=False)
     single: str = ""
     topics: tuple[TopicEntry, ...] = ()
 
-    def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[LogSegment]]:
+    def partitions(self, *, checkpoints: bool = False) -> dict[LogKey, list[ToolboxSegment]]:
         """The segments of each log, in order. Snapshots of a metadata log are none, unless they are asked for, or the
         user named one.
         """
-        found: dict[LogKey, list[LogSegment]] = {}
+        found: dict[LogKey, list[ToolboxSegment]] = {}
         for segment in self.segments:
             if checkpoints or not segment.is_checkpoint or segment.path == self.single:
                 key = LogKey(segment.topic, segment.topic_id, segment.partition, segment.folder)
@@ -217,9 +217,9 @@ def _is_folder_of(topic: TopicEntry, inside: str) -> bool:
     )
 
 
-def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> LogSegment:
+def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> ToolboxSegment:
     """A segment that the catalog names."""
-    return LogSegment(
+    return ToolboxSegment(
         storage,
         entry.layout,
         topic.name,
@@ -278,7 +278,7 @@ def _is_beside(path: str) -> bool:
     )
 
 
-def _log_of(storage: Storage, name: str, folder: str) -> LogSegment | None:
+def _log_of(storage: Storage, name: str, folder: str) -> ToolboxSegment | None:
     """The segment that an index belongs to."""
     match = _BESIDE_LOG.fullmatch(name)
     file = parse_name(name)
@@ -295,7 +295,7 @@ def _log_of(storage: Storage, name: str, folder: str) -> LogSegment | None:
     return None
 
 
-def _segment(storage: Storage, info: ObjectInfo, folder: str) -> LogSegment | None:
+def _segment(storage: Storage, info: ObjectInfo, folder: str) -> ToolboxSegment | None:
     """The segment whose log or records this object is; None: it is another object. `folder` is that of the storage."""
     path, size = info.path, info.size
     above, _, name = f"{folder}/{path}".strip("/").rpartition("/")
@@ -304,15 +304,19 @@ def _segment(storage: Storage, info: ObjectInfo, folder: str) -> LogSegment | No
         topic, partition = _log_folder(f"{above}/{name}", above.rpartition("/")[2])
         offset = int(match[1] or 0)
         length = zstd_size(storage, path, size) if suffix == names.LOG_ZST else size
-        return LogSegment(storage, Layout.KAFKA, topic, partition, offset, path.removesuffix(suffix), suffix, length)
+        return ToolboxSegment(
+            storage, Layout.KAFKA, topic, partition, offset, path.removesuffix(suffix), suffix, length
+        )
     if match := _DATA.fullmatch(name):
         stem = path.removesuffix(names.DATA)
-        return LogSegment(storage, Layout.AVRO, match[1], int(match[2]), int(match[3]), stem, names.DATA, size)
+        return ToolboxSegment(storage, Layout.AVRO, match[1], int(match[2]), int(match[3]), stem, names.DATA, size)
     file = parse_name(name)
     if file is not None and file.kind is FileKind.RECORDS and file.start_offset is not None:
         topic = above.rpartition("/")[2]
         stem = path.removesuffix(names.RECORDS)
-        return LogSegment(storage, Layout.RECORDS, topic, file.partition, file.start_offset, stem, names.RECORDS, size)
+        return ToolboxSegment(
+            storage, Layout.RECORDS, topic, file.partition, file.start_offset, stem, names.RECORDS, size
+        )
     return None
 
 
@@ -322,8 +326,8 @@ def _log_folder(path: str, folder: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match is not None else ("", -1)
 
 
-def _sorted(segments: Sequence[LogSegment]) -> tuple[LogSegment, ...]:
-    def place(segment: LogSegment) -> tuple[str, str, int, str, int]:
+def _sorted(segments: Sequence[ToolboxSegment]) -> tuple[ToolboxSegment, ...]:
+    def place(segment: ToolboxSegment) -> tuple[str, str, int, str, int]:
         return segment.topic, segment.topic_id, segment.partition, segment.folder, segment.base_offset
 
     return tuple(sorted(segments, key=place))

@@ -14,7 +14,6 @@ from logkeep_engine.errors import Refused, UndecodableRecord
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
-from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.source import LogSource, Selection, open_source
 from logkeep_engine.toolbox.transactions import outcomes
 
@@ -94,9 +93,9 @@ def history(source: LogSource, topic: StateTopic) -> Iterator[Entry]:
         ended = outcomes(segments, source.state)
         for segment in segments:
             damages: list[DamagedBytes] = []
-            for where, records in segment.placed(on_damage=damages.append):
-                aborted = isinstance(where, Batch) and where.header in ended.aborted
-                undecided = isinstance(where, Batch) and not aborted and where.header in ended.undecided
+            for header, records in segment.found(damages.append):
+                aborted = header is not None and header in ended.aborted
+                undecided = header is not None and not aborted and header in ended.undecided
                 for record in records:
                     try:
                         decoded, problem = decode_state_record(topic, record.key, record.value), ""

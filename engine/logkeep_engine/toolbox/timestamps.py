@@ -21,7 +21,7 @@ from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.codec import decode_slices
 from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment, damage_of
+from logkeep_engine.toolbox.segment import ToolboxSegment, damage_of
 from logkeep_engine.toolbox.source import LogSource
 
 HOUR = 3_600_000
@@ -190,22 +190,24 @@ def places(source: LogSource, moment: int) -> Iterator[Place]:
         )
 
 
-def _read(segment: LogSegment, bucket: int, now: int, latest: int | None) -> Times:
+def _read(segment: ToolboxSegment, bucket: int, now: int, latest: int | None) -> Times:
     times = Times(segment.topic, segment.topic_id, segment.partition, segment.name, folder=segment.folder)
 
     def damaged(damage: DamagedBytes) -> None:
-        times.damage.append(_damage(segment, damage))
+        # The archive's reader says the position itself.
+        archived = f"{segment.name}, offset {damage.offset}: {damage.what}"
+        times.damage.append(archived if segment.entry is not None else _damage(segment, damage))
 
-    for records in segment.records(on_damage=damaged):
+    for _, records in segment.found(damaged):
         latest = _note(times, records, bucket, now, latest)
     return times
 
 
-def _damage(segment: LogSegment, damage: DamagedBytes) -> str:
+def _damage(segment: ToolboxSegment, damage: DamagedBytes) -> str:
     return f"{segment.name} at position {damage.position}, offset {damage.offset}: {damage.what}"
 
 
-def _note_damage(found: dict[str, None], segment: LogSegment, damage: DamagedBytes) -> None:
+def _note_damage(found: dict[str, None], segment: ToolboxSegment, damage: DamagedBytes) -> None:
     found[_damage(segment, damage)] = None
 
 
@@ -245,12 +247,12 @@ def _fill_buckets(times: Times, found: Sequence[tuple[int, int]], bucket: int, *
 _TYPES = {None: "none", -2: "CreateTime", -1: "none", 0: "CreateTime", 1: "LogAppendTime"}
 
 
-def _bounds(segment: LogSegment, on_damage: OnDamagedBytes) -> tuple[int | None, int | None]:
+def _bounds(segment: ToolboxSegment, on_damage: OnDamagedBytes) -> tuple[int | None, int | None]:
     """The lowest and highest time of a segment's records, by the catalog or the headers where that is enough."""
     low = high = None
     if segment.entry is not None:
         entry = segment.entry
-        return _time(entry.min_base_timestamp), _time(entry.max_timestamp)
+        return _time(entry.times.min_base_timestamp), _time(entry.times.max_timestamp)
     if segment.has_batches:
         for batch in _data(segment.scan(), on_damage):
             header = batch.header
@@ -265,7 +267,7 @@ def _bounds(segment: LogSegment, on_damage: OnDamagedBytes) -> tuple[int | None,
     return low, high
 
 
-def _first_at(segment: LogSegment, moment: int, on_damage: OnDamagedBytes) -> LogRecord | None:
+def _first_at(segment: ToolboxSegment, moment: int, on_damage: OnDamagedBytes) -> LogRecord | None:
     """The first record of that time or later. The time index leads to it; where it leads to none, the latest time is
     that of a marker or of an emptied batch, or the index is wrong: all is read then.
     """

@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.outcomes import partition_outcomes
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.archive.reading.partition import open_damaged
+from logkeep_engine.errors import CorruptBatch, CorruptIndex
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -37,7 +38,7 @@ class Outcomes:
     stable: int
 
 
-def outcomes(segments: Sequence[LogSegment], state: ArchiveState | None = None) -> Outcomes:
+def outcomes(segments: Sequence[ToolboxSegment], state: ArchiveState | None = None) -> Outcomes:
     """Of one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
     Of a log folder nobody knows what damage has swallowed: transactions that are open there are undecided.
@@ -49,16 +50,19 @@ def outcomes(segments: Sequence[LogSegment], state: ArchiveState | None = None) 
     return Outcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
 
 
-def _of_archive(segments: Sequence[LogSegment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
+def _of_archive(segments: Sequence[ToolboxSegment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
     if not any(entry.transactional for entry in entries):
         return Outcomes(Spans(), Spans(), _MAX_OFFSET)
     kept = state.kept(entries[0].topic_id, entries[0].partition)
-    found = partition_outcomes(segments[0].storage, segments[0].topic, entries, kept, lambda *_: None)
-    index = [txn for segment in segments if segment.has_batches for txn in segment.aborted()]
-    return Outcomes(Spans.of(found.aborted(index)), Spans(), _MAX_OFFSET)
+    found = open_damaged(segments[0].storage, segments[0].topic, entries, kept).transactions
+    for damage in found.damage:
+        if damage.object.endswith(names.TXNINDEX):
+            error = damage.error()
+            raise CorruptIndex(error.message, hint=error.hint)
+    return Outcomes(Spans.of(found.aborted), Spans(), _MAX_OFFSET)
 
 
-def _indexed(segments: Sequence[LogSegment]) -> Iterator[AbortedTxn]:
+def _indexed(segments: Sequence[ToolboxSegment]) -> Iterator[AbortedTxn]:
     for segment in segments:
         if segment.has_batches:
             yield from segment.aborted()
@@ -67,7 +71,7 @@ def _indexed(segments: Sequence[LogSegment]) -> Iterator[AbortedTxn]:
 class _Walk:
     """Follows what the logs of a partition in a folder say themselves, from first to last, and their indexes."""
 
-    def __init__(self, segments: Sequence[LogSegment]) -> None:
+    def __init__(self, segments: Sequence[ToolboxSegment]) -> None:
         self.aborted: list[Span] = []
         self.undecided: list[Span] = []
         self._committed: list[Span] = []

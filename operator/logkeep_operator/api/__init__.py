@@ -1,13 +1,13 @@
 """The two kinds of resources as the operator sees them: `resource` has identity and spec, `status` the status. The
 contract has the typed specs."""
 
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import (
     API_VERSION,
     GROUP,
     VERSION,
     KafkaBackupSpec,
     KafkaRestoreSpec,
-    SpecInvalid,
     parse_backup,
     parse_restore,
 )

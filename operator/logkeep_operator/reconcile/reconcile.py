@@ -14,15 +14,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import (
-    KafkaBackupSpec,
-    KafkaRestoreSpec,
-    SpecInvalid,
-    Storage,
-    parse_backup,
-    parse_restore,
-)
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage, parse_backup, parse_restore
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry

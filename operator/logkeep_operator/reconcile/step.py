@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
-from logkeep_engine.contract.spec import SpecInvalid
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, SpecInvalid, Storage, parse_quantity
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, Storage
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
 

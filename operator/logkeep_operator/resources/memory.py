@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logkeep_engine.contract.spec import parse_quantity
+from logkeep_engine.contract.values import parse_quantity
 
 MIB = 1 << 20
 HEAP_MIN_MIB = 512

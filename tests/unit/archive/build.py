@@ -1,20 +1,24 @@
 """Small archives for tests, written as a backup writes them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from logkeep_engine.archive.care.segment_check import check_all
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.entry import FILES, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
-from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.damage import Damage, OnDamage
+from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -39,6 +43,16 @@ class Batch:
             for at in range(self.count)
         ]
         return encode(records, codec=self.codec, base_offset=self.offset)
+
+
+def changed(entry: SegmentEntry, **changes: Any) -> SegmentEntry:
+    """The entry with other facts, be they of the entry, of its times or of its files. In another layout the facts that
+    only the old one has are left out."""
+    kind = FILES[changes.pop("layout", entry.layout)]
+    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    own = {name: changes.pop(name, getattr(entry.files, name)) for name in names}
+    times = {item.name: changes.pop(item.name) for item in fields(entry.times) if item.name in changes}
+    return replace(entry, times=replace(entry.times, **times), files=kind(**own), **changes)
 
 
 def write_segment(
@@ -73,7 +87,7 @@ def chunk(
     attempt: int = 0,
     topic: TopicEntry = ORDERS,
 ) -> Receipt:
-    """What the task of [start, end) hands in: one segment of batches of ten records."""
+    """The receipt of the task of [start, end): one segment of batches of ten records."""
     batches = [Batch(offset, min(10, end - offset)).encode() for offset in range(start, end, 10)]
     entry = write_segment(storage, batches, topic=topic, partition=partition, epoch=epoch, attempt=attempt)
     return Receipt((Coverage(topic.topic_id, partition, start, end),), (entry,))
@@ -88,8 +102,14 @@ def archive_of(storage: Storage, *receipts: Receipt) -> Archive:
     """An archive with one finished run of these receipts."""
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return Archive.open(storage)
+
+
+def read_records(
+    storage: Storage, topic: str, entry: SegmentEntry, *, start_offset: int = 0, on_damage: OnDamage | None = None
+) -> Iterator[Sequence[LogRecord]]:
+    return reader_of(entry).records(storage, topic, entry, start_offset, on_damage, Spans())
 
 
 def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:

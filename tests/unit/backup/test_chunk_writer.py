@@ -13,14 +13,14 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import _archive
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.kafka.fetch import Fetched
+from logkeep_engine.kafka.fetched import Fetched
 from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.log.batch import check_crc, parse_header, seal, walk
 from logkeep_engine.log.compression import Codec
@@ -80,7 +80,7 @@ def writer(
 ) -> ChunkWriter:
     connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
     piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first, leader_epoch)
-    return ChunkWriter(Setting(connection, storage, 7, limit), piece, attempt)
+    return ChunkWriter(BackupSetting(connection, storage, 7, limit), piece, attempt)
 
 
 def absorb(chunk: ChunkWriter, *batches: bytes, aborted: Sequence[tuple[int, int]] = ()) -> None:
@@ -159,7 +159,7 @@ def test_log_start_inside_a_batch_keeps_its_records_from_there(storage: Storage)
 
 @dataclass(frozen=True)
 class Log:
-    """What a task finds."""
+    """The log that a task finds."""
 
     batches: tuple[bytes, ...] = (batch(0), batch(10), batch(20))
     start: int = 0
@@ -425,7 +425,7 @@ def test_piece_of_a_log_that_was_cut_off_settles_nothing(storage: Storage) -> No
 def transactions(storage: Storage, receipt: Receipt) -> list[list[tuple[int, int, int]]]:
     """Per segment (producer, first, last)."""
     found: list[list[AbortedTxn]] = [
-        read_txn_index(storage.read(entry.stem("orders") + names.TXNINDEX)) if entry.txnindex_bytes else []
+        read_txn_index(storage.read(entry.stem("orders") + names.TXNINDEX)) if entry.files.txnindex_bytes else []
         for entry in receipt.segments
     ]
     return [[(txn.producer_id, txn.first_offset, txn.last_offset) for txn in segment] for segment in found]

@@ -7,7 +7,7 @@ import pytest
 from logkeep_engine.backup.covered import Uncovered, backup_of, is_of, uncovered
 from logkeep_engine.backup.sight import literal
 from logkeep_engine.contract.spec import parse_backup
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
 
 def topic(name: str, *, internal: bool = False) -> TopicInfo:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
-from logkeep_engine.archive.catalog.lineage import Fork, Lineage, Standing
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
+from logkeep_engine.archive.catalog.lineage import Fork, Lineage, LogStanding
 from logkeep_engine.backup.divergence import (
     TopicPartition,
     compare_logs,
@@ -70,7 +70,7 @@ def test_all_partitions_are_asked_in_the_same_rounds() -> None:
     }
     leaders = Leaders({("same", 0): log((1, 50)), ("new", 0): log((9, 5)), ("parted", 0): log((1, 20), (2, 50))})
     found = compare_logs(lineages, leaders)
-    assert found.found == {("same", 0): Standing(9), ("new", 0): Standing(9), ("parted", 0): Standing(9, 20)}
+    assert found.found == {("same", 0): LogStanding(9), ("new", 0): LogStanding(9), ("parted", 0): LogStanding(9, 20)}
     assert set(found.unanswered) == {("silent", 0), ("gone", 0)}
     assert (found.silent, set(found.unknown)) == ({("silent", 0): "it has no leader"}, {("gone", 0)})
     assert [len(asked) for asked in leaders.rounds] == [5, 1]
@@ -80,7 +80,7 @@ def test_all_partitions_are_asked_in_the_same_rounds() -> None:
 def test_leader_that_changes_between_two_questions_is_asked_from_the_beginning() -> None:
     lineage = {WHERE: Lineage(((1, 0), (3, 20), (5, 30)), 40, 40, 6)}
     leaders = Leaders({WHERE: log((1, 20), (2, 50))}, epoch=lambda round_: 9 if round_ == 0 else 10)
-    assert compare_logs(lineage, leaders).found == {WHERE: Standing(10, 20)}
+    assert compare_logs(lineage, leaders).found == {WHERE: LogStanding(10, 20)}
     assert [asked[WHERE] for asked in leaders.rounds] == [6, 1, 6, 1]
     restless = Leaders({WHERE: log((1, 20), (2, 50))}, epoch=lambda round_: 9 + round_)
     assert compare_logs(lineage, restless).silent == {WHERE: "its leader changes all the time"}
@@ -91,12 +91,12 @@ def test_log_without_epochs_has_no_leader_to_note_and_is_not_known() -> None:
         {WHERE: Lineage(((1, 0),), 40, 40, 1), ("new", 0): Lineage((), 0, 0)},
         Leaders({WHERE: Replica(), ("new", 0): Replica()}),
     )
-    assert found.found == {WHERE: Standing(-1, None, False), ("new", 0): Standing(-1)}
+    assert found.found == {WHERE: LogStanding(-1, None, False), ("new", 0): LogStanding(-1)}
 
 
 def test_archive_that_says_nothing_was_never_cut_off_if_its_leader_never_changed() -> None:
     leaders = Leaders({WHERE: log((0, 50), last=0)}, epoch=lambda _: 0)
-    assert compare_logs({WHERE: Lineage((), 40, 40)}, leaders).found == {WHERE: Standing(0)}
+    assert compare_logs({WHERE: Lineage((), 40, 40)}, leaders).found == {WHERE: LogStanding(0)}
 
 
 @pytest.fixture
@@ -110,29 +110,29 @@ def older(storage: Storage, *segments: Sequence[tuple[int, int]]) -> Archive:
         entries = [write_segment(storage, [batch(at, leader_epoch=epoch) for at, epoch in part]) for part in segments]
         end = entries[-1].next_offset
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(*KEY, 0, end),), tuple(entries))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return Archive.open(storage)
 
 
-def stand(archive: Archive, leaders: Leaders) -> Standing:
+def stand(archive: Archive, leaders: Leaders) -> LogStanding:
     return standings_of(archive, archive.load(), {WHERE: KEY}, leaders).found[WHERE]
 
 
 def test_older_archive_is_compared_by_its_last_batch_and_by_all_if_they_part(storage: Storage) -> None:
     archive = older(storage, [(0, 1), (10, 3)], [(20, 3), (30, 5)])
     same = Leaders({WHERE: log((1, 10), (3, 20), (5, 70))})
-    assert stand(archive, same) == Standing(9)
+    assert stand(archive, same) == LogStanding(9)
     assert [asked[WHERE] for asked in same.rounds] == [None, 5]
     parted = Leaders({WHERE: log((1, 10), (2, 70))})
-    assert stand(archive, parted) == Standing(9, 10)
-    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == Standing(9, 25)
+    assert stand(archive, parted) == LogStanding(9, 10)
+    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == LogStanding(9, 25)
 
 
 def test_older_archive_whose_last_batch_cannot_be_read_is_not_known(storage: Storage) -> None:
     archive = older(storage, [(0, 1), (10, 3)])
     for info in list(storage.list("topics/")):
         storage.delete([info.path])
-    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == Standing(9, None, False)
+    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == LogStanding(9, None, False)
 
 
 def test_error_names_what_differs_and_ends_the_job() -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.backup.losses import ArchivePieces, LossSearch, OnPieces, Work
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.backup.run import _Run
-from logkeep_engine.backup.task import PieceDone
-from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.backup.task import PieceDone, PieceFailure
+from logkeep_engine.contract.spec import Cluster, FormatName
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked
 from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.report import Reporter
 from logkeep_engine.storage import Storage, open_uri
+from logkeep_engine.tasks import no_update
 from tests.runners import Job, Runner
 from tests.unit.archive.build import begin
 
@@ -54,27 +54,23 @@ DAMAGED = {
 
 def check(
     storage: Storage, writer: Writer, answers: Answers, pieces: Sequence[Piece] = PIECES
-) -> tuple[tuple[Loss, ...], frozenset[int], _Run]:
-    spec = parse_backup(
-        {
-            "cluster": {"bootstrapServers": ["localhost:1"]},
-            "topics": {"include": [".*"]},
-            "storage": {"uri": storage.uri},
-            "format": "Avro",
-            "formatOptions": {"compatibility": "strict"},
-        }
-    )
-    request = RunRequest("KafkaBackup", "name", "space", "run-1", {})
-    run = _Run(request, spec, lambda: answers, Reporter("run-1"), {})
-    return *run._check_losses(writer.archive, connection_from(spec.cluster, {}), writer, pieces, len(PIECES)), run
+) -> tuple[tuple[Loss, ...], frozenset[int], list[PieceFailure]]:
+    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    setting = BackupSetting(connection, storage, writer.epoch, 1 << 20, format=FormatName.AVRO)
+
+    def run_tasks(work: Sequence[Work], function: ArchivePieces, on_result: OnPieces) -> None:
+        answers.run(work, function, on_result, no_update)
+
+    found = LossSearch(writer.archive, "run-1", setting, 8).search(pieces, len(PIECES), run_tasks)
+    return found.losses, frozenset(found.failures), list(found.failures.values())
 
 
 def test_chunk_with_a_damaged_batch_is_left_out_and_fails_the_run(storage: Storage) -> None:
     with begin(storage) as writer:
-        losses, unchecked, run = check(storage, writer, Answers(DAMAGED))
+        losses, unchecked, failures = check(storage, writer, Answers(DAMAGED))
     assert losses == (BELOW_THE_DAMAGE, OTHER), "what was seen counts, also of the damaged one"
     assert unchecked == {0}
-    (failure,) = run._failures
+    (failure,) = failures
     assert isinstance(failure, CorruptBatch)
     assert str(failure) == (
         "The batch at offset 500 has a wrong CRC. It was not looked through for what the format cannot hold, so "
@@ -89,8 +85,8 @@ def test_next_attempt_looks_through_what_the_first_could_not_and_nothing_else(st
         stored = storage.read(writer.archive.run_file("run-1", LOSS_FILE))
         assert (load_losses(stored), load_unchecked(stored, len(PIECES))) == ((OTHER,), frozenset({0}))
         answers = Answers({0: PieceDone(0, None, losses=(behind,))})
-        losses, unchecked, run = check(storage, writer, answers, PIECES[:1])
-        assert (losses, unchecked, run._failures) == ((behind, OTHER), frozenset(), [])
+        losses, unchecked, failures = check(storage, writer, answers, PIECES[:1])
+        assert (losses, unchecked, failures) == ((behind, OTHER), frozenset(), [])
         assert answers.asked == [0]
         assert storage.read(writer.archive.run_file("run-1", LOSS_FILE)) == dump_losses(
             (behind, OTHER), chunks=len(PIECES)
@@ -100,8 +96,8 @@ def test_next_attempt_looks_through_what_the_first_could_not_and_nothing_else(st
 def test_damage_that_stays_is_found_by_every_attempt(storage: Storage) -> None:
     with begin(storage) as writer:
         check(storage, writer, Answers(DAMAGED))
-        losses, unchecked, run = check(storage, writer, Answers(DAMAGED), PIECES[:1])
-    assert (losses, unchecked, len(run._failures)) == ((BELOW_THE_DAMAGE, OTHER), frozenset({0}), 1)
+        losses, unchecked, failures = check(storage, writer, Answers(DAMAGED), PIECES[:1])
+    assert (losses, unchecked, len(failures)) == ((BELOW_THE_DAMAGE, OTHER), frozenset({0}), 1)
 
 
 def test_whole_check_is_done_once(storage: Storage) -> None:

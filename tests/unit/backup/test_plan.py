@@ -1,4 +1,4 @@
-"""What a run will do, from offsets and the archive's state alone."""
+"""The plan of a run, from offsets and the archive's state alone."""
 
 import json
 import re
@@ -11,12 +11,12 @@ from types import MappingProxyType
 
 import pytest
 
-from logkeep_engine.archive.catalog.branches import Branch, Held
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Receipt, TopicEntry, branch_id
-from logkeep_engine.archive.catalog.lineage import Fork, LeaderSeen, Standing
+from logkeep_engine.archive.catalog.lineage import Fork, LeaderSeen, LogStanding
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
-from logkeep_engine.backup.making import Answers, make_plan
+from logkeep_engine.backup.making import BrokerAnswers, make_plan
 from logkeep_engine.backup.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
@@ -38,7 +38,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
-from logkeep_engine.kafka.control import PartitionInfo, TopicInfo
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri
 
 MIB = 1 << 20
@@ -73,14 +73,14 @@ def planned(
     chunk_bytes: int | None = None,
     groups: tuple[GroupEntry, ...] = (),
     begins: int | None = None,
-    standings: Mapping[tuple[str, int], Standing] = MappingProxyType({}),
+    standings: Mapping[tuple[str, int], LogStanding] = MappingProxyType({}),
     silent: Sequence[tuple[str, int]] = (),
     branch: bool = False,
 ) -> BackupPlan:
     return make_plan(
         "run",
         [topic("orders")],
-        Answers(
+        BrokerAnswers(
             configs={"orders": {"retention.ms": "1000"}},
             earliest={("orders", 0): start},
             ends={("orders", 0): end},
@@ -194,13 +194,13 @@ def test_gaps_of_a_stored_plan_are_committed_as_far_as_they_are_open() -> None:
 def test_log_that_parts_from_the_archive_is_left_as_it_is() -> None:
     """Also what is missing below: the run that takes the log over archives it."""
     for state in (archived((0, 1500)), archived((0, 100), (200, 1500))):
-        plan = planned(state, start=50, end=9000, standings={WHERE: Standing(7, fork=1000)})
+        plan = planned(state, start=50, end=9000, standings={WHERE: LogStanding(7, fork=1000)})
         assert plan.forks == (Fork("a" * 22, 0, 1000, 1500),)
         assert (plan.chunks, plan.gaps, plan.leaders, plan.idle) == ((), (), (), 0)
 
 
 def branched(state: ArchiveState, fork: int, *, start: int = 0, end: int = 9000) -> BackupPlan:
-    return planned(state, start=start, end=end, standings={WHERE: Standing(7, fork=fork)}, branch=True)
+    return planned(state, start=start, end=end, standings={WHERE: LogStanding(7, fork=fork)}, branch=True)
 
 
 def test_old_end_becomes_a_branch_and_the_log_is_planned_from_there() -> None:
@@ -236,7 +236,7 @@ def test_whatever_brokers_answer_the_plan_has_each_offset_once_and_no_empty_rang
     state = archived(*ranges)
     last = ranges[-1][1] if ranges else 0
     for start, end, fork in product(range(7), range(7), (None, *range(last))):
-        plan = planned(state, start=start, end=end, standings={WHERE: Standing(7, fork=fork)}, branch=True)
+        plan = planned(state, start=start, end=end, standings={WHERE: LogStanding(7, fork=fork)}, branch=True)
         kept = [offset for low, high in ranges for offset in range(low, high) if fork is None or offset < fork]
         chunks = [offset for low, high in bounds(plan) for offset in range(low, high)]
         gaps = [offset for gap in plan.gaps for offset in range(gap.start, gap.end)]
@@ -248,14 +248,14 @@ def test_whatever_brokers_answer_the_plan_has_each_offset_once_and_no_empty_rang
 
 def test_branches_of_a_topic_are_counted() -> None:
     state = archived((0, 1500))
-    state.branches["a" * 22, 1] = [Branch(("a" * 22, 1), branch_id("a" * 22, 1), 5, Held())]
+    state.branches["a" * 22, 1] = [Branch(("a" * 22, 1), branch_id("a" * 22, 1), 5, PartitionFacts())]
     assert branched(state, 1000).forks[0].branch_id == branch_id("a" * 22, 2)
 
 
 def test_gaps_alone_are_no_reason_to_refuse_a_log() -> None:
     """A run has recorded the end as lost that was cut off; the log has other records there now."""
     state = archived((0, 1000), gaps=((1000, 1500),))
-    plan = planned(state, end=9000, standings={WHERE: Standing(7, fork=1000)})
+    plan = planned(state, end=9000, standings={WHERE: LogStanding(7, fork=1000)})
     assert plan.forks == (Fork("a" * 22, 0, 1000, 1500, branch_id("a" * 22, 1)),)
     assert bounds(plan) == [(1000, 9000)]
 
@@ -269,13 +269,13 @@ def test_position_in_an_old_end_goes_back_to_where_the_logs_part(offset: int, ep
     state.epochs["a" * 22, 0] = [(3, 0), (5, 700)]
     state.leaders["a" * 22, 0] = 6
     group = GroupEntry("g", "orders", "a" * 22, 0, offset, epoch)
-    standings = {WHERE: Standing(7, fork=1000)}
+    standings = {WHERE: LogStanding(7, fork=1000)}
     plan = planned(state, end=9000, standings=standings, branch=True, groups=(group,))
     assert [entry.offset for entry in plan.groups] == [expected]
-    held = Held(epochs=[(3, 0), (5, 700)], leader=6)
+    held = PartitionFacts(epochs=[(3, 0), (5, 700)], leader=6)
     later = archived((0, 5000))
     later.branches["a" * 22, 0] = [Branch(("a" * 22, 0), branch_id("a" * 22, 1), 1000, held)]
-    plan = planned(later, end=9000, standings={WHERE: Standing(7)}, groups=(group,))
+    plan = planned(later, end=9000, standings={WHERE: LogStanding(7)}, groups=(group,))
     assert [entry.offset for entry in plan.groups] == [expected]
 
 
@@ -284,26 +284,26 @@ def test_log_that_ends_below_the_archive_parts_there_if_nothing_is_known_of_its_
     assert plan.forks == (Fork("a" * 22, 0, 150, 300),)
     assert (plan.chunks, plan.gaps) == ((), ())
     # What leader epochs say counts: a new leader's last stable offset may lag.
-    plan = planned(archived((0, 300)), end=150, standings={WHERE: Standing(7)})
+    plan = planned(archived((0, 300)), end=150, standings={WHERE: LogStanding(7)})
     assert (plan.forks, plan.chunks, plan.idle) == ((), (), 1)
 
 
 def test_leader_is_noted_where_something_is_archived_of_its_log_and_once_where_none_is_known() -> None:
     state = archived((0, 400))
-    standings = {WHERE: Standing(7)}
+    standings = {WHERE: LogStanding(7)}
     seen = (LeaderSeen("a" * 22, 0, 7),)
     assert planned(state, end=400, standings=standings).leaders == seen
     state.leaders["a" * 22, 0] = 5
     assert planned(state, end=400, standings=standings).leaders == ()
     plan = planned(state, end=500, standings=standings)
     assert (plan.leaders, [piece.leader_epoch for piece in open_pieces(plan, state)]) == (seen, [7])
-    plan = planned(state, end=500, standings={WHERE: Standing(-1, known=False)})
+    plan = planned(state, end=500, standings={WHERE: LogStanding(-1, known=False)})
     assert (plan.leaders, [piece.leader_epoch for piece in open_pieces(plan, state)]) == ((), [-1])
 
 
 def test_archive_of_which_nothing_says_the_leaders_is_named() -> None:
-    assert planned(archived((0, 400)), standings={WHERE: Standing(7, known=False)}).uncompared == (WHERE,)
-    assert planned(ArchiveState(), standings={WHERE: Standing(7)}).uncompared == ()
+    assert planned(archived((0, 400)), standings={WHERE: LogStanding(7, known=False)}).uncompared == (WHERE,)
+    assert planned(ArchiveState(), standings={WHERE: LogStanding(7)}).uncompared == ()
 
 
 def test_partition_whose_leader_does_not_answer_is_unavailable() -> None:
@@ -326,7 +326,7 @@ def test_recreated_topic_starts_anew() -> None:
     plan = make_plan(
         "run",
         [topic("orders", letter="b")],
-        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 10}, sizes={}),
+        BrokerAnswers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 10}, sizes={}),
         state,
     )
     assert [(chunk.topic_id, chunk.start, chunk.end) for chunk in plan.chunks] == [("b" * 22, 0, 10)]
@@ -361,7 +361,7 @@ def test_partition_without_a_leader_is_named() -> None:
     plan = make_plan(
         "run",
         topics,
-        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
+        BrokerAnswers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
         ArchiveState(),
     )
     assert plan.unavailable == (("broken", 0),)
@@ -373,7 +373,7 @@ def test_partition_that_gave_no_answer_is_named_though_it_has_a_leader() -> None
     plan = make_plan(
         "run",
         topics,
-        Answers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
+        BrokerAnswers(configs={}, earliest={("orders", 0): 0}, ends={("orders", 0): 5}, sizes={}),
         ArchiveState(),
     )
     assert [entry.name for entry in plan.topics] == ["orders", "silent"]
@@ -384,13 +384,13 @@ def test_plan_is_extended_by_what_answers_later() -> None:
     topics = [topic("orders", 3), topic("other", letter="b")]
     ends = {("orders", 0): 5}
     state = ArchiveState()
-    first = make_plan("run", topics, Answers(configs={}, earliest={WHERE: 0}, ends=ends, sizes={}), state)
+    first = make_plan("run", topics, BrokerAnswers(configs={}, earliest={WHERE: 0}, ends=ends, sizes={}), state)
     assert first.unavailable == (("orders", 1), ("orders", 2), ("other", 0))
     ends = {("orders", 0): 99, ("orders", 1): 7}
     later = make_plan(
         "run",
         topics[:1],
-        Answers(configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}),
+        BrokerAnswers(configs={}, earliest=dict.fromkeys(ends, 0), ends=ends, sizes={}),
         ArchiveState(),
         among=first.unavailable,
     )
@@ -494,7 +494,7 @@ def test_every_partition_has_a_first_piece() -> None:
     plan = make_plan(
         "run",
         topics,
-        Answers(
+        BrokerAnswers(
             configs={},
             earliest=dict.fromkeys(where, 0),
             ends=dict.fromkeys(where, 2000),
@@ -569,7 +569,7 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
     plan = make_plan(
         "run",
         topics,
-        Answers(
+        BrokerAnswers(
             configs={},
             earliest=dict.fromkeys(where, 0),
             ends=dict.fromkeys(where, 1000),

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.facts import Receipt
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.losses import loses_records, refuse_losses
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
-from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
 from logkeep_engine.contract.spec import Cluster, Compatibility, FormatName, FormatOptions, parse_backup
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss
@@ -23,6 +22,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.memory import SMALL_RECORDS, task_bytes, unpacked_most
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import read_records
 from tests.unit.backup.test_chunk_writer import (
     ABORT,
     COMMIT,
@@ -41,9 +41,9 @@ def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}")
 
 
-def setting(storage: Storage, name: FormatName, limit: int = 1 << 20) -> Setting:
+def setting(storage: Storage, name: FormatName, limit: int = 1 << 20) -> BackupSetting:
     connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
-    return Setting(connection, storage, 7, limit, format=name)
+    return BackupSetting(connection, storage, 7, limit, format=name)
 
 
 def piece(start: int, end: int, done_below: int = 0) -> Piece:

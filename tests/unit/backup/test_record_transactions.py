@@ -15,9 +15,8 @@ from typing import Any, cast
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import PieceDone, _archive
 from logkeep_engine.contract.spec import Cluster, FormatName
@@ -28,6 +27,7 @@ from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode
 from logkeep_engine.storage import LocalStorage, Storage
+from tests.unit.archive.build import read_records
 from tests.unit.log.batches import batch, marker
 from tests.unit.log.made_logs import Item, Log, make_log
 
@@ -82,7 +82,7 @@ class Broker:
 
 def archived(storage: Storage, broker: Broker, start: int, end: int, limit: int = 1 << 20) -> PieceDone:
     connection = replace(connection_from(Cluster(bootstrap_servers=("localhost:1",)), {}), limits=QUICK)
-    setting = Setting(connection, storage, 7, limit, format=FormatName.RECORDS)
+    setting = BackupSetting(connection, storage, 7, limit, format=FormatName.RECORDS)
     writer = RecordChunkWriter(setting, Piece(0, "orders", "a" * 22, 0, start, end, 1, 1000), 0)
     return asyncio.run(_archive(cast(RawClient, broker), writer, UNLIMITED, 1 << 20))
 
@@ -195,7 +195,7 @@ def test_where_the_log_has_lost_the_end_the_list_holds(storage: Storage) -> None
 
 def test_what_a_format_would_lose_is_counted_of_committed_records_only(storage: Storage) -> None:
     connection = replace(connection_from(Cluster(bootstrap_servers=("localhost:1",)), {}), limits=QUICK)
-    setting = Setting(connection, storage, 7, 1 << 20, format=FormatName.AVRO, checking=True)
+    setting = BackupSetting(connection, storage, 7, 1 << 20, format=FormatName.AVRO, checking=True)
     log = two(marker(3, 7, commit=False))
     for honest in (0.0, 1.0):
         checker = LossChecker(setting, Piece(0, "orders", "a" * 22, 0, 0, 2, 1, 1000), 0)

@@ -1,4 +1,4 @@
-"""What a measured process is charged with."""
+"""The CPU and memory that a measured process is charged with."""
 
 import os
 import sys

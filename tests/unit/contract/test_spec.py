@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import SpecInvalid, parse_backup, parse_duration, parse_quantity, parse_restore
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.values import parse_duration, parse_quantity
 
 
 def backup(**changes: Any) -> dict[str, Any]:

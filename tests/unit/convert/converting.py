@@ -8,7 +8,7 @@ from typing import Any
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.loss import LossCount
@@ -80,7 +80,7 @@ Seen = tuple[int, int, int | None, bytes | None, bytes | None, list[tuple[str, b
 
 
 def contents(storage: Storage) -> dict[tuple[str, int], list[Seen]]:
-    """What a reader of committed records sees of an archive, by topic and partition."""
+    """The records that a reader of committed records sees of an archive, by topic and partition."""
     source = archive_source(storage)
     aborted = Aborted(source)
     found: dict[tuple[str, int], list[Seen]] = {}
@@ -119,7 +119,7 @@ def tricky(storage: Storage) -> Archive:
             GroupEntry("billing", "orders", ORDERS.topic_id, 0, 40, 3, "meta"),
             GroupEntry("billing", "notes", NOTES.topic_id, 0, 12),
         ]
-        writer.end(Outcome.SUCCEEDED, groups=groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=groups)
     return Archive.open(storage)
 
 
@@ -167,4 +167,4 @@ def _notes(storage: Storage) -> list[Receipt]:
 
 
 ORDERS_OFFSETS = [*range(8), *range(9, 17), 20, 21, 25, *range(27, 32)]
-"""What a consumer of committed records sees of partition 0 of `orders`."""
+"""The records that a consumer of committed records sees of partition 0 of `orders`."""

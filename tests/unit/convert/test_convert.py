@@ -15,9 +15,9 @@ from logkeep_engine.archive.catalog.facts import (
     Coverage,
     Gap,
     GroupEntry,
-    Outcome,
     Receipt,
     RemovedSegment,
+    RunOutcome,
     TopicEntry,
     branch_id,
 )
@@ -65,7 +65,7 @@ def files(storage: LocalStorage, suffix: str = "") -> dict[str, bytes]:
 
 
 class Killed(BaseException):
-    """What no code of ours catches, as a kill is not."""
+    """An exception that no code of ours catches, as no code catches a kill."""
 
 
 def kill_before(number: int) -> HereRunner:
@@ -194,13 +194,13 @@ class TestWhatComesOut:
         with begin(storage) as writer:
             entry = write_segment(storage, [Batch(0).encode(), Batch(10).encode()])
             writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 15),), (entry,))])
-            writer.end(Outcome.FAILED)
+            writer.end(RunOutcome.FAILED)
         first = converted(storage, target, name, segment_bytes=segment_bytes)
         assert [entry.next_offset for entry in first.segments[ORDERS.topic_id, 0]][-1] == 15
         with begin(storage, "run-2") as writer:
             entry = write_segment(storage, [Batch(20).encode()], epoch=writer.epoch)
             writer.commit(receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 15, 30),), (entry,))])
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         converted(storage, target, name, run_id="convert-2", segment_bytes=segment_bytes)
         assert [offset for offset, *_ in contents(target)["orders", 0]] == list(range(30))
 
@@ -243,7 +243,7 @@ class TestWhatComesOut:
             for base in removed
             if base - 50 not in removed
         ]
-        assert state.settled(ORDERS.topic_id, 0) == [(0, 200)]
+        assert state.accounted_for(ORDERS.topic_id, 0) == [(0, 200)]
         assert contents(target) == contents(source)
 
     def test_what_retention_removes_after_it_was_converted_stays(self, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ class TestWhatComesOut:
 
 
 def only(source: LocalStorage, topic: str) -> Prepare:
-    """What `--topic` makes of a source."""
+    """The source that `--topic` makes of a source."""
     return lambda runner_factory, reporter: select(archive_source(source), frozenset([topic]))
 
 
@@ -269,12 +269,12 @@ def remove_first(storage: LocalStorage) -> None:
 def remove(storage: LocalStorage, *bases: int, run_id: str = "run-2") -> None:
     """Take segments out of the archive, as retention does."""
     with begin_run(Archive.open(storage), run_id, wait=FAST) as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(ORDERS.topic_id, 0, base) for base in bases])
         finish_removal(writer)
 
 
-def committed(storage: LocalStorage, run_id: str, start: int, end: int, *batches: bytes, outcome: Outcome) -> None:
+def committed(storage: LocalStorage, run_id: str, start: int, end: int, *batches: bytes, outcome: RunOutcome) -> None:
     """A run that archives [start, end) of partition 0."""
     with begin(storage, run_id) as writer:
         entry = write_segment(storage, batches, epoch=writer.epoch)
@@ -291,7 +291,7 @@ class TestLogsThatWereCutOff:
         with begin(storage) as writer:
             first = replace(chunk(storage, 0, 20), epochs=(LeaderEpoch(ORDERS.topic_id, 0, 3, 0),))
             writer.commit(topics=[ORDERS], receipts=[first], leaders=[LeaderSeen(ORDERS.topic_id, 0, 3)])
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
 
     def cut(self, storage: LocalStorage) -> None:
         fork = Fork(ORDERS.topic_id, 0, 10, 20, branch_id(ORDERS.topic_id, 1))
@@ -300,7 +300,7 @@ class TestLogsThatWereCutOff:
             second = chunk(storage, 10, 40, epoch=writer.epoch)
             second = replace(second, epochs=(LeaderEpoch(ORDERS.topic_id, 0, 5, 10),))
             writer.commit(receipts=[second], leaders=[LeaderSeen(ORDERS.topic_id, 0, 5)])
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
 
     @pytest.mark.parametrize("name", FORMATS)
     def test_target_with_the_old_end_is_refused_and_a_new_one_has_the_newest_log(
@@ -328,18 +328,18 @@ class TestLogsThatWereCutOff:
 
 
 class TestWhatIsTaken:
-    """Of the source that which a restore would see."""
+    """A conversion takes what a restore would see of the source."""
 
-    @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RUNNING])
+    @pytest.mark.parametrize("outcome", [RunOutcome.FAILED, RunOutcome.RUNNING])
     @pytest.mark.parametrize("name", FORMATS)
     def test_what_a_run_has_added_that_has_not_succeeded_is_left_out(
-        self, tmp_path: Path, name: str, outcome: Outcome
+        self, tmp_path: Path, name: str, outcome: RunOutcome
     ) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
-        committed(storage, "run-1", 0, 5, batch(0, 5), outcome=Outcome.SUCCEEDED)
-        if outcome is Outcome.FAILED:
+        committed(storage, "run-1", 0, 5, batch(0, 5), outcome=RunOutcome.SUCCEEDED)
+        if outcome is RunOutcome.FAILED:
             open_ended = batch(20, 5, producer_id=7, transactional=True)
-            committed(storage, "run-2", 20, 30, open_ended, batch(25, 5), outcome=Outcome.FAILED)
+            committed(storage, "run-2", 20, 30, open_ended, batch(25, 5), outcome=RunOutcome.FAILED)
         else:
             with begin(storage, "run-2") as writer:
                 writer.commit(receipts=[chunk(storage, 20, 30, epoch=writer.epoch)])
@@ -363,7 +363,7 @@ class TestWhatIsTaken:
             batch(0, 2),
             batch(2, 5, producer_id=7, transactional=True),
             batch(7, 2, producer_id=8),
-            outcome=Outcome.FAILED,
+            outcome=RunOutcome.FAILED,
         )
 
     @pytest.mark.parametrize("name", ["Records", "Avro", "Kafka"])
@@ -378,7 +378,7 @@ class TestWhatIsTaken:
             "no backup of this archive has succeeded yet: what has been archived so far is taken",
         )
         assert [record[0] for record in contents(target)["orders", 0]] == [*range(9)]
-        committed(storage, "run-2", 9, 12, marker(9, 7, commit=True), batch(10, 2), outcome=Outcome.SUCCEEDED)
+        committed(storage, "run-2", 9, 12, marker(9, 7, commit=True), batch(10, 2), outcome=RunOutcome.SUCCEEDED)
         assert convert(storage, target, name, run_id="convert-2").result.outcome == "Succeeded"
         assert [record[0] for record in contents(target)["orders", 0]] == [*range(9), 10, 11]
 
@@ -386,7 +386,7 @@ class TestWhatIsTaken:
     def test_a_marker_says_more_than_the_index_and_it_is_told(self, tmp_path: Path, name: str) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         self.open_ended(storage)
-        committed(storage, "run-2", 9, 12, marker(9, 7, commit=False), batch(10, 2), outcome=Outcome.SUCCEEDED)
+        committed(storage, "run-2", 9, 12, marker(9, 7, commit=False), batch(10, 2), outcome=RunOutcome.SUCCEEDED)
         done = convert(storage, target, name)
         assert done.result.outcome == "Succeeded", done.result.message
         assert [record[0] for record in contents(target)["orders", 0]] == [0, 1, 7, 8, 10, 11]
@@ -419,7 +419,7 @@ class TestWhatIsTaken:
     def test_damage_is_refused_and_can_be_repaired(self, tmp_path: Path, name: str) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         log = (batch(0, 2), batch(2, 3, producer_id=7, transactional=True), marker(5, 7, commit=True))
-        committed(storage, "run-1", 0, 6, *log, outcome=Outcome.FAILED)
+        committed(storage, "run-1", 0, 6, *log, outcome=RunOutcome.FAILED)
         (path,) = [item.path for item in storage.list("topics/") if item.path.endswith(".log")]
         whole = storage.read(path)
         torn = bytearray(whole)
@@ -437,13 +437,13 @@ class TestWhatIsTaken:
     def test_a_partition_whose_transactions_are_decided_is_copied(self, tmp_path: Path) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         batches = (batch(0, 2, producer_id=7, transactional=True), marker(2, 7, commit=True))
-        committed(storage, "run-1", 0, 3, *batches, outcome=Outcome.FAILED)
+        committed(storage, "run-1", 0, 3, *batches, outcome=RunOutcome.FAILED)
         converted(storage, target, "Kafka")
         assert [record[0] for record in contents(target)["orders", 0]] == [0, 1]
 
 
 class TestHoles:
-    """What an archive lacks, its conversion lacks, and says so."""
+    """A conversion lacks what its source lacks, and says so."""
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> LocalStorage:
@@ -453,7 +453,7 @@ class TestHoles:
             chunks = tuple(Chunk("orders", ORDERS.topic_id, 0, at, at + 10, 1, 100) for at in range(0, 40, 10))
             storage.put("runs/run-1/plan.json", BackupPlan("run-1", (ORDERS,), chunks).to_json())
             writer.commit(topics=[ORDERS], receipts=[chunk(storage, 10, 20), chunk(storage, 30, 40)])
-            writer.end(Outcome.FAILED)
+            writer.end(RunOutcome.FAILED)
         return storage
 
     def holes(self, storage: LocalStorage) -> list[str]:
@@ -477,9 +477,9 @@ class TestHoles:
             lost = Gap(ORDERS.topic_id, 0, 20, 30, "deleted by retention")
             receipts = [chunk(source, 0, 10, epoch=writer.epoch), Receipt(gaps=(lost,))]
             writer.commit(receipts=receipts)
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         state = converted(source, target, "Records", run_id="convert-2")
-        assert state.settled(ORDERS.topic_id, 0) == [(0, 40)]
+        assert state.accounted_for(ORDERS.topic_id, 0) == [(0, 40)]
 
     def test_a_topic_that_is_not_converted_again_still_misses_its_beginning(
         self, source: LocalStorage, tmp_path: Path
@@ -489,7 +489,7 @@ class TestHoles:
         notes = TopicEntry("notes", "n" * 22, 1, 1, {})
         with begin(source, "run-2") as writer:
             writer.commit(topics=[notes], receipts=[chunk(source, 0, 10, topic=notes, epoch=writer.epoch)])
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         done = run_convert(
             "convert-2", only(source, "notes"), target, ConvertOptions(FormatName.RECORDS), HereRunner, Reporter("c")
         )
@@ -578,7 +578,7 @@ class TestGoingOn:
         converted(source, target, "Records")
         with begin_run(Archive.open(source), "run-2", wait=FAST) as writer:
             writer.commit(receipts=[chunk(source, 100, 200, epoch=writer.epoch)])
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         before = files(target, "_records")
         done = convert(source, target, "Records", run_id="convert-2")
         assert (done.result.outcome, done.result.records) == ("Succeeded", 100)
@@ -674,7 +674,7 @@ class TestRefusals:
         with begin(source) as writer:
             receipts = [chunk(source, 0, 10), chunk(source, 0, 20, topic=second)]
             writer.commit(topics=[ORDERS, second], receipts=receipts)
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         done = convert(source, target, "Records")
         assert done.result.exit_code == 2
         assert ORDERS.topic_id in done.result.message
@@ -698,7 +698,7 @@ class TestRefusals:
         assert path in done.result.message
         state = Archive.open(target).load()
         assert (ORDERS.topic_id, 0) not in state.segments
-        assert state.runs["convert-1"].outcome is Outcome.FAILED
+        assert state.runs["convert-1"].outcome is RunOutcome.FAILED
 
     @pytest.mark.parametrize(
         ("batch_of", "message"),

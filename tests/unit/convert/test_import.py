@@ -13,7 +13,7 @@ import pytest
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import GroupEntry, Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
@@ -55,7 +55,7 @@ def original(tmp_path: Path) -> LocalStorage:
 
 
 def written(original: LocalStorage, root: Path, layout: Layout, **options: Any) -> LocalStorage:
-    """What another tool would have left: the topics' folders, and nothing of Logkeep's."""
+    """Write what another tool would have left: the topics' folders, and nothing of Logkeep's."""
     made = root.with_name(f"{root.name}-made")
     name = FormatName.AVRO if layout is Layout.AVRO else FormatName.RECORDS
     converted(original, folder(made), name.value, **options)
@@ -197,7 +197,7 @@ class TestInPlace:
     def test_a_partition_that_never_had_a_record_is_one_of_the_topic(
         self, records: LocalStorage, tmp_path: Path
     ) -> None:
-        """As the original tool leaves it: a first segment without a record, which the partition's index names."""
+        """The original tool leaves it so: a first segment without a record, which the partition's index names."""
         name = SegmentName(5, 0)
         for path, data in {name.records: b"\x01", name.index: b"\x01", "consumer_offsets_partition_005": b""}.items():
             path_of(records, f"orders/{path}").write_bytes(data)
@@ -448,7 +448,7 @@ def test_a_record_that_comes_while_its_segment_is_read_is_not_missed(records: Lo
 
 
 class TestIndexesOfPartitions:
-    """What `index_partition_NNN` says of segments that are not there."""
+    """`index_partition_NNN` tells of segments that are not there."""
 
     INDEX = "orders/index_partition_000"
     """Names segments 0, 2, 4, and 6."""
@@ -687,7 +687,7 @@ class TestIntoAnother:
         assert [str(fault) for fault in verify(Archive.open(target)).faults] == []
         assert whole(contents(target)) == whole(contents(original))
         assert snapshot(source) == before
-        assert Archive.open(target).load().runs["import-1"].outcome is Outcome.SUCCEEDED
+        assert Archive.open(target).load().runs["import-1"].outcome is RunOutcome.SUCCEEDED
 
     def test_doing_it_again_adds_what_is_new(self, tmp_path: Path) -> None:
         original, target = folder(tmp_path / "original"), folder(tmp_path / "target")

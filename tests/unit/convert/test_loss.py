@@ -1,4 +1,4 @@
-"""What conversions add up of what is lost."""
+"""Conversions add up what is lost."""
 
 import time
 

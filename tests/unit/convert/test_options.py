@@ -83,7 +83,7 @@ def test_options_that_do_not_fit_are_named(given: dict[str, Any], message: str) 
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> list[ConvertResult]:
-    """What commands give: their errors are raised, and their tasks run here."""
+    """The results that commands give: their errors are raised, and their tasks run here."""
     found: list[ConvertResult] = []
 
     def perform(run_id: str, kind: str, master: str, storages: Any, job: Job, output: Any) -> None:

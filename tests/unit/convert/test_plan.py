@@ -230,7 +230,8 @@ class TestSourcesWithoutCatalog:
         assert "Import into a new folder" in (caught.value.hint or "")
 
     def test_the_last_plan_that_saw_the_partition_counts(self) -> None:
-        """What lay there when a run was killed, and did not when another converted that part, is late again."""
+        """A segment is late again if it lay there when a run was killed, and did not when another run converted that
+        range."""
         other = replace(plan_of(folder_of(segment(0, 5))), seen={(ORDERS.topic_id, 1): (SeenSegment(0, 5, 5),)})
         plans = [other, plan_of(folder_of(segment(0, 10))), plan_of(folder_of(segment(0, 10), segment(10, 20)))]
         check_additions(folder_of(segment(0, 10)), plans, covered((0, 20)))

@@ -85,7 +85,7 @@ class SegmentAppender:
 
     @property
     def last_offset(self) -> int:
-        """Of the last record; -1 if there is none."""
+        """The offset of the last record; -1 if there is none."""
         return SegmentIndex(self._entries).last_offset
 
     def append(self, records: Sequence[LogRecord], start: int, limit_bytes: int) -> int:
@@ -134,7 +134,7 @@ class SegmentAppender:
         return self.last_offset + 1
 
     def close(self) -> None:
-        """What is not committed stays in the files, but may be lost with the machine."""
+        """Close the files. Records that are not committed stay in them, but may be lost with the machine."""
         self._data.close()
         self._index.close()
         os.close(self._lock)
@@ -170,7 +170,7 @@ class RecordsFolder:
 
     @property
     def recovered(self) -> SegmentRecovery | None:
-        """What was found in the last segment; None if it is new."""
+        """The recovery of the last segment; None if it is new."""
         return self._current.recovered
 
     @property

@@ -20,7 +20,7 @@ COMMITS = 6
 
 
 def records() -> list[PlainRecord]:
-    """What is written, always the same: all kinds of records, with gaps."""
+    """The records that are written, always the same: all kinds of records, with gaps."""
     made = []
     for number in range(COUNT):
         kind = (None, 0, 1)[number % 3]

@@ -132,7 +132,7 @@ def test_number_that_does_not_end_is_refused() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
 def test_flipped_bytes_are_never_more_than_a_clear_error(codec: str, bits: int) -> None:
-    """What is flipped in a key or a value cannot be seen in a plain object: the catalog's SHA-256 sees it."""
+    """A flipped byte in a key or a value cannot be seen in a plain object: the catalog's SHA-256 sees it."""
     data, _ = encoded(RECORDS, options(codec=codec))
     said = []
     for at in range(len(data)):

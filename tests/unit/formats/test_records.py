@@ -51,7 +51,7 @@ def rising_records(draw: st.DrawFn) -> list[PlainRecord]:
 
 
 class Files:
-    """What an encoder writes."""
+    """The files that an encoder writes."""
 
     def __init__(self, limit_bytes: int = 2**40) -> None:
         self.data, self.index = bytearray(), bytearray()

@@ -74,7 +74,7 @@ def from_kafka(batches: Files) -> list[LogRecord]:
 
 
 def encoded(records: Sequence[LogRecord], begin: Callable[[bytearray], SegmentEncoder]) -> Files:
-    """As many segments as the encoder's threshold makes of the records."""
+    """The segments that the encoder makes of the records with its threshold."""
     files: Files = []
     at = 0
     while at < len(records):

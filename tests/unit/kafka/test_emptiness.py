@@ -10,7 +10,8 @@ import pytest
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.connection import Limits
 from logkeep_engine.kafka.emptiness import EmptyAnswers
-from logkeep_engine.kafka.fetch import Fetched, Fetcher
+from logkeep_engine.kafka.fetch import Fetcher
+from logkeep_engine.kafka.fetched import Fetched
 from tests.kafka.raw import batch
 
 AT, END = 40, 100

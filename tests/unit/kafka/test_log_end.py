@@ -8,8 +8,8 @@ import pytest
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import Connection, Limits
-from logkeep_engine.kafka.protocol import Code
 from logkeep_engine.kafka.queries import EpochEnd, EpochEnds
 
 

@@ -3,10 +3,10 @@
 import pytest
 from aiokafka.protocol.commit import OffsetFetchResponse_v3
 
-from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.encoding import Reader
 from logkeep_engine.kafka.positions import Position, Positions, fetch_positions
-from logkeep_engine.kafka.protocol import Code
 
 
 def answered(codes: list[int], group_code: int = 0) -> Positions:
@@ -21,7 +21,7 @@ def answered(codes: list[int], group_code: int = 0) -> Positions:
     )
     plain = OffsetFetchResponse_v3(0, [("orders", [])], group_code).encode()
     raw = plain[:-6] + len(codes).to_bytes(4, "big") + partitions + plain[-2:]
-    return fetch_positions("billing").decode(protocol.Reader(Frame.of(raw)))
+    return fetch_positions("billing").decode(Reader(Frame.of(raw)))
 
 
 def test_positions_are_read() -> None:

@@ -10,19 +10,20 @@ from aiokafka.protocol import produce as their_produce
 
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
 
 R = TypeVar("R")
 
 TOPIC_ID = "5_P8takQSISgc5IHIqwiYw"
 
 
-def body(call: protocol.Call[Any]) -> bytes:
+def body(call: Call[Any]) -> bytes:
     return b"".join(call.body)
 
 
-def read(call: protocol.Call[R], raw: bytes) -> R:
+def read(call: Call[R], raw: bytes) -> R:
     """The answer from bytes behind the response's correlation id."""
-    return call.decode(protocol.Reader(Frame.of(raw)))
+    return call.decode(Reader(Frame.of(raw)))
 
 
 def test_fetch_by_name_is_version_10() -> None:
@@ -53,7 +54,7 @@ def test_fetch_answer_shares_the_memory_of_the_response() -> None:
     theirs = their_fetch.FetchResponse_v10(9, 0, 0, [("orders", [(3, 0, 100, 90, 5, [(77, 60)], b"batches")])])
     frame = Frame.of(theirs.encode())
     call = protocol.fetch("orders", None, 3, 7, 42, max_bytes=1000, max_wait_ms=50, min_bytes=1, committed=True)
-    reader = protocol.Reader(frame)
+    reader = Reader(frame)
     answer = call.decode(reader)
     assert (answer.throttle_ms, answer.code, answer.answered) == (9, 0, True)
     assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (100, 90, 5)
@@ -107,7 +108,7 @@ def test_list_offset_answer_is_version_5() -> None:
 def test_version_a_broker_does_not_speak_is_refused() -> None:
     call = protocol.produce([("orders", 3, (b"",))], acks=-1, timeout_ms=1)
     call.check_version({0: (3, 13)})
-    with pytest.raises(protocol.VersionMissing, match="version 8, the broker takes 0 to 7"):
+    with pytest.raises(VersionMissing, match="version 8, the broker takes 0 to 7"):
         call.check_version({0: (0, 7)})
 
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange
-from logkeep_engine.kafka.fetch import _next_offset, _walk
+from logkeep_engine.kafka.fetched import _walk, next_offset
 from tests.kafka.raw import batch
 
 
@@ -22,8 +22,8 @@ def test_partial_batch_at_the_end_is_left_for_the_next_fetch() -> None:
     first, second = at(10, 5), at(15, 3)
     data = memoryview(first + second[:-1])
     assert _walk(data, "t", 0) == [(0, 15)]
-    assert _next_offset(data, "t", 0, 12) == 15
-    assert _next_offset(memoryview(first + second), "t", 0, 12) == 18
+    assert next_offset(data, "t", 0, 12) == 15
+    assert next_offset(memoryview(first + second), "t", 0, 12) == 18
 
 
 def test_partial_header_at_the_end_is_left_too() -> None:
@@ -35,13 +35,13 @@ def test_legacy_messages_are_counted_by_their_own_offset() -> None:
 
 
 def test_nothing_means_the_same_offset_again() -> None:
-    assert _next_offset(memoryview(b""), "t", 0, 12) == 12
+    assert next_offset(memoryview(b""), "t", 0, 12) == 12
 
 
 @pytest.mark.parametrize("data", [at(10, 5)[:40], at(3, 5)], ids=["no whole batch", "all before"])
 def test_bytes_that_lead_nowhere_are_an_error_not_a_loop(data: bytes) -> None:
     with pytest.raises(CorruptBatch, match=r"'t' partition 4.*at offset 12 hold no whole batch"):
-        _next_offset(memoryview(data), "t", 4, 12)
+        next_offset(memoryview(data), "t", 4, 12)
 
 
 def test_impossible_length_is_an_error_not_a_loop() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
-from logkeep_engine.kafka.protocol import Call, Reader
+from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
 from logkeep_engine.kafka.wire import Wire, open_wire
 from tests.kafka.raw import run
 
@@ -244,7 +244,7 @@ def test_connection_that_breaks_in_an_answer_fails_what_is_under_way() -> None:
 def test_version_that_the_broker_lacks_is_not_sent() -> None:
     async def work() -> None:
         async with connected(echoing) as wire:
-            with pytest.raises(protocol.VersionMissing, match="request 1 version 3, the broker takes 4 to 17"):
+            with pytest.raises(VersionMissing, match="request 1 version 3, the broker takes 4 to 17"):
                 wire.send(Call(ECHO, 3, (b"",), lambda read: None))
             assert await wire.send(echo(b"fine")) == b"fine"
 

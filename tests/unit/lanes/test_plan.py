@@ -12,7 +12,8 @@ NODE = ["tests/e2e/test_a.py", "tests/e2e/test_b.py", "tests/e2e/test_c.py"]
 
 
 def played(files: list[str], seconds: dict[str, float], lanes: int) -> dict[int, list[tuple[float, str]]]:
-    """What each lane would run, with the second in which it ends, if the files took as long as was recorded."""
+    """The files that each lane would run, with the second in which it ends, if the files took as long as was
+    recorded."""
     queue = Queue(files, seconds)
     done: dict[int, list[tuple[float, str]]] = {lane: [] for lane in range(lanes)}
     clocks = [(0.0, lane) for lane in range(lanes)]

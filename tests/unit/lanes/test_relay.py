@@ -1,4 +1,4 @@
-"""What a lane prints is seen while it runs."""
+"""The output of a lane is seen while it runs."""
 
 import os
 import signal

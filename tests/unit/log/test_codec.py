@@ -43,7 +43,7 @@ def seen(found: Sequence[LogRecord]) -> list[PlainRecord]:
 
 
 def as_seen(source: Sequence[Record], kind: int | None = 0) -> list[PlainRecord]:
-    """What a consumer sees of these records."""
+    """The records as a consumer sees them."""
     return [
         PlainRecord(
             record.offset,

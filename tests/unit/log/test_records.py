@@ -1,4 +1,4 @@
-"""What is inside a batch, held against Kafka's own classes (golden file) and aiokafka's codec."""
+"""The content of a batch, held against Kafka's own classes (golden file) and aiokafka's codec."""
 
 import json
 import random

@@ -32,7 +32,7 @@ SEED = random.Random(5)
 
 
 def batch(size: int, *, random_bytes: bool = False) -> bytes:
-    """What the writer sees of a batch: base offset, length, and so many bytes in all (at least 17)."""
+    """A batch as the writer sees it: base offset, length, and so many bytes in all (at least 17)."""
     body = SEED.randbytes(size - 17) if random_bytes else (b"value %d " % size * (size // 8))[: size - 17]
     return struct.pack(">qi4xB", 0, size - 12, 2) + body
 

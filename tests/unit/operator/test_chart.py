@@ -124,7 +124,7 @@ def test_the_reference_names_every_field(plural: str) -> None:
         "openAPIV3Schema"
     ]
     section = reference[reference.index(f"## {'KafkaBackup' if plural == 'kafkabackups' else 'KafkaRestore'} ") :]
-    rows = set(re.findall(r"^\| \*{0,2}([\w.\[\]]+)\*{0,2} \|", section, re.MULTILINE))
+    rows = set(re.findall(r"^- \*{0,2}([\w.\[\]]+)\*{0,2} \(", section, re.MULTILINE))
     for part in ("spec", "status"):
         assert set(fields_of(schema["properties"][part])) <= rows
     lines = section.split("### status")[0].replace("\n  ", " ")

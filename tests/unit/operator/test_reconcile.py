@@ -1,4 +1,4 @@
-"""What the operator decides: from any state that can be seen to the right next one."""
+"""The operator decides: from every state that can be seen it goes to the right next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is put into a cluster for a run."""
+"""The objects that a run puts into a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from logkeep_engine.contract import names as contract
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import SpecInvalid, Storage, parse_backup, parse_restore
+from logkeep_engine.contract.spec import Storage, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
     RunToStart,

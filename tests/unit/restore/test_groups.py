@@ -7,8 +7,8 @@ import pytest
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.restore import groups
-from logkeep_engine.restore.groups import Move, Moved, Outcome
-from logkeep_engine.restore.offset_map import OffsetMap, PartitionSummary, Place
+from logkeep_engine.restore.groups import Move, Moved, PositionOutcome
+from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, PartitionSummary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan
 
 TOPIC_ID = f"{1:022d}"
@@ -40,17 +40,19 @@ class TestTranslate:
     @pytest.mark.parametrize(
         ("offset", "target", "place", "beyond"),
         [
-            (0, 40, Place.GAP, False),
-            (10, 40, Place.RECORD, False),
-            (14, 44, Place.RECORD, False),
-            (15, 45, Place.GAP, False),
-            (24, 49, Place.RECORD, False),
-            (25, 50, Place.END, False),
-            (26, 50, Place.END, False),
-            (27, 50, Place.END, True),
+            (0, 40, OffsetPlace.GAP, False),
+            (10, 40, OffsetPlace.RECORD, False),
+            (14, 44, OffsetPlace.RECORD, False),
+            (15, 45, OffsetPlace.GAP, False),
+            (24, 49, OffsetPlace.RECORD, False),
+            (25, 50, OffsetPlace.END, False),
+            (26, 50, OffsetPlace.END, False),
+            (27, 50, OffsetPlace.END, True),
         ],
     )
-    def test_a_position_is_that_of_the_next_record(self, offset: int, target: int, place: Place, beyond: bool) -> None:
+    def test_a_position_is_that_of_the_next_record(
+        self, offset: int, target: int, place: OffsetPlace, beyond: bool
+    ) -> None:
         (move,) = translated(at(offset))
         assert (move.offset, move.place, move.beyond) == (target, place, beyond)
         position = move.position
@@ -59,7 +61,7 @@ class TestTranslate:
 
     def test_in_a_partition_without_records_it_is_where_the_target_ended(self) -> None:
         (move,) = translated(at(0, 1))
-        assert (move.offset, move.place, move.beyond) == (9, Place.END, False)
+        assert (move.offset, move.place, move.beyond) == (9, OffsetPlace.END, False)
 
     def test_all_of_a_partition_share_one_map_and_keep_their_order(self) -> None:
         moves = translated(at(24), at(0, 1, "h"), at(10, 0, "h"), at(11))
@@ -110,8 +112,10 @@ class TestNothingToMove:
         assert groups.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("g18, g19")
 
 
-def moved(outcome: Outcome = Outcome.SET, reason: str = "", *, group_id: str = "g", **more: object) -> Moved:
-    fields: dict[str, object] = {"place": Place.RECORD, "beyond": False, **more}
+def moved(
+    outcome: PositionOutcome = PositionOutcome.SET, reason: str = "", *, group_id: str = "g", **more: object
+) -> Moved:
+    fields: dict[str, object] = {"place": OffsetPlace.RECORD, "beyond": False, **more}
     members = bool(fields.pop("members", False))
     move = Move(at(10, group_id=group_id), "copy", 40, fields["place"], fields["beyond"])  # type: ignore[arg-type]
     return Moved(move, outcome, reason, members)
@@ -119,19 +123,19 @@ def moved(outcome: Outcome = Outcome.SET, reason: str = "", *, group_id: str = "
 
 class TestWarnings:
     def test_nothing_to_say(self) -> None:
-        assert groups.warnings([moved(), moved(place=Place.END)], "doc") == []
+        assert groups.warnings([moved(), moved(place=OffsetPlace.END)], "doc") == []
 
     def test_moved_positions_are_counted(self) -> None:
-        gap, beyond = moved(place=Place.GAP), moved(place=Place.END, beyond=True)
-        kept = moved(Outcome.KEPT, "x", place=Place.GAP)
+        gap, beyond = moved(place=OffsetPlace.GAP), moved(place=OffsetPlace.END, beyond=True)
+        kept = moved(PositionOutcome.KEPT, "x", place=OffsetPlace.GAP)
         found = groups.warnings([gap, gap, beyond, kept], "doc")
         assert any(text.startswith("2 positions of consumer groups stood where no record is") for text in found)
         assert any(text.startswith("1 position of consumer groups stood past the archived end") for text in found)
 
     def test_positions_that_were_not_set_name_group_topic_and_reason(self) -> None:
-        live = moved(Outcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id="live", members=True)
-        wrong = moved(Outcome.REFUSED, "TOPIC_AUTHORIZATION_FAILED", group_id="wrong")
-        kept = moved(Outcome.KEPT, "the group has offset 3 in the target", group_id="kept")
+        live = moved(PositionOutcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id="live", members=True)
+        wrong = moved(PositionOutcome.REFUSED, "TOPIC_AUTHORIZATION_FAILED", group_id="wrong")
+        kept = moved(PositionOutcome.KEPT, "the group has offset 3 in the target", group_id="kept")
         found = groups.warnings([live, live, wrong, kept], "s3://b/doc")
         assert found[0].startswith(
             "consumer group live: 2 positions not set, first topic copy partition 0 (UNKNOWN_MEMBER_ID): "
@@ -142,14 +146,17 @@ class TestWarnings:
         assert all("s3://b/doc" in text for text in found)
 
     def test_many_groups_are_cut_short(self) -> None:
-        many = [moved(Outcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id=f"g{at:03d}", members=True) for at in range(300)]
+        many = [
+            moved(PositionOutcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id=f"g{at:03d}", members=True)
+            for at in range(300)
+        ]
         found = groups.warnings(many, "doc")
         assert len(found) == 6
         assert found[-1] == "295 more consumer groups like the one before: see doc"
 
 
 def test_the_report_has_a_row_for_every_position() -> None:
-    items = [moved(), moved(Outcome.KEPT, "why", group_id="é", place=Place.GAP)]
+    items = [moved(), moved(PositionOutcome.KEPT, "why", group_id="é", place=OffsetPlace.GAP)]
     document = json.loads(b"".join(groups.report(items)))
     assert document == {
         "format": 1,

@@ -10,10 +10,10 @@ from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
-from logkeep_engine.restore.landed import Landed, LandedReader, Mark, Runs, Target
+from logkeep_engine.restore.landed import Landed, LandedReader, Mark, Runs, TargetPartition
 from tests.unit.log.batches import NOON, batch, marker
 
-PLAIN = Target("orders", 0, producer_id=9, start=10, created=False, compacts=False)
+PLAIN = TargetPartition("orders", 0, producer_id=9, start=10, created=False, compacts=False)
 COMPACTS = replace(PLAIN, compacts=True)
 
 Facts = tuple[int, list[tuple[int, int, int]], Mark | None]
@@ -27,7 +27,7 @@ def ours(offset: int, sequence: int, count: int, epoch: int = 3) -> bytes:
     return bytes(built[:12]) + epoch.to_bytes(4, "big") + bytes(built[16:])
 
 
-def read(*batches: bytes, target: Target = PLAIN, log_start: int = 0) -> Facts:
+def read(*batches: bytes, target: TargetPartition = PLAIN, log_start: int = 0) -> Facts:
     reader = LandedReader(target, log_start)
     for one in batches:
         reader.add(parse_header(one))
@@ -76,7 +76,7 @@ def test_what_retention_removed_at_the_front_still_counts() -> None:
     ],
 )
 def test_a_hole_that_nothing_explains_is_told(
-    batches: list[bytes], target: Target, log_start: int, missing: str
+    batches: list[bytes], target: TargetPartition, log_start: int, missing: str
 ) -> None:
     """Records in front of others that were sent later, and neither compaction nor retention can have taken them."""
     with pytest.raises(TargetChanged) as caught:

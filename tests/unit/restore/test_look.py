@@ -7,16 +7,16 @@ from typing import cast
 import pytest
 
 from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetChanged, TopicExists
-from logkeep_engine.kafka.brokers import Patience
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import Limits
-from logkeep_engine.kafka.fetch import Fetched
+from logkeep_engine.kafka.fetched import Fetched
+from logkeep_engine.kafka.trouble import Patience
 from logkeep_engine.limits import UNLIMITED
-from logkeep_engine.restore.landed import Landed, Mark, Target, look
+from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, look
 from tests.unit.log.batches import batch
 from tests.unit.restore.test_landed import ours
 
-CREATED = Target("orders", 0, producer_id=9, start=0, created=True, compacts=False)
+CREATED = TargetPartition("orders", 0, producer_id=9, start=0, created=True, compacts=False)
 LIMITS = Limits(outage=0.3, pause=0.01, longest_pause=0.02)
 
 
@@ -43,7 +43,7 @@ class Leader:
         return Patience(LIMITS, what)
 
 
-def seen(leader: Leader, target: Target = CREATED) -> Landed:
+def seen(leader: Leader, target: TargetPartition = CREATED) -> Landed:
     return asyncio.run(look(cast(RawClient, leader), target, UNLIMITED, fresh=False))
 
 
@@ -73,6 +73,6 @@ def test_a_foreign_batch_that_was_seen_is_refused(end: int, last: bytes, error: 
 
 
 def test_a_target_that_ends_before_it_did_when_the_restore_was_planned_is_told() -> None:
-    target = Target("orders", 0, producer_id=9, start=20, created=False, compacts=False)
+    target = TargetPartition("orders", 0, producer_id=9, start=20, created=False, compacts=False)
     with pytest.raises(TargetChanged, match="ends at offset 10, it had ended at 20 when the restore was planned"):
         seen(Leader(10, b""), target)

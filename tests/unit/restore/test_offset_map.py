@@ -11,8 +11,8 @@ from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
     OffsetMap,
     OffsetMapBuilder,
+    OffsetPlace,
     PartitionSummary,
-    Place,
     read_offset_map,
     read_summary,
 )
@@ -67,9 +67,16 @@ def test_translate_gives_the_next_record_to_read() -> None:
 
 def test_find_tells_whether_there_is_a_record() -> None:
     found = made([(10, 5), (20, 5)], [(0, 10)], end=10)
-    places = {0: Place.GAP, 10: Place.RECORD, 14: Place.RECORD, 15: Place.GAP, 24: Place.RECORD, 25: Place.END}
+    places = {
+        0: OffsetPlace.GAP,
+        10: OffsetPlace.RECORD,
+        14: OffsetPlace.RECORD,
+        15: OffsetPlace.GAP,
+        24: OffsetPlace.RECORD,
+        25: OffsetPlace.END,
+    }
     assert {offset: found.find(offset)[1] for offset in places} == places
-    assert made([], [], end=7).find(3) == (7, Place.END)
+    assert made([], [], end=7).find(3) == (7, OffsetPlace.END)
 
 
 def test_a_map_of_many_rows_is_read_whole() -> None:

@@ -1,4 +1,4 @@
-"""What a restore decides before it touches anything."""
+"""A restore decides everything before it touches anything."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
@@ -47,6 +47,7 @@ from logkeep_engine.restore.topics import (
     topic_facts,
     working_configs,
 )
+from tests.unit.archive.build import changed
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -85,21 +86,13 @@ def entry(**changes: object) -> SegmentEntry:
         records=10,
         batches=1,
         bytes=500,
-        min_base_timestamp=NOW - 100,
-        max_timestamp=NOW,
         sha256="",
         codecs={"none": 1},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=500,
-        index_bytes=0,
-        timeindex_bytes=12,
-        txnindex_bytes=0,
+        times=Times(NOW - 100, NOW),
+        files=KafkaFiles(timeindex_bytes=12),
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return changed(plain, **changes)
 
 
 FACTS = TopicFacts(

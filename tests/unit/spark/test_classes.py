@@ -28,7 +28,7 @@ def cache(tmp_path: Path) -> dict[str, str]:
 
 
 def finish(archive: ClassArchive) -> Path:
-    """What a JVM and a session do at the end."""
+    """Do what a JVM and a session do at the end."""
     assert archive.made is not None
     assert archive.kept is not None
     archive.made.write_text("classes")

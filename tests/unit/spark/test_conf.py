@@ -1,4 +1,4 @@
-"""What `--master` means for a run."""
+"""The meaning of `--master` for a run."""
 
 import os
 

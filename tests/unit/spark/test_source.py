@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError
@@ -28,7 +27,7 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, SegmentReads
 from logkeep_engine.storage import Storage, open_uri
 from tests.examples import scaled
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, chunk, write_segment
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, changed, chunk, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
 from tests.unit.spark.test_source_rows import emptied, record_segment, timed
 
@@ -50,7 +49,7 @@ def offsets(found: LogkeepReader) -> list[int]:
     return [row["offset"] for part in partitions for rows in found.read(part) for row in rows.to_pylist()]
 
 
-def transactional(storage: Storage, log: Sequence[bytes], aborted: Sequence[AbortedTxn], outcome: Outcome) -> None:
+def transactional(storage: Storage, log: Sequence[bytes], aborted: Sequence[AbortedTxn], outcome: RunOutcome) -> None:
     entry = write_segment(storage, log, aborted=aborted)
     with begin(storage) as writer:
         coverage = Coverage(ORDERS.topic_id, 0, entry.base_offset, entry.next_offset)
@@ -132,7 +131,7 @@ def test_what_retention_removed_is_a_hole(storage: Storage) -> None:
     before = reader(storage)
     planned = before.partitions()
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, RetentionLimits(max_age=day), NOON + 1000).segments == 1
     assert offsets(reader(storage)) == [*range(10), *range(20, 30)]
     assert offsets(reader(storage, startingOffset="15")) == list(range(20, 30))
@@ -145,7 +144,7 @@ def test_what_an_unfinished_run_has_archived_is_not_seen_yet(storage: Storage) -
     with begin(storage, "run-2") as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 50, 80, epoch=2)])
         assert offsets(reader(storage)) == list(range(50))
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert offsets(reader(storage)) == list(range(80))
 
 
@@ -154,7 +153,7 @@ def test_an_imported_folder_is_read_where_it_lies(storage: Storage, tmp_path: Pa
     root = tmp_path / "archive"
     (root / "topics" / "orders").rename(root / "orders")
     (root / "topics").rmdir()
-    record_archive(storage, [replace(written, layout=Layout.RECORDS_AT_ROOT)], imported=True)
+    record_archive(storage, [changed(written, layout=Layout.RECORDS_AT_ROOT)], imported=True)
     assert offsets(reader(storage)) == list(range(10))
     assert offsets(reader(storage, startingTimestamp=str(NOON + 4), endingOffset="7")) == [4, 5, 6]
 
@@ -165,7 +164,7 @@ def record_archive(storage: Storage, entries: Sequence[SegmentEntry], *, importe
     with begin_run(archive, "run-1", wait=FAST) as writer:
         coverage = Coverage(ORDERS.topic_id, 0, entries[0].base_offset, entries[-1].next_offset)
         writer.commit(topics=[ORDERS], receipts=[Receipt((coverage,), tuple(entries))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
 
 
 LOG = [
@@ -178,25 +177,25 @@ LOG = [
 
 def test_aborted_transactions_are_left_out(storage: Storage) -> None:
     log = [*LOG, marker(10, 2, commit=True)]
-    transactional(storage, log, [AbortedTxn(1, 0, 6, 3)], Outcome.SUCCEEDED)
+    transactional(storage, log, [AbortedTxn(1, 0, 6, 3)], RunOutcome.SUCCEEDED)
     assert offsets(reader(storage)) == [3, 4, 5, 7, 8, 9]
 
 
 def test_what_no_index_calls_aborted_is_committed_also_without_a_successful_backup(storage: Storage) -> None:
     """It lay below the last stable offset when it was fetched."""
-    transactional(storage, LOG, [AbortedTxn(1, 0, 6, 3)], Outcome.FAILED)
+    transactional(storage, LOG, [AbortedTxn(1, 0, 6, 3)], RunOutcome.FAILED)
     assert offsets(reader(storage)) == [3, 4, 5, 7, 8, 9]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
-def test_a_marker_is_believed_more_than_the_index(storage: Storage, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [RunOutcome.SUCCEEDED, RunOutcome.FAILED])
+def test_a_marker_is_believed_more_than_the_index(storage: Storage, outcome: RunOutcome) -> None:
     log = [*LOG, marker(10, 2, commit=True)]
     transactional(storage, log, [AbortedTxn(2, 3, 5, 3)], outcome)
     assert offsets(reader(storage)) == [3, 4, 5, 7, 8, 9]
 
 
 Batch = list[tuple[int, bool]]
-"""Of each of its records the time after noon, and whether compaction has left it."""
+"""The time after noon of each of the segment's records, and whether compaction has left the record."""
 
 HIGH_EARLY: list[list[Batch]] = [[[(time, True) for time in found] for found in ((0, 99), (10, 20), (10, 60), (30,))]]
 

@@ -1,4 +1,4 @@
-"""What a read of `format("logkeep")` can be asked for, and what it refuses."""
+"""The options of `format("logkeep")`, and what it refuses."""
 
 from datetime import UTC, datetime
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import SourceOptions, WantedRecords
 from logkeep_engine.spark.source_plan import SegmentRead, plan
+from tests.unit.archive.build import changed
 
 ORDERS = TopicEntry("orders", "AAAAAAAAAAAAAAAAAAAAAQ", 2, 1)
 OLD_ORDERS = TopicEntry("orders", "AAAAAAAAAAAAAAAAAAAAAA", 3, 1)
@@ -33,21 +34,13 @@ def segment(base: int, topic: TopicEntry = ORDERS, partition: int = 0, **changes
         records=100,
         batches=10,
         bytes=10 * MIB,
-        min_base_timestamp=base,
-        max_timestamp=base + 99,
         sha256="00" * 32,
         codecs={"none": 10},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=MIB,
-        index_bytes=8,
-        timeindex_bytes=12,
-        txnindex_bytes=0,
+        times=Times(base, base + 99),
+        files=KafkaFiles(index_bytes=8, timeindex_bytes=12),
     )
-    return replace(entry, **changes)  # type: ignore[arg-type]
+    return changed(entry, **changes)
 
 
 def state(*entries: SegmentEntry) -> ArchiveState:

@@ -82,7 +82,7 @@ def timed(base: int, *times: int) -> bytes:
 
 
 def emptied(whole: bytes) -> bytes:
-    """What compaction leaves of a batch: its offsets and its time."""
+    """A batch as compaction leaves it: its offsets and its time."""
     head = whole[:8] + struct.pack(">i", HEADER_SIZE - 12) + whole[12:HEADER_SIZE]
     return with_header(head, record_count=0)
 
@@ -126,7 +126,7 @@ def test_markers_and_aborted_records_are_not_seen(storage: Storage) -> None:
 
 
 TIMES = [(0, 10, 20), (15, 40, 30), (5, 50, 60), (70,)]
-"""Of the records of four batches: offsets 0 to 9."""
+"""The times of the records of four batches: offsets 0 to 9."""
 
 
 def test_starting_time_begins_with_the_first_such_record(storage: Storage) -> None:

@@ -41,7 +41,7 @@ INTERVAL = 100
 
 
 def emptied(whole: bytes) -> bytes:
-    """What compaction leaves of the last batch of a producer: its header."""
+    """The last batch of a producer as compaction leaves it: its header."""
     ((_, header),) = walk(whole)
     return with_header(
         whole[:8] + struct.pack(">i", HEADER_SIZE - 12) + whole[12:HEADER_SIZE],

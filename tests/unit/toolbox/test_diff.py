@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
@@ -178,7 +178,7 @@ def test_a_partition_without_a_committed_record_is_no_difference(tmp_path: Path)
 
 
 def test_a_log_ends_with_the_first_transaction_that_nothing_has_decided(tmp_path: Path) -> None:
-    """As it does for a consumer: what stands behind may be committed, but nobody sees it yet."""
+    """A consumer sees the same end: batches behind it may be committed, but nobody sees them yet."""
     opened = batch(5, 2, producer_id=9, transactional=True)
     later = [batch(7, 2), batch(9, 2, producer_id=4, transactional=True), marker(11, 4, commit=True)]
     write_log(tmp_path / "a-0", [batch(0, 5), opened, *later])
@@ -225,8 +225,8 @@ def test_damage_behind_an_open_transaction_is_still_said(tmp_path: Path) -> None
     assert "The batch at offset 4 is damaged" in done.stderr
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SUCCEEDED])
-def test_of_an_archive_that_ends_before_a_marker_all_is_compared(tmp_path: Path, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [RunOutcome.FAILED, RunOutcome.SUCCEEDED])
+def test_of_an_archive_that_ends_before_a_marker_all_is_compared(tmp_path: Path, outcome: RunOutcome) -> None:
     """A restore brings back the same: all that was archived lay below the last stable offset, and no index names it."""
     opened = batch(2, 2, producer_id=9, transactional=True)
     write_log(tmp_path / "orders-0", [batch(0, 2), opened, batch(4, 2)])
@@ -311,13 +311,13 @@ def test_of_a_topic_that_was_made_again_what_a_restore_brings_back_is_compared(t
     archive_of(storage, chunk(storage, 0, 50, partition=1))
     with begin(storage, "run-2") as writer:
         writer.commit(topics=[replace(ORDERS, topic_id="A" * 22, partitions=1)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     b = archive(tmp_path / "b", (0, 50), partition=1)
     assert run("diff", tmp_path / "a", b).exit_code == 0
     again = replace(ORDERS, topic_id="B" * 22, partitions=1)
     with begin(storage, "run-3") as writer:
         writer.commit(topics=[again], receipts=[chunk(storage, 0, 10, topic=again, epoch=writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     for options in ([], ["--topic", "orders", "--partition", "1"]):
         done = run("diff", tmp_path / "a", b, *options)
         assert (done.exit_code, "orders-1: the partition is only in B" in done.stdout) == (1, True)

@@ -478,7 +478,7 @@ def test_a_terminal_gets_tables(folder: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--key-decoder", "--value-decoder"])
 def test_a_decoder_means_that_data_is_printed(folder: Path, option: str) -> None:
-    """As with Kafka's own tool."""
+    """Kafka's own tool does so too."""
     record = next(row for row in rows(folder, option, "string") if row["type"] == "record")
     assert "payload" in record
     assert all("payload" not in row for row in rows(folder, "--deep"))

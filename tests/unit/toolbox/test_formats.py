@@ -7,7 +7,7 @@ import pytest
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
@@ -21,7 +21,7 @@ LAYOUTS = {FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
 
 
 def same_as_chunk(offset: int) -> PlainRecord:
-    """What `chunk` writes at this offset."""
+    """The records that `chunk` writes at this offset."""
     return PlainRecord(offset, TIME + offset, 0, b"key", b"value %d" % offset, [])
 
 
@@ -41,7 +41,7 @@ def build(folder: Path, name: FormatName) -> Path:
             entry = sink.finish()
             receipts.append(Receipt((Coverage(ORDERS.topic_id, 0, start, start + 20),), (entry,)))
         writer.commit(topics=[ORDERS], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return folder
 
 

@@ -152,7 +152,7 @@ def test_a_missing_index_is_found_and_made(folder: Path, suffix: str) -> None:
 
 
 def test_a_sparser_index_has_no_fault(folder: Path) -> None:
-    """As brokers before 4.1 write it."""
+    """Brokers before 4.1 write it so."""
     path = folder / f"{STEM}.index"
     path.write_bytes(path.read_bytes()[8:])
     assert faults(folder) == []

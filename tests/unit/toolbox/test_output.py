@@ -1,4 +1,4 @@
-"""What the commands of `logkeep log` write where: tables in pipes and on terminals, faults while it works, the end."""
+"""The output of `logkeep log`: tables in pipes and on terminals, damage while it works, the end."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_what_the_encoding_of_stdout_lacks_is_escaped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("records", "unbuffered"), [(1, ""), (5000, "1")])
 def test_a_reader_that_goes_ends_the_command_quietly(tmp_path: Path, records: int, unbuffered: str) -> None:
-    """As SIGPIPE ends other programs: what was found is not known."""
+    """SIGPIPE ends other programs so: nobody knows what was found."""
     write_log(tmp_path / "t-0", [batch(i) for i in range(records)])
     ours, theirs = os.pipe()
     os.close(ours)

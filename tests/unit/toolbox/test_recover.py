@@ -99,7 +99,7 @@ def test_one_file_can_be_recovered_alone(folder: Path) -> None:
 
 
 def test_a_whole_log_without_indexes_gets_them(folder: Path) -> None:
-    """As a broker makes those that it misses."""
+    """A broker makes indexes that it misses, too."""
     before = contents(folder)
     (folder / f"{STEMS[1]}.timeindex").unlink()
     told = run("recover", folder, "--interval-bytes", INTERVAL)
@@ -329,7 +329,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["orders-0.{}-delete", "orders-0.{}-future", "orders-0.{}-stray", "other/orders-0"])
 def test_a_log_in_another_folder_is_another_log(folder: Path, name: str) -> None:
-    """What a broker has put aside, or another broker has, says nothing of the live log."""
+    """A log that a broker has put aside, or that another broker has, says nothing of the live log."""
     other = folder.parent / name.format("0123456789abcdef" * 2)
     log = write_log(other, [batch(0, 2), batch(2, 2)])
     log.write_bytes(log.read_bytes()[:-2])

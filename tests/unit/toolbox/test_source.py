@@ -1,16 +1,16 @@
-"""What lies where the user points, and which of it is one log."""
+"""The source finds what lies where the user points, and what of it is one log."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Outcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.segment import without_preallocated
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.scan import Batch
-from logkeep_engine.toolbox.segment import LogSegment
+from logkeep_engine.toolbox.segment import ToolboxSegment
 from logkeep_engine.toolbox.source import LogKey, open_source
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.log.batches import NOON, batch
@@ -66,7 +66,7 @@ def test_a_folder_that_was_put_aside_can_be_named(data: Path, tmp_path: Path, na
 
 
 def test_a_partition_in_two_folders_cannot_be_compared(data: Path, tmp_path: Path) -> None:
-    """As of two brokers: which of them is meant is for the user to say."""
+    """They may be of two brokers: the user must say which one is meant."""
     write_log(tmp_path / "other" / "orders-0", [batch(0, 5)])
     done = run("diff", tmp_path, data)
     assert done.exit_code == 2
@@ -99,13 +99,13 @@ def test_zeros_that_a_broker_reserved_in_its_indexes_lead_nowhere(
         assert place["offset"] == offset
     (segment,) = open_source(str(log)).segments
     starts: list[int] = []
-    scan = LogSegment.scan
+    scan = ToolboxSegment.scan
 
-    def noted(segment: LogSegment, start: int = 0) -> Iterator[Batch | DamagedBytes]:
+    def noted(segment: ToolboxSegment, start: int = 0) -> Iterator[Batch | DamagedBytes]:
         starts.append(start)
         return scan(segment, start)
 
-    monkeypatch.setattr(LogSegment, "scan", noted)
+    monkeypatch.setattr(ToolboxSegment, "scan", noted)
     assert next(item.position for item in segment.scan_from(7)) == 7 * len(batch(0, value=b"v" * 60))
     assert min(starts) > 0
 
@@ -140,7 +140,7 @@ def archive(tmp_path: Path) -> Path:
     storage = open_uri((tmp_path / "archive").as_uri())
     with begin(storage) as writer:
         writer.commit(topics=[EMPTY, ORDERS], receipts=[chunk(storage, 0, 50)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return tmp_path / "archive"
 
 
@@ -174,7 +174,7 @@ def test_an_archive_without_a_record_is_one(archive: Path, tmp_path: Path, topic
     other = tmp_path / "other"
     with begin(open_uri(other.as_uri())) as writer:
         writer.commit(topics=topics)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert run("dump", other).exit_code == 0
     assert run("index", "check", other).exit_code == 0
     assert run_json("timestamps", other) == []

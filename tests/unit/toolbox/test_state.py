@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.transactions import TransactionTracker
@@ -172,7 +172,7 @@ def test_of_a_topic_that_was_made_again_the_last_incarnation_is_in_force(tmp_pat
             batches = [kept(0, (key("g", "t", 0), value(offset)))]
             entry = write_segment(storage, batches, topic=topic, epoch=writer.epoch)
             writer.commit(topics=[topic], receipts=[Receipt((Coverage(topic_id, 0, 0, 1),), (entry,))])
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
     assert positions(run_json("offsets", tmp_path)) == [(0, 99)]
     assert len(run("offsets", tmp_path, "--history").stdout.splitlines()) == 1
     folder = tmp_path / "topics" / "__consumer_offsets" / ids[5]
@@ -182,6 +182,6 @@ def test_of_a_topic_that_was_made_again_the_last_incarnation_is_in_force(tmp_pat
 def test_a_topic_without_a_record_keeps_nothing(tmp_path: Path) -> None:
     with begin(open_uri(tmp_path.as_uri())) as writer:
         writer.commit(topics=[TopicEntry("__consumer_offsets", "a" * 21 + "A", 1, 1)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     done = run("offsets", tmp_path)
     assert (done.exit_code, done.stdout) == (0, "nothing is kept\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import open_uri
@@ -207,7 +207,7 @@ def test_incarnations_of_a_topic_are_told_apart(tmp_path: Path) -> None:
     again = replace(ORDERS, topic_id="A" * 22)
     with begin(storage, "run-2") as writer:
         writer.commit(topics=[again], receipts=[chunk(storage, 0, 20, topic=again, epoch=writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     for options in ([], ["--at", TIME], ["--bucket", "day"]):
         lines = [line.split() for line in run("timestamps", tmp_path, *options).stdout.splitlines()]
         assert lines[0][:4] == ["topic", "topic", "id", "partition"]

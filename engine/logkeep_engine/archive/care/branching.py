@@ -52,7 +52,7 @@ def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, e
     A transaction that was aborted behind `offset` stays aborted as far as its records go here, as in a segment that
     never had its marker: only a marker in the log as it is now can say anything else.
     """
-    compression = Compression.ZSTD if entry.stored_bytes else Compression.PASSTHROUGH
+    compression = Compression.ZSTD if entry.files.stored_bytes else Compression.PASSTHROUGH
     segment = LogSegment(
         storage, compression, topic, entry.topic_id, entry.partition, entry.base_offset, epoch, attempt=0
     )

@@ -253,7 +253,7 @@ def _topic(
         configs=dict(topic.configs),
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
-        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),
         segments=len(entries),
         times=_times(entries),
         partitions=tuple(_partition(state, beginnings, topic_id, partition) for partition in range(count)),
@@ -272,7 +272,7 @@ def _branch(branch: Branch) -> BranchInfo:
         end=branch.end,
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
-        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),
         segments=len(entries),
         times=_times(entries),
     )
@@ -282,14 +282,14 @@ def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
 ) -> PartitionInfo:
     entries = list(state.segments.get((topic_id, partition), ()))
-    settled = state.settled(topic_id, partition)
+    settled = state.accounted_for(topic_id, partition)
     return PartitionInfo(
         partition=partition,
         start=settled[0][0] if settled else -1,
         end=settled[-1][1] if settled else -1,
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
-        stored_bytes=sum(entry.stored_bytes or entry.bytes for entry in entries),
+        stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),
         segments=len(entries),
         times=_times(entries),
         gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
@@ -313,8 +313,10 @@ def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[
 
 
 def _times(entries: list[SegmentEntry]) -> TimeRange:
-    first = min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1)
-    last = max((entry.max_timestamp for entry in entries), default=-1)
+    first = min(
+        (entry.times.min_base_timestamp for entry in entries if entry.times.min_base_timestamp >= 0), default=-1
+    )
+    last = max((entry.times.max_timestamp for entry in entries), default=-1)
     return TimeRange(first, last, moment(first), moment(last))
 
 

@@ -1,6 +1,6 @@
 """Removes what attempts that did not come to their end have left beside the segments of the Records and Avro formats.
 
-    writer.end(Outcome.SUCCEEDED, groups=groups)
+    writer.end(RunOutcome.SUCCEEDED, groups=groups)
     if may_have_leftovers(writer):
         remove_leftovers(writer, keys)
 
@@ -24,12 +24,12 @@ else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
-from logkeep_engine.archive.catalog.facts import Outcome, Partition
+from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range
@@ -49,7 +49,7 @@ def may_have_leftovers(writer: Writer) -> bool:
     runs = writer.state.runs
     others = [run for run in runs.values() if run.run_id != writer.run_id]
     last = max(others, key=attrgetter("epoch"), default=None)
-    return runs[writer.run_id].attempts > 1 or (last is not None and last.outcome is not Outcome.SUCCEEDED)
+    return runs[writer.run_id].attempts > 1 or (last is not None and last.outcome is not RunOutcome.SUCCEEDED)
 
 
 def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
@@ -59,10 +59,10 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
     Raises ValueError unless the run has ended with success, and storage errors; what is left then does no harm.
     """
     state, storage = writer.state, writer.archive.storage
-    if state.runs[writer.run_id].outcome is not Outcome.SUCCEEDED:
+    if state.runs[writer.run_id].outcome is not RunOutcome.SUCCEEDED:
         raise ValueError(f"run {writer.run_id} has not ended with success")
     layout = LAYOUTS[writer.archive.info.segments]
-    if layout is Layout.KAFKA or _is_adopted(writer):
+    if layout not in _PLACES or _is_adopted(writer):
         return 0
     if lost := writer.archive.lost_tails(state, thorough=True):
         # Names have no epoch in these formats: what no commit names may be what lost commits named.
@@ -89,7 +89,7 @@ def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Iter
             named.update(path for entry in entries for path in entry.objects(topic))
     for topic in {topic for topic, _ in ranges}:
         for info in storage.list(f"{names.TOPICS}{topic}/"):
-            partition, first = _place(layout, topic, info.path)
+            partition, first = _PLACES[layout](topic, info.path)
             start, end = ranges.get((topic, partition), NOTHING)
             if start <= first < end and info.path not in named:
                 yield info.path
@@ -102,11 +102,21 @@ def _whole_end(state: ArchiveState, key: Partition) -> Range:
     return NOTHING if gaps and gaps[-1].start >= last[1] else last
 
 
-def _place(layout: Layout, topic: str, path: str) -> tuple[int, int]:
-    """Partition and first offset of an object of a segment, by the name that Logkeep gives it; (-1, -1) of others."""
-    if layout is Layout.AVRO:
-        avro = avro_names.parse_path(path)
-        own = avro is not None and avro.topic == topic and avro.width == avro_names.SEQUENCE_WIDTH
-        return (avro.partition, avro.sequence) if avro is not None and own else (-1, -1)
+def _avro_place(topic: str, path: str) -> tuple[int, int]:
+    """Partition and first offset of an Avro object, by the name that Logkeep gives it; (-1, -1) of others."""
+    found = avro_names.parse_path(path)
+    own = found is not None and found.topic == topic and found.width == avro_names.SEQUENCE_WIDTH
+    return (found.partition, found.sequence) if found is not None and own else (-1, -1)
+
+
+def _records_place(topic: str, path: str) -> tuple[int, int]:
+    """The same of an object of the Records format."""
     file = records_names.parse_name(path.removeprefix(f"{names.TOPICS}{topic}/"))
     return (file.partition, file.start_offset) if file is not None and file.start_offset is not None else (-1, -1)
+
+
+_PLACES: dict[Layout, Callable[[str, str], tuple[int, int]]] = {
+    Layout.RECORDS: _records_place,
+    Layout.AVRO: _avro_place,
+}
+"""Layouts in which names have no epoch, so that a later attempt may write where an earlier one has written."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from operator import attrgetter
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.record_reader import RecordReading, damage_of
+from logkeep_engine.archive.reading.record_reader import RecordReading, RecordsFormat, damage_of
 from logkeep_engine.errors import (
     ObjectMissing,
 )
@@ -19,14 +21,11 @@ from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
-_INDEXED = frozenset({Layout.RECORDS, Layout.RECORDS_AT_ROOT})
-"""Layouts with an index object beside the records."""
-
 
 def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:
     """The damage of the objects of a segment of records; [] if it is whole. Bounded memory."""
     facts = CountedRecords()
-    if entry.layout in _INDEXED:
+    if is_indexed(entry.layout):
         return _verify_indexed(storage, topic, entry, facts)
     damage: list[Damage] = []
     for item in open_damaged(storage, topic, (entry,)).records():
@@ -41,7 +40,7 @@ def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: Co
     """The same pass makes the index anew: the door does not say where in the object a record lies."""
     damage: list[Damage] = []
     index = hashlib.sha256(records_names.MAGIC)
-    reading = RecordReading(storage, topic, entry, damage.append)
+    reading = RecordReading(storage, topic, entry, damage.append, RecordsFormat())
     for records, positions in reading.parts(0, DEFAULT_BLOCK):
         facts.note(records)
         index.update(pack_entries([record.offset for record in records], positions))
@@ -58,22 +57,22 @@ def _wrong_facts(storage: Storage, topic: str, entry: SegmentEntry, found: Count
 
 def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
     # A segment of the Records format may be named by an offset before its first record.
-    named = entry.base_offset if entry.layout in _INDEXED else found.first
+    named = entry.base_offset if is_indexed(entry.layout) else found.first
     first = min(found.first, named)
     facts = {
         "base_offset": first,
         "next_offset": found.last + 1,
         "records": found.count,
-        "min_base_timestamp": found.min_timestamp,
-        "max_timestamp": found.max_timestamp,
+        "times.min_base_timestamp": found.min_timestamp,
+        "times.max_timestamp": found.max_timestamp,
         "gaps": found.last - first + 1 != found.count,
     }
-    for name, value in facts.items():
-        expected = getattr(entry, name)
+    for path, value in facts.items():
+        expected = attrgetter(path)(entry)
         if value != expected:
-            yield f"{name} is {value}, the catalog says {expected}"
+            yield f"{path.rpartition('.')[2]} is {value}, the catalog says {expected}"
     # A strict Avro object does not say which times are append times.
-    if found.append_time and not entry.append_time:
+    if found.append_time and not entry.times.append_time:
         yield "append_time is True, the catalog says False"
     if found.largest > entry.max_batch_bytes:
         yield f"a record has {found.largest} bytes, the catalog says at most {entry.max_batch_bytes}"
@@ -85,6 +84,6 @@ def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: str
         found, size = digest_of(storage, path)
     except ObjectMissing:
         return "the object is missing"
-    if size != entry.index_bytes:
-        return f"{size} bytes, the catalog says {entry.index_bytes}"
+    if size != entry.files.index_bytes:
+        return f"{size} bytes, the catalog says {entry.files.index_bytes}"
     return "it is not the index of the records" if expected not in (None, found) else ""

@@ -96,7 +96,7 @@ def _removable(state: ArchiveState, now: int) -> Iterator[_Removable]:
         held = held_by_size = _NO_TIME
         for entry in entries:
             archived = archived_times.of(entry)
-            newest = archived if entry.max_timestamp < 0 else entry.max_timestamp
+            newest = archived if entry.times.max_timestamp < 0 else entry.times.max_timestamp
             time, size_time = max(newest, held), max(min(newest, archived), held_by_size)
             if entry.transactional:  # markers are, too
                 held, held_by_size = time, size_time
@@ -121,7 +121,7 @@ def compacted_only(topic: TopicEntry) -> bool:
 
 def object_bytes(entry: SegmentEntry) -> int:
     """Of all objects of a segment."""
-    return (entry.stored_bytes or entry.bytes) + entry.index_bytes + entry.timeindex_bytes + entry.txnindex_bytes
+    return sum(entry.files.sizes(entry).values())
 
 
 class _ArchivedTimes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.fields import paths
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import is_batched
@@ -67,7 +69,7 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
         damage.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
     else:
         # Indexes cannot be held against a damaged log, but that they are there can be said.
-        for suffix, size in ((names.INDEX, entry.index_bytes), (names.TIMEINDEX, entry.timeindex_bytes)):
+        for suffix, size in ((names.INDEX, entry.files.index_bytes), (names.TIMEINDEX, entry.files.timeindex_bytes)):
             damage.extend(_verify_size(storage, topic, entry, suffix, size)[1])
     index, wrong = _transaction_index(storage, topic, entry)
     damage.extend(wrong)
@@ -84,17 +86,13 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
         found,
         # Held against the log when it was read.
         sha256=entry.sha256,
-        stored_bytes=entry.stored_bytes,
         # Told by the index objects themselves, checked below.
-        index_bytes=entry.index_bytes,
-        timeindex_bytes=entry.timeindex_bytes,
-        txnindex_bytes=entry.txnindex_bytes,
-        txnindex_sha256=entry.txnindex_sha256,
+        files=entry.files,
     )
-    for item in fields(SegmentEntry):
-        expected, actual = getattr(entry, item.name), getattr(found, item.name)
+    for path in paths():
+        expected, actual = attrgetter(path)(entry), attrgetter(path)(found)
         if expected != actual:
-            what = f"{item.name} is {actual}, the catalog says {expected}"
+            what = f"{path.rpartition('.')[2]} is {actual}, the catalog says {expected}"
             yield _damage(storage, topic, entry, entry.log_suffix, entry.base_offset, what)
 
 
@@ -113,7 +111,7 @@ def _verify_size(
 
 
 def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, made: bytes) -> list[Damage]:
-    size = entry.index_bytes if suffix == names.INDEX else entry.timeindex_bytes
+    size = entry.files.index_bytes if suffix == names.INDEX else entry.files.timeindex_bytes
     data, damage = _verify_size(storage, topic, entry, suffix, size)
     if data is not None and data != made:
         return [_damage(storage, topic, entry, suffix, entry.base_offset, "it is not the index of the log")]

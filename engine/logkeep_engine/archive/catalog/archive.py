@@ -22,9 +22,7 @@ from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint, commits, documents
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
-from logkeep_engine.archive.catalog.facts import (
-    Commit,
-)
+from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
@@ -82,59 +80,20 @@ class Archive:
         *,
         imported: bool = False,
     ) -> Self:
-        """The archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. For those who are
-        going to write. `imported`: it is made from what another tool wrote.
+        """The archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. Who is going to write
+        calls this. `imported`: the archive is made from what another tool wrote.
 
-        Raises ArchiveMismatch if it is another cluster's, or of another format, and StorageRefused if the store does
-        not honour conditional creates, since then two runs could overwrite each other's commits.
+        Raises ArchiveMismatch if the archive is another cluster's, or of another format, and StorageRefused if the
+        store does not honour conditional creates, since then two runs could overwrite each other's commits.
         """
         try:
             archive = cls.open(storage)
         except ArchiveMissing:
-            if storage.list(names.CATALOG):
-                raise ArchiveDamaged(
-                    f"{storage.uri}/{names.ARCHIVE} is missing, but {names.CATALOG} has objects.",
-                    hint="Restore it from a copy of the archive, or use another URI.",
-                ) from None
-            info = ArchiveInfo(
-                str(uuid.uuid4()),
-                cluster_id,
-                iso(time.time_ns() // 1_000_000),
-                f"logkeep {logkeep_engine.__version__}",
-                segments=segments,
-                imported=imported,
-            )
-            try:
-                storage.create(names.ARCHIVE, documents.dump_info(info))
-            except ObjectExists:
-                log.info("%s was made by another run at the same time", storage.uri)
+            _create(storage, cluster_id, segments, imported)
             archive = cls.open(storage)
-        if archive.info.imported and not imported:
-            raise ArchiveMismatch(
-                f"The archive at {storage.uri} was imported from what another tool wrote: no backup goes on in it.",
-                hint="Use another storage.uri for the backup.",
-            )
-        if archive.info.segments is not segments:
-            raise ArchiveMismatch(
-                f"The archive at {storage.uri} is of format {archive.info.segments}, not {segments}.",
-                hint="An archive has one format: use another storage.uri, or `logkeep convert` to make another archive "
-                "of this one.",
-            )
-        found = archive.info.cluster_id
-        if found != cluster_id:
-            raise ArchiveMismatch(
-                f"The archive at {storage.uri} belongs to Kafka cluster {found}, not to {cluster_id}.",
-                hint="Use another storage.uri for this cluster, or correct cluster.bootstrapServers.",
-            )
-        try:
-            storage.create(names.ARCHIVE, documents.dump_info(archive.info))
-        except ObjectExists:
-            return archive
-        raise StorageRefused(
-            f"{storage.uri} replaces an object where it was asked to create one: "
-            "two runs could overwrite each other's commits.",
-            hint="Use an object store with conditional writes (If-None-Match: *).",
-        )
+        _check_goes_on(archive, cluster_id, segments, imported)
+        _check_conditional_creates(archive)
+        return archive
 
     def run_file(self, run_id: str, name: str) -> str:
         """The path of a file of a run."""
@@ -146,6 +105,14 @@ class Archive:
         Raises ArchiveDamaged naming the first commit that is missing or unreadable.
         """
         return self.load_and_count()[0]
+
+    def load_at(self, commit: int) -> ArchiveState:
+        """The state after commit number `commit`. Raises ArchiveDamaged as `load` does."""
+        with collector.paused():
+            listing = self.listing()
+            state, since = self._from_checkpoint(listing, commit)
+            self._fold(state, since, listing, commit)
+            return state
 
     def listing(self) -> CatalogListing:
         """What lies in the catalog."""
@@ -213,12 +180,25 @@ class Archive:
     def load_and_count(self) -> tuple[ArchiveState, SinceCheckpoint]:
         """The state now, as `load` gives it, and what has gathered since the last checkpoint."""
         with collector.paused():
-            return self._fold()
+            listing = self.listing()
+            last = max(listing.commits, default=-1)
+            state, since = self._from_checkpoint(listing)
+            self._fold(state, since, listing, last)
+            # A store may list late what it already reads.
+            while (data := self.read_or_none(names.commit_path(state.commit + 1))) is not None:
+                self._apply(state, self._parse_commit(state.commit + 1, data))
+                since.count(len(data))
+            return state, since
 
-    def _fold(self) -> tuple[ArchiveState, SinceCheckpoint]:
-        listing = self.listing()
-        state, since = ArchiveState(), SinceCheckpoint()
+    def _from_checkpoint(
+        self, listing: CatalogListing, last: int | None = None
+    ) -> tuple[ArchiveState, SinceCheckpoint]:
+        """The state of the newest checkpoint that can be read, of those up to commit `last`; an empty state if there is
+        none."""
+        since = SinceCheckpoint(checkpoints=listing.checkpoints)
         for number, _, info in listing.checkpoints:
+            if last is not None and number > last:
+                continue
             try:
                 state = self.read_checkpoint(info.path)
             except (ArchiveDamaged, ObjectMissing) as error:
@@ -226,19 +206,14 @@ class Archive:
                 continue
             since.checkpoint_bytes = info.size
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
-            break
-        since.checkpoints = listing.checkpoints
-        last = max(listing.commits, default=-1)
+            return state, since
+        return ArchiveState(), since
+
+    def _fold(self, state: ArchiveState, since: SinceCheckpoint, listing: CatalogListing, last: int) -> None:
+        """Add the commits after `state` up to commit `last`."""
         for commit in self.read_commits(range(state.commit + 1, last + 1)):
             self._apply(state, commit)
-            since.commits += 1
-            since.bytes += listing.commits.get(commit.number, 0)
-        # A store may list late what it already reads.
-        while (data := self.read_or_none(names.commit_path(state.commit + 1))) is not None:
-            self._apply(state, self._parse_commit(state.commit + 1, data))
-            since.commits += 1
-            since.bytes += len(data)
-        return state, since
+            since.count(listing.commits.get(commit.number, 0))
 
     def _apply(self, state: ArchiveState, commit: Commit) -> None:
         try:
@@ -273,10 +248,69 @@ class Archive:
 
 @dataclass(slots=True)
 class SinceCheckpoint:
-    """What has gathered since the last checkpoint."""
+    """The commits since the last checkpoint, and their size in bytes. `checkpoints` are all that were listed."""
 
     commits: int = 0
     bytes: int = 0
     checkpoint_bytes: int = 0
     checkpoints: list[tuple[int, int, ObjectInfo]] = field(default_factory=list)
-    """All that were listed."""
+
+    def count(self, size: int) -> None:
+        """Count one more commit of `size` bytes."""
+        self.commits += 1
+        self.bytes += size
+
+
+def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: bool) -> None:
+    """Make an archive, unless another run makes it at the same time."""
+    if storage.list(names.CATALOG):
+        raise ArchiveDamaged(
+            f"{storage.uri}/{names.ARCHIVE} is missing, but {names.CATALOG} has objects.",
+            hint="Restore it from a copy of the archive, or use another URI.",
+        ) from None
+    info = ArchiveInfo(
+        str(uuid.uuid4()),
+        cluster_id,
+        iso(time.time_ns() // 1_000_000),
+        f"logkeep {logkeep_engine.__version__}",
+        segments=segments,
+        imported=imported,
+    )
+    try:
+        storage.create(names.ARCHIVE, documents.dump_info(info))
+    except ObjectExists:
+        log.info("%s was made by another run at the same time", storage.uri)
+
+
+def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, imported: bool) -> None:
+    """Raises ArchiveMismatch if a backup of this cluster in this format cannot go on in the archive."""
+    uri, info = archive.storage.uri, archive.info
+    if info.imported and not imported:
+        raise ArchiveMismatch(
+            f"The archive at {uri} was imported from what another tool wrote: no backup goes on in it.",
+            hint="Use another storage.uri for the backup.",
+        )
+    if info.segments is not segments:
+        raise ArchiveMismatch(
+            f"The archive at {uri} is of format {info.segments}, not {segments}.",
+            hint="An archive has one format: use another storage.uri, or `logkeep convert` to make another archive "
+            "of this one.",
+        )
+    if info.cluster_id != cluster_id:
+        raise ArchiveMismatch(
+            f"The archive at {uri} belongs to Kafka cluster {info.cluster_id}, not to {cluster_id}.",
+            hint="Use another storage.uri for this cluster, or correct cluster.bootstrapServers.",
+        )
+
+
+def _check_conditional_creates(archive: Archive) -> None:
+    """Raises StorageRefused if the store replaces an object that it was asked to create."""
+    try:
+        archive.storage.create(names.ARCHIVE, documents.dump_info(archive.info))
+    except ObjectExists:
+        return
+    raise StorageRefused(
+        f"{archive.storage.uri} replaces an object where it was asked to create one: "
+        "two runs could overwrite each other's commits.",
+        hint="Use an object store with conditional writes (If-None-Match: *).",
+    )

@@ -20,7 +20,7 @@ from logkeep_engine.archive.ranges import Range, add_range, cut
 
 
 @dataclass(slots=True)
-class Held:
+class PartitionFacts:
     """The part of an archive that is of one partition, or of some of its offsets."""
 
     rows: bytes | bytearray = b""
@@ -30,14 +30,14 @@ class Held:
     epochs: list[EpochStart] = field(default_factory=list)
     leader: int = UNKNOWN
 
-    def cut(self, offset: int) -> tuple[Held, Held]:
+    def cut(self, offset: int) -> tuple[PartitionFacts, PartitionFacts]:
         """The part that stays when the rest from `offset` on becomes a branch, and that rest. A segment across `offset`
         is the rest's; so are all epochs, which are a history of both."""
         kept, gone = split_rows(self.rows, offset)
         below, above = cut(self.coverage, offset)
         before, behind = cut(self.removed, offset)
-        stay = Held(kept, below, [], before, [item for item in self.epochs if item[1] < offset])
-        rest = Held(gone, above, [], behind, list(self.epochs), self.leader)
+        stay = PartitionFacts(kept, below, [], before, [item for item in self.epochs if item[1] < offset])
+        rest = PartitionFacts(gone, above, [], behind, list(self.epochs), self.leader)
         for gap in self.gaps:
             if gap.start < offset:
                 stay.gaps.append(replace(gap, end=min(gap.end, offset)))
@@ -54,7 +54,7 @@ class Branch:
     key: Partition
     id: str
     offset: int
-    held: Held
+    held: PartitionFacts
 
     @property
     def segments(self) -> PackedSegments:
@@ -72,7 +72,7 @@ class Branch:
         return Lineage(tuple(self.held.epochs), self.end, self.end, self.held.leader)
 
 
-def rejoined(newest: Held, later: Sequence[Branch]) -> Held:
+def rejoined(newest: PartitionFacts, later: Sequence[Branch]) -> PartitionFacts:
     """A partition as it was before the first of `later` parted from it: all its branches from that one on, in the order
     in which they were made."""
     held = newest
@@ -81,12 +81,12 @@ def rejoined(newest: Held, later: Sequence[Branch]) -> Held:
     return held
 
 
-def _joined(front: Held, branch: Branch) -> Held:
+def _joined(front: PartitionFacts, branch: Branch) -> PartitionFacts:
     own, segments = branch.held, branch.segments
     first = min(segments[0].base_offset, branch.offset) if len(segments) else branch.offset
     kept = PackedSegments(branch.key, front.rows).position(first)
     stay, _ = replace(front, rows=b"").cut(branch.offset)
-    return Held(
+    return PartitionFacts(
         bytes(front.rows[: kept * ROW_BYTES]) + bytes(own.rows),
         _together(stay.coverage, own.coverage),
         [*stay.gaps, *own.gaps],

@@ -28,9 +28,10 @@ from typing import Any
 
 import cramjam
 
-from logkeep_engine.archive.catalog import documents, packed, tables
-from logkeep_engine.archive.catalog.branches import Branch, Held
-from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition
+from logkeep_engine.archive.catalog import documents, fields, packed, tables
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
+from logkeep_engine.archive.catalog.facts import Gap, Partition
+from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
@@ -74,10 +75,10 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
         {
             "epoch": state.epoch,
             "topics": [tables.topic_out(topic) for topic in state.topics.values()],
-            "groups": documents.table_of(tables.GROUP_COLUMNS, map(tables.group_row, state.groups)),
-            "runs": documents.table_of(tables.RUN_COLUMNS, map(tables.run_row, state.runs.values())),
-            "rowLayout": packed.LAYOUT,
-            "rowColumns": list(packed.COLUMNS),
+            "groups": tables.GROUPS.out(state.groups),
+            "runs": tables.RUNS.out(state.runs.values()),
+            "rowLayout": fields.ROW_LAYOUT,
+            "rowColumns": list(fields.ROW_COLUMNS),
             "partitions": len(keys),
         }
     )
@@ -143,7 +144,7 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
     contents = _frames(body, lengths)
     first = json.loads(next(contents, b""))
     documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions"}, name)
-    if (first["rowLayout"], first["rowColumns"]) != (packed.LAYOUT, list(packed.COLUMNS)):
+    if (first["rowLayout"], first["rowColumns"]) != (fields.ROW_LAYOUT, list(fields.ROW_COLUMNS)):
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
     # Ids of the topics once, not once a partition.
@@ -191,7 +192,7 @@ def _branch_in(
     epochs: Iterable[tuple[int, int]],
     leader: int,
 ) -> Branch:
-    held = Held(
+    held = PartitionFacts(
         rows,
         [(start, end) for start, end in coverage],
         [Gap(*key, start, end, reason) for start, end, reason in gaps],
@@ -222,13 +223,13 @@ def _load_rows(body: memoryview, name: str) -> ArchiveState:
     """Layout 1."""
     document = json.loads(_content(body))
     documents.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
-    if document.get("segmentColumns") not in (tables.segment_columns(False), tables.segment_columns(True)):
+    if document.get("segmentColumns") not in (fields.columns(Since.FIRST), fields.columns(Since.COMPRESSED)):
         raise ArchiveMismatch(f"{name}: unknown columns {document.get('segmentColumns')}.", hint=documents.NEWER)
     state = _load_body(document, name)
     for topic_id, partition, coverage, gaps, segments in document["partitions"]:
         _add_ranges(state, (topic_id, partition), coverage, gaps)
         for row in segments:
-            state.segments.add_row((topic_id, partition), tables.packed_segment(*row))
+            state.segments.add_row((topic_id, partition), tables.packed_segment(row))
     return state
 
 
@@ -237,9 +238,8 @@ def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     state.epoch = document["epoch"]
     for topic in map(tables.topic_in, document["topics"]):
         state.topics[topic.topic_id] = topic
-    state.groups = tuple(GroupEntry(*row) for row in documents.rows_of(document, "groups", tables.GROUP_COLUMNS, name))
-    for row in documents.rows_of(document, "runs", tables.RUN_COLUMNS, name):
-        run = tables.run_in(*row)
+    state.groups = tuple(tables.GROUPS.read(document, "groups", name))
+    for run in tables.RUNS.read(document, "runs", name):
         state.runs[run.run_id] = run
     return state
 

@@ -13,9 +13,9 @@ key, so that an altered commit is never mistaken for another:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
+from logkeep_engine.archive.catalog import tables
 from logkeep_engine.archive.catalog.documents import (
     FORMAT,
     NEWER,
@@ -24,38 +24,20 @@ from logkeep_engine.archive.catalog.documents import (
     dumps,
     know,
     parse,
-    rows_of,
-    table_of,
 )
-from logkeep_engine.archive.catalog.facts import (
-    Branching,
-    Commit,
-    CommitKind,
-    Coverage,
-    Gap,
-    GroupEntry,
-    Outcome,
-    RemovedSegment,
-)
-from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.catalog.tables import (
-    GROUP_COLUMNS,
-    group_row,
-    segments_in,
-    segments_out,
-    topic_in,
-    topic_out,
-)
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunOutcome
 from logkeep_engine.errors import ArchiveMismatch
 
-_RANGE_COLUMNS = ["topicId", "partition", "start", "end"]
-_GAP_COLUMNS = [*_RANGE_COLUMNS, "reason"]
-_REMOVED_COLUMNS = ["topicId", "partition", "baseOffset"]
-_BRANCH_REMOVED_COLUMNS = ["topicId", "partition", "branchId", "baseOffset"]
-_BRANCH_COLUMNS = ["topicId", "partition", "branchId", "offset"]
-_LEADER_COLUMNS = ["topicId", "partition", "leaderEpoch"]
-_EPOCH_COLUMNS = [*_LEADER_COLUMNS, "start"]
-_HEAD_KEYS = {"format", "archiveId", "commit", "kind", "runId", "epoch", "time", "token", "sha256"}
+_HEAD = {  # the keys that every commit has, and their attributes
+    "archiveId": "archive_id",
+    "commit": "number",
+    "kind": "kind",
+    "runId": "run_id",
+    "epoch": "epoch",
+    "time": "time",
+    "token": "token",
+}
+_HEAD_KEYS = {"format", *_HEAD, "sha256"}
 _KIND_KEYS = {
     CommitKind.BEGIN: {"runKind", "takenOver"},
     CommitKind.DATA: {
@@ -78,49 +60,40 @@ _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
 
 def dump_commit(commit: Commit) -> bytes:
     """One line of JSON, its own hash last."""
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "archiveId": commit.archive_id,
-        "commit": commit.number,
-        "kind": commit.kind.value,
-        "runId": commit.run_id,
-        "epoch": commit.epoch,
-        "time": commit.time,
-        "token": commit.token,
-    }
+    document: dict[str, Any] = {"format": FORMAT} | {key: getattr(commit, path) for key, path in _HEAD.items()}
     if commit.kind is CommitKind.BEGIN:
         document["runKind"] = commit.run_kind
         document["takenOver"] = list(commit.taken_over)
     elif commit.kind is CommitKind.DATA:
-        document["topics"] = [topic_out(topic) for topic in commit.topics]
-        document["coverage"] = table_of(_RANGE_COLUMNS, map(_coverage_row, commit.coverage))
-        document["segments"] = segments_out(commit.segments)
-        document["gaps"] = table_of(_GAP_COLUMNS, map(_gap_row, commit.gaps))
-        # Only where retention has removed something: what has them is refused by versions that do not know them.
-        newest = [item for item in commit.removed if not item.branch_id]
-        branches = [item for item in commit.removed if item.branch_id]
-        if newest:
-            document["removed"] = table_of(_REMOVED_COLUMNS, map(_removed_row, newest))
-        if branches:
-            rows = ([item.topic_id, item.partition, item.branch_id, item.base_offset] for item in branches)
-            document["removedFromBranches"] = table_of(_BRANCH_REMOVED_COLUMNS, rows)
-        if commit.purged:
-            document["purged"] = True
-        # Only where there is something new to say: versions that do not know them would mix lineages, and refuse.
-        if commit.epochs:
-            document["epochs"] = table_of(_EPOCH_COLUMNS, map(_epoch_row, commit.epochs))
-        if commit.leaders:
-            document["leaders"] = table_of(_LEADER_COLUMNS, map(_leader_row, commit.leaders))
-        if commit.branchings:
-            document["branches"] = table_of(_BRANCH_COLUMNS, map(_branch_row, commit.branchings))
+        document["topics"] = [tables.topic_out(topic) for topic in commit.topics]
+        document["coverage"] = tables.COVERAGE.out(commit.coverage)
+        document["segments"] = tables.segments_out(commit.segments)
+        document["gaps"] = tables.GAPS.out(commit.gaps)
+        document |= _extensions(commit)
     else:
-        document["outcome"] = commit.outcome.value
+        document["outcome"] = commit.outcome
         document["message"] = commit.message
-        document["groups"] = table_of(GROUP_COLUMNS, map(group_row, commit.groups))
+        document["groups"] = tables.GROUPS.out(commit.groups)
         if commit.partial:  # versions that do not know it would restore an older state, and refuse
             document["partial"] = True
     body = dumps(document)
     return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def _extensions(commit: Commit) -> dict[str, Any]:
+    """The keys that a commit has only where there is something to say: versions that do not know one of them would
+    misread the archive, and refuse it."""
+    newest = [item for item in commit.removed if not item.branch_id]
+    branches = [item for item in commit.removed if item.branch_id]
+    found = {
+        "removed": tables.REMOVED.out(newest) if newest else None,
+        "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
+        "purged": commit.purged or None,
+        "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
+        "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
+        "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def load_commit(data: bytes, name: str) -> Commit:
@@ -150,50 +123,22 @@ def load_commit(data: bytes, name: str) -> Commit:
             time=document["time"],
             run_kind=document.get("runKind", ""),
             taken_over=tuple(document.get("takenOver", ())),
-            topics=tuple(map(topic_in, document.get("topics", ()))),
-            coverage=tuple(Coverage(*row) for row in rows_of(document, "coverage", _RANGE_COLUMNS, name)),
-            segments=segments_in(document, name),
-            gaps=tuple(Gap(*row) for row in rows_of(document, "gaps", _GAP_COLUMNS, name)),
-            groups=tuple(GroupEntry(*row) for row in rows_of(document, "groups", GROUP_COLUMNS, name)),
-            outcome=Outcome(document.get("outcome", Outcome.RUNNING)),
+            topics=tuple(map(tables.topic_in, document.get("topics", ()))),
+            coverage=tuple(tables.COVERAGE.read(document, "coverage", name)),
+            segments=tables.segments_in(document, name),
+            gaps=tuple(tables.GAPS.read(document, "gaps", name)),
+            groups=tuple(tables.GROUPS.read(document, "groups", name)),
+            outcome=RunOutcome(document.get("outcome", RunOutcome.RUNNING)),
             message=document.get("message", ""),
-            removed=tuple(_removed(document, name)),
+            removed=(
+                *tables.REMOVED.read(document, "removed", name),
+                *tables.REMOVED_FROM_BRANCHES.read(document, "removedFromBranches", name),
+            ),
             purged=document.get("purged", False),
-            epochs=tuple(LeaderEpoch(*row) for row in rows_of(document, "epochs", _EPOCH_COLUMNS, name)),
-            leaders=tuple(LeaderSeen(*row) for row in rows_of(document, "leaders", _LEADER_COLUMNS, name)),
-            branchings=tuple(Branching(*row) for row in rows_of(document, "branches", _BRANCH_COLUMNS, name)),
+            epochs=tuple(tables.EPOCHS.read(document, "epochs", name)),
+            leaders=tuple(tables.LEADERS.read(document, "leaders", name)),
+            branchings=tuple(tables.BRANCHES.read(document, "branches", name)),
             partial=document.get("partial", False),
         )
 
     return building(build, name)
-
-
-def _coverage_row(item: Coverage) -> list[Any]:
-    return [item.topic_id, item.partition, item.start, item.end]
-
-
-def _gap_row(item: Gap) -> list[Any]:
-    return [item.topic_id, item.partition, item.start, item.end, item.reason]
-
-
-def _removed_row(item: RemovedSegment) -> list[Any]:
-    return [item.topic_id, item.partition, item.base_offset]
-
-
-def _removed(document: dict[str, Any], name: str) -> Iterator[RemovedSegment]:
-    for row in rows_of(document, "removed", _REMOVED_COLUMNS, name):
-        yield RemovedSegment(*row)
-    for topic_id, partition, branch_id, base in rows_of(document, "removedFromBranches", _BRANCH_REMOVED_COLUMNS, name):
-        yield RemovedSegment(topic_id, partition, base, branch_id)
-
-
-def _branch_row(item: Branching) -> list[Any]:
-    return [item.topic_id, item.partition, item.branch_id, item.offset]
-
-
-def _epoch_row(item: LeaderEpoch) -> list[Any]:
-    return [item.topic_id, item.partition, item.epoch, item.start]
-
-
-def _leader_row(item: LeaderSeen) -> list[Any]:
-    return [item.topic_id, item.partition, item.epoch]

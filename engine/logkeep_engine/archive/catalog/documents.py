@@ -8,7 +8,7 @@ the commits, `checkpoint` the checkpoints, `tables` the rows that both have.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -36,15 +36,18 @@ class ArchiveInfo:
     imported: bool = False
 
 
+_INFO = {
+    "archiveId": "archive_id",
+    "clusterId": "cluster_id",
+    "createdAt": "created_at",
+    "createdBy": "created_by",
+}
+"""The keys that every `archive.json` has, and their attributes."""
+
+
 def dump_info(info: ArchiveInfo) -> bytes:
     """`archive.json`, in lines for people."""
-    document: dict[str, Any] = {
-        "format": info.format,
-        "archiveId": info.archive_id,
-        "clusterId": info.cluster_id,
-        "createdAt": info.created_at,
-        "createdBy": info.created_by,
-    }
+    document: dict[str, Any] = {"format": info.format} | {key: getattr(info, name) for key, name in _INFO.items()}
     # Only where they say something: what has them is refused by versions that do not know them.
     if info.segments is not FormatName.KAFKA:
         document["segments"] = info.segments.value
@@ -56,18 +59,17 @@ def dump_info(info: ArchiveInfo) -> bytes:
 def load_info(data: bytes, name: str) -> ArchiveInfo:
     """`name` is the object's, for messages."""
     document = parse(data, name)
-    know(document, {"format", "archiveId", "clusterId", "createdAt", "createdBy", "segments", "imported"}, name)
+    know(document, {"format", *_INFO, "segments", "imported"}, name)
     try:
-        fields = [document[key] for key in ("archiveId", "clusterId", "createdAt", "createdBy")]
+        facts = {attribute: document[key] for key, attribute in _INFO.items()}
     except KeyError as error:
         raise damaged(name, f"key {error} is missing") from error
-    if not all(isinstance(value, str) and value for value in fields):
+    if not all(isinstance(value, str) and value for value in facts.values()):
         raise damaged(name, "a value is not a string")
     segments, imported = document.get("segments", FormatName.KAFKA.value), document.get("imported", False)
     if segments not in list(FormatName) or not isinstance(imported, bool):
         raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}.", hint=NEWER)
-    archive_id, cluster_id, created_at, created_by = fields
-    return ArchiveInfo(archive_id, cluster_id, created_at, created_by, segments=FormatName(segments), imported=imported)
+    return ArchiveInfo(**facts, segments=FormatName(segments), imported=imported)
 
 
 NEWER = "It was written by a newer Logkeep: use that version or a later one."
@@ -125,8 +127,3 @@ def building(build: Callable[[], T], name: str) -> T:
 def damaged(name: str, what: str) -> ArchiveDamaged:
     """The error of an object of the catalog."""
     return ArchiveDamaged(f"{name}: {what}.", hint="Restore this object from a copy of the archive.")
-
-
-def table_of(columns: Sequence[str], rows: Iterable[list[Any]]) -> dict[str, Any]:
-    """A table as a document has it."""
-    return {"columns": list(columns), "rows": list(rows)}

@@ -1,4 +1,4 @@
-"""What the catalog says of one segment."""
+"""The catalog's entry of one segment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from logkeep_engine.archive import names
 from logkeep_engine.contract.spec import FormatName
@@ -32,23 +32,152 @@ LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, F
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """The times of a segment, in ms since the epoch. `min_base_timestamp` is the lowest first time of a batch, which
+    may not be the lowest time of a record; in a layout without batches it is the lowest time of a record.
+    `append_time`: a batch has the time of its append."""
+
+    min_base_timestamp: int
+    max_timestamp: int
+    append_time: bool = False
+
+
+class Files:
+    """The objects of a segment, which its layout names. Each layout has its own subclass with the facts that only this
+    layout has; the facts of other layouts are 0 or "".
+
+    `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
+    as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
+    object, with at least `sequence_width` digits.
+    """
+
+    __slots__ = ()
+    layout: ClassVar[Layout]
+    index_bytes: int = 0
+    timeindex_bytes: int = 0
+    txnindex_bytes: int = 0
+    txnindex_sha256: str = ""
+    stored_bytes: int = 0
+    sequence: int = 0
+    sequence_width: int = 0
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the object that holds the log, or the records."""
+        raise NotImplementedError
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        """The path of the objects without the suffix."""
+        raise NotImplementedError
+
+    def folder(self, topic: str, entry: SegmentEntry) -> str:
+        """The folder of the topic's objects, with all partitions."""
+        return f"{names.TOPICS}{topic}/"
+
+    def sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        """The size in bytes of each object by its suffix."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFiles(Files):
+    """The log of a segment and its indexes. A `.txnindex` of 0 bytes has no object. It cannot be rebuilt from the log,
+    so its hash is kept too ("" if it has none)."""
+
+    layout = Layout.KAFKA
+    index_bytes: int = 0
+    timeindex_bytes: int = 0
+    txnindex_bytes: int = 0
+    txnindex_sha256: str = ""
+    stored_bytes: int = 0
+
+    @property
+    def suffix(self) -> str:
+        return names.LOG_ZST if self.stored_bytes else names.LOG
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        place = (entry.topic_id, entry.partition, entry.base_offset, entry.epoch, entry.attempt)
+        return names.segment_stem(topic, *place)
+
+    def folder(self, topic: str, entry: SegmentEntry) -> str:
+        return f"{names.TOPICS}{topic}/{entry.topic_id}/"
+
+    def sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        sizes = {
+            self.suffix: self.stored_bytes or entry.bytes,
+            names.INDEX: self.index_bytes,
+            names.TIMEINDEX: self.timeindex_bytes,
+        }
+        return {**sizes, names.TXNINDEX: self.txnindex_bytes} if self.txnindex_bytes else sizes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsFiles(Files):
+    """The two objects of a segment of the Records format."""
+
+    layout = Layout.RECORDS
+    index_bytes: int = 0
+
+    @property
+    def suffix(self) -> str:
+        return names.RECORDS
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        return names.records_stem(topic, entry.partition, entry.base_offset)
+
+    def sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        return {names.RECORDS: entry.bytes, names.RECORDS_INDEX: self.index_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsAtRootFiles(RecordsFiles):
+    """The same objects in an adopted folder, which has no `topics/`."""
+
+    layout = Layout.RECORDS_AT_ROOT
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        return names.records_stem(topic, entry.partition, entry.base_offset, root="")
+
+    def folder(self, topic: str, entry: SegmentEntry) -> str:
+        return f"{topic}/"
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFiles(Files):
+    """The one object of a segment of the Avro format."""
+
+    layout = Layout.AVRO
+    sequence: int = 0
+    sequence_width: int = 0
+
+    @property
+    def suffix(self) -> str:
+        return names.DATA
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        return names.avro_stem(topic, entry.partition, self.sequence, width=self.sequence_width)
+
+    def sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        return {names.DATA: entry.bytes}
+
+
+FILES: dict[Layout, type[Files]] = {
+    kind.layout: kind for kind in (KafkaFiles, RecordsFiles, AvroFiles, RecordsAtRootFiles)
+}
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentEntry:
     """An immutable object of whole record batches of one partition. Offsets of the batches lie in [base_offset,
     next_offset).
 
-    `records` counts data records (no control records), `bytes` is the size of the `.log` object, `sha256` its hash in
-    hex. Times are ms since the epoch: `min_base_timestamp` is the lowest first time of a batch, which may not be the
-    lowest time of a record. `codecs` counts batches by codec name. `gaps`: offsets are missing inside or between
-    batches. `legacy`: batches of magic 0 or 1. `*_bytes` are the sizes of the index objects; a `.txnindex` of 0 bytes
-    has no object. It cannot be rebuilt from the log, so its hash is kept too ("" if it has none). `stored_bytes` is the
-    size of the `.log.zst` object that holds the log in seekable zstd; 0: it lies in a `.log` as it is. `bytes` and
-    `sha256` are those of the log itself in both cases.
+    `records` counts data records (no control records). `bytes` is the size of the log, `sha256` its hash in hex; both
+    are those of the log itself, also where the object holds it compressed. `codecs` counts batches by codec name.
+    `gaps`: offsets are missing inside or between batches. `legacy`: batches of magic 0 or 1.
 
-    In the other layouts `bytes` and `sha256` are those of the object with the records, `index_bytes` is the size of the
-    `_index` object of the Records format, `batches` counts Avro blocks (1 in the Records format), `max_batch_bytes` is
-    an upper bound of what the largest record takes in a batch, `min_base_timestamp` the lowest time of a record, and
-    what speaks of batches is empty. `sequence` is the number in the name of an Avro object, with at least
-    `sequence_width` digits.
+    In the layouts without batches `bytes` and `sha256` are those of the object with the records, `batches` counts Avro
+    blocks (1 in the Records format), `max_batch_bytes` is an upper bound of the size of the largest record as a batch,
+    and `codecs`, `transactional`, `control` and `legacy` say nothing.
     """
 
     topic_id: str
@@ -60,24 +189,15 @@ class SegmentEntry:
     records: int
     batches: int
     bytes: int
-    min_base_timestamp: int
-    max_timestamp: int
-    sha256: str
-    codecs: Mapping[str, int] = field(hash=False)
-    transactional: bool
-    control: bool
-    gaps: bool
-    append_time: bool
-    legacy: bool
     max_batch_bytes: int
-    index_bytes: int
-    timeindex_bytes: int
-    txnindex_bytes: int
-    txnindex_sha256: str = ""
-    stored_bytes: int = 0
-    layout: Layout = Layout.KAFKA
-    sequence: int = 0
-    sequence_width: int = 0
+    sha256: str
+    times: Times
+    files: Files
+    codecs: Mapping[str, int] = field(hash=False)
+    transactional: bool = False
+    control: bool = False
+    gaps: bool = False
+    legacy: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.base_offset < self.next_offset or self.batches < 1 or self.bytes < 1 or self.partition < 0:
@@ -108,60 +228,50 @@ class SegmentEntry:
             records=summary.records,
             batches=summary.batches,
             bytes=summary.bytes,
-            min_base_timestamp=summary.min_base_timestamp,
-            max_timestamp=summary.max_timestamp,
+            max_batch_bytes=summary.max_batch_bytes,
             sha256=summary.sha256,
+            times=Times(summary.min_base_timestamp, summary.max_timestamp, summary.append_time),
+            files=KafkaFiles(
+                index_bytes=len(summary.index),
+                timeindex_bytes=len(summary.timeindex),
+                txnindex_bytes=len(summary.txnindex),
+                txnindex_sha256=hashlib.sha256(summary.txnindex).hexdigest() if summary.txnindex else "",
+                stored_bytes=stored_bytes,
+            ),
             codecs=dict(summary.codecs),
             transactional=summary.transactional,
             control=summary.control,
             gaps=summary.gaps,
-            append_time=summary.append_time,
             legacy=summary.legacy,
-            max_batch_bytes=summary.max_batch_bytes,
-            index_bytes=len(summary.index),
-            timeindex_bytes=len(summary.timeindex),
-            txnindex_bytes=len(summary.txnindex),
-            txnindex_sha256=hashlib.sha256(summary.txnindex).hexdigest() if summary.txnindex else "",
-            stored_bytes=stored_bytes,
         )
 
     @property
+    def layout(self) -> Layout:
+        """How the segment's objects lie in the archive."""
+        return self.files.layout
+
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """The facts that are true or false, in the order of their bits in a packed row."""
+        return (self.transactional, self.control, self.gaps, self.times.append_time, self.legacy)
+
+    @property
     def log_suffix(self) -> str:
-        """Of the object that holds the log, or the records."""
-        if self.layout is not Layout.KAFKA:
-            return names.DATA if self.layout is Layout.AVRO else names.RECORDS
-        return names.LOG_ZST if self.stored_bytes else names.LOG
+        """The suffix of the object that holds the log, or the records."""
+        return self.files.suffix
 
     def stem(self, topic: str) -> str:
         """The path of its objects without the suffix; `topic` is the name of `topic_id`."""
-        if self.layout is Layout.AVRO:
-            return names.avro_stem(topic, self.partition, self.sequence, width=self.sequence_width)
-        if self.layout is not Layout.KAFKA:
-            root = "" if self.layout is Layout.RECORDS_AT_ROOT else names.TOPICS
-            return names.records_stem(topic, self.partition, self.base_offset, root=root)
-        return names.segment_stem(topic, self.topic_id, self.partition, self.base_offset, self.epoch, self.attempt)
+        return self.files.stem(topic, self)
 
     def topic_folder(self, topic: str) -> str:
-        """Where the objects of its topic lie, with all partitions."""
-        if self.layout is Layout.RECORDS_AT_ROOT:
-            return f"{topic}/"
-        own = f"{self.topic_id}/" if self.layout is Layout.KAFKA else ""
-        return f"{names.TOPICS}{topic}/{own}"
+        """The folder of the objects of its topic, with all partitions."""
+        return self.files.folder(topic, self)
 
     def objects(self, topic: str) -> dict[str, int]:
         """Path and size in bytes of each of its objects."""
         stem = self.stem(topic)
-        if self.layout is Layout.AVRO:
-            return {stem + names.DATA: self.bytes}
-        if self.layout is not Layout.KAFKA:
-            return {stem + names.RECORDS: self.bytes, stem + names.RECORDS_INDEX: self.index_bytes}
-        sizes = {
-            self.log_suffix: self.stored_bytes or self.bytes,
-            names.INDEX: self.index_bytes,
-            names.TIMEINDEX: self.timeindex_bytes,
-            names.TXNINDEX: self.txnindex_bytes,
-        }
-        return {stem + suffix: size for suffix, size in sizes.items() if size or suffix != names.TXNINDEX}
+        return {stem + suffix: size for suffix, size in self.files.sizes(self).items()}
 
     def beside(self, topic: str) -> tuple[str, ...]:
         """Paths of objects that may lie beside those: they hold nothing that the log does not."""

@@ -22,7 +22,7 @@ _ID_LENGTH = 22
 _MAX_BRANCHES = 9999
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a run ended. `TakenOver`: it was begun, never ended, and another run went on."""
 
     RUNNING = "Running"
@@ -156,7 +156,7 @@ class RunEntry:
     kind: str
     begin_time: int
     end_time: int | None = None
-    outcome: Outcome = Outcome.RUNNING
+    outcome: RunOutcome = RunOutcome.RUNNING
     message: str = ""
     records: int = 0
     bytes: int = 0
@@ -196,7 +196,7 @@ class Commit:
     segments: Sequence[SegmentEntry] = ()
     gaps: tuple[Gap, ...] = ()
     groups: tuple[GroupEntry, ...] = ()
-    outcome: Outcome = Outcome.RUNNING
+    outcome: RunOutcome = RunOutcome.RUNNING
     message: str = ""
     removed: tuple[RemovedSegment, ...] = ()
     purged: bool = False
@@ -208,7 +208,7 @@ class Commit:
     @property
     def restorable(self) -> bool:
         """A restore may see the archive as it is after this commit."""
-        return self.kind is CommitKind.END and (self.outcome is Outcome.SUCCEEDED or self.partial)
+        return self.kind is CommitKind.END and (self.outcome is RunOutcome.SUCCEEDED or self.partial)
 
     @property
     def is_removal(self) -> bool:

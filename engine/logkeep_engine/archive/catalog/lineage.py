@@ -1,11 +1,11 @@
-"""Which leaders have written what an archive holds of a partition, and where a log parts from it. Pure: no I/O.
+"""The leaders that have written what an archive holds of a partition, and where a log parts from it. Pure: no I/O.
 
 Each batch carries the epoch of the leader that appended it. Two logs in which a batch of the same epoch lies at the
 same offset are equal up to there, since an epoch has one leader. The archive keeps where each epoch begins, as Kafka's
-own `leader-epoch-checkpoint` does, and the last epoch on whose leader everything settled was seen. `Comparison` asks a
-leader, as a follower does (KIP-101, KIP-279), where its log leaves that history:
+own `leader-epoch-checkpoint` does. It also keeps the last epoch whose leader had everything that the archive accounted
+for. `LineageComparison` asks a leader, as a follower does (KIP-101, KIP-279), where its log leaves that history:
 
-    comparison = Comparison(lineage)
+    comparison = LineageComparison(lineage)
     while (epoch := comparison.question) is not None:
         comparison.answer(*leader.end_of(epoch))
     if comparison.fork is not None: ...
@@ -55,7 +55,7 @@ class LeaderSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogStanding:
     """How the log of a partition stands to its archive.
 
     `leader_epoch` is that of the leader that has answered, UNKNOWN if its log has no epochs. `fork` is the first offset
@@ -118,7 +118,7 @@ class Lineage:
         return max(self.leader, self.epochs[-1][0] if self.epochs else UNKNOWN)
 
 
-class Comparison:
+class LineageComparison:
     """Finds where a log parts from a lineage, by questions and answers of OffsetForLeaderEpoch.
 
     `question` is the epoch to ask the leader about, None if there is nothing more to ask. `fork` is the first offset at

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, NO_COMMIT, Beat
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ObjectMissing
@@ -137,7 +137,10 @@ def _worth_reading(heartbeats: dict[str, ObjectInfo], state: ArchiveState, thoro
     return {
         run_id: info.path
         for run_id, info in heartbeats.items()
-        if thorough or info.path in newest or (run := state.runs.get(run_id)) is None or run.outcome is Outcome.RUNNING
+        if thorough
+        or info.path in newest
+        or (run := state.runs.get(run_id)) is None
+        or run.outcome is RunOutcome.RUNNING
     }
 
 

@@ -5,8 +5,7 @@
     for entry in table[topic_id, partition]: ...      # a SegmentEntry is made when it is asked for
 
 A row says everything of a segment but its topic id and partition, so equal rows are equal segments, and a checkpoint
-can hold rows as they are (`archive/catalog/checkpoint.py`). The columns `storedBytes` and `timeindexBytes` hold the
-sequence and its width where the layout is Avro, which has neither of the two.
+can hold rows as they are (`archive/catalog/checkpoint.py`). `fields` says what lies where in a row.
 """
 
 from __future__ import annotations
@@ -14,85 +13,48 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields as fields_of
+from itertools import product
+from operator import attrgetter, itemgetter
 from typing import Any, overload
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog import fields
+from logkeep_engine.archive.catalog.entry import FILES, Files, Layout, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.fields import CODECS, HAS_TXNINDEX_SHA256, LAYOUT_BIT
 
-COLUMNS = (
-    "baseOffset",
-    "nextOffset",
-    "epoch",
-    "records",
-    "batches",
-    "bytes",
-    "minBaseTimestamp",
-    "maxTimestamp",
-    "storedBytes",
-    "attempt",
-    "maxBatchBytes",
-    "indexBytes",
-    "timeindexBytes",
-    "txnindexBytes",
-    "codecs.none",
-    "codecs.gzip",
-    "codecs.snappy",
-    "codecs.lz4",
-    "codecs.zstd",
-    "sha256",
-    "txnindexSha256",
-    "flags",
-)
-LAYOUT = "<9q10I32s32sB"  # little-endian without padding, as Python's struct names it
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-HAS_TXNINDEX_SHA256 = 32  # of the flags; bits 0 to 4: transactional, control, gaps, append time, legacy
-LAYOUT_BIT = 6  # and 7: the number of the segment's layout
-
-_ROW = struct.Struct(LAYOUT)
+_ROW = struct.Struct(fields.ROW_LAYOUT)
 ROW_BYTES = _ROW.size
 _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
 _NO_HASH = bytes(32)
 _KNOWN_CODECS = frozenset(CODECS)
+_FLAG_VALUES = [tuple(reversed(values)) for values in product((False, True), repeat=len(fields.FLAGS))]
+_BITS = {values: bits for bits, values in enumerate(_FLAG_VALUES)}
+_NUMBERS = [attrgetter(*(field.path for field in fields.numbers(layout))) for layout in sorted(Layout)]
 
 
 def pack(entry: SegmentEntry) -> bytes:
     """The row of a segment. Raises ValueError for what no row can hold: an unknown codec, a hash that is not one of
     SHA-256 in hex, a number of more than 64 bits (32 for counts of batches by codec and sizes of indexes)."""
-    flags = (
-        entry.transactional
-        | entry.control << 1
-        | entry.gaps << 2
-        | entry.append_time << 3
-        | entry.legacy << 4
-        | (HAS_TXNINDEX_SHA256 if entry.txnindex_sha256 else 0)
-        | entry.layout << LAYOUT_BIT
+    layout = entry.layout
+    return pack_facts(
+        _NUMBERS[layout](entry), entry.codecs, entry.sha256, entry.files.txnindex_sha256, _BITS[entry.flags], layout
     )
-    numbers = (
-        entry.base_offset,
-        entry.next_offset,
-        entry.epoch,
-        entry.records,
-        entry.batches,
-        entry.bytes,
-        entry.min_base_timestamp,
-        entry.max_timestamp,
-        entry.sequence if entry.layout is Layout.AVRO else entry.stored_bytes,
-        entry.attempt,
-        entry.max_batch_bytes,
-        entry.index_bytes,
-        entry.sequence_width if entry.layout is Layout.AVRO else entry.timeindex_bytes,
-        entry.txnindex_bytes,
-    )
-    return pack_facts(numbers, entry.codecs, entry.sha256, entry.txnindex_sha256, flags)
 
 
 def pack_facts(
-    numbers: tuple[int, ...], codecs: Mapping[str, int], sha256: str, txnindex_sha256: str, flags: int
+    numbers: tuple[int, ...],
+    codecs: Mapping[str, int],
+    sha256: str,
+    txnindex_sha256: str,
+    flags: int,
+    layout: Layout,
 ) -> bytes:
-    """The row of a segment whose `numbers` are those of COLUMNS up to the codecs. Raises ValueError as `pack` does."""
+    """The row of a segment with the `numbers` of `fields.numbers(layout)`; `flags` has the bits of `fields.FLAGS`.
+    Raises ValueError as `pack` does."""
     if not _KNOWN_CODECS.issuperset(codecs):
         raise ValueError(f"segment with codecs {', '.join(codecs)}")
     count = codecs.get
@@ -106,7 +68,7 @@ def pack_facts(
             count("zstd", 0),
             _hash(sha256),
             _hash(txnindex_sha256) if txnindex_sha256 else _NO_HASH,
-            flags,
+            flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0) | layout << LAYOUT_BIT,
         )
     except struct.error as error:
         raise ValueError(f"segment {numbers[0]}: {error}") from error
@@ -147,38 +109,49 @@ def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, 
     return left, gone
 
 
+def _picking(paths: Sequence[str], layout: Layout = Layout.KAFKA) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that takes these fields out of an unpacked row."""
+    places = [fields.at(path, layout) for path in paths]
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda row: [row[place] for place in places]
+
+
+def _own(layout: Layout) -> tuple[type[Files], Callable[[Sequence[Any]], Sequence[Any]]]:
+    kind = FILES[layout]
+    return kind, _picking([f"files.{item.name}" for item in fields_of(kind)], layout)  # type: ignore[arg-type]
+
+
+_entry: Callable[..., SegmentEntry] = SegmentEntry
+_times: Callable[..., Times] = Times
+_PLAIN = _picking(
+    ("epoch", "attempt", "base_offset", "next_offset", "records", "batches", "bytes", "max_batch_bytes", "sha256")
+)
+_TIMES = _picking(("times.min_base_timestamp", "times.max_timestamp"))
+_FILES = [_own(layout) for layout in sorted(Layout)]
+_COUNTS_AT = fields.at("codecs")
+_SHA256_AT = fields.at("sha256")
+_TXNINDEX_SHA256_AT = fields.at("files.txnindex_sha256")
+
+
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
-    flags = row[21]
-    layout = Layout(flags >> LAYOUT_BIT)
-    avro = layout is Layout.AVRO
-    return SegmentEntry(
-        topic_id=topic_id,
-        partition=partition,
-        epoch=row[2],
-        attempt=row[9],
-        base_offset=row[0],
-        next_offset=row[1],
-        records=row[3],
-        batches=row[4],
-        bytes=row[5],
-        min_base_timestamp=row[6],
-        max_timestamp=row[7],
-        sha256=row[19].hex(),
-        codecs={name: count for name, count in zip(CODECS, row[14:19], strict=True) if count},
-        transactional=bool(flags & 1),
-        control=bool(flags & 2),
-        gaps=bool(flags & 4),
-        append_time=bool(flags & 8),
-        legacy=bool(flags & 16),
-        max_batch_bytes=row[10],
-        index_bytes=row[11],
-        timeindex_bytes=0 if avro else row[12],
-        txnindex_bytes=row[13],
-        txnindex_sha256=row[20].hex() if flags & HAS_TXNINDEX_SHA256 else "",
-        stored_bytes=0 if avro else row[8],
-        layout=layout,
-        sequence=row[8] if avro else 0,
-        sequence_width=row[12] if avro else 0,
+    values = list(row)
+    flags = values.pop()
+    values[_SHA256_AT] = values[_SHA256_AT].hex()
+    values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
+    transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
+    kind, own = _FILES[flags >> LAYOUT_BIT]
+    return _entry(
+        topic_id,
+        partition,
+        *_PLAIN(values),
+        _times(*_TIMES(values), append_time),
+        kind(*own(values)),
+        {name: count for name, count in zip(CODECS, row[_COUNTS_AT:], strict=False) if count},
+        transactional,
+        control,
+        gaps,
+        legacy,
     )
 
 

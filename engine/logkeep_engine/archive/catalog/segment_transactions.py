@@ -87,7 +87,7 @@ class SegmentTransactions:
 
 
 def _bound_to(entry: SegmentEntry) -> dict[str, str]:
-    return {"logSha256": entry.sha256, "txnindexSha256": entry.txnindex_sha256}
+    return {"logSha256": entry.sha256, "txnindexSha256": entry.files.txnindex_sha256}
 
 
 def _sealed(body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.branches import Branch, Held, rejoined
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -19,11 +19,11 @@ from logkeep_engine.archive.catalog.facts import (
     Coverage,
     Gap,
     GroupEntry,
-    Outcome,
     Partition,
     Receipt,
     RemovedSegment,
     RunEntry,
+    RunOutcome,
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
@@ -67,7 +67,7 @@ class ArchiveState:
     @property
     def running(self) -> list[RunEntry]:
         """Runs that began and did not end."""
-        return [run for run in self.runs.values() if run.outcome is Outcome.RUNNING]
+        return [run for run in self.runs.values() if run.outcome is RunOutcome.RUNNING]
 
     def partitions(self) -> list[Partition]:
         """Every partition with a segment, coverage or gap, sorted."""
@@ -90,7 +90,7 @@ class ArchiveState:
             and list(self.runs.values()) == list(other.runs.values())
         )
 
-    def settled(self, topic_id: str, partition: int) -> list[Range]:
+    def accounted_for(self, topic_id: str, partition: int) -> list[Range]:
         """Merged sorted ranges that are archived or recorded as lost."""
         key = (topic_id, partition)
         ranges = list(self.coverage.get(key, ()))
@@ -100,7 +100,7 @@ class ArchiveState:
 
     def next_offset(self, topic_id: str, partition: int) -> int | None:
         """The end of what is settled without a hole from the first settled offset on; None: nothing is."""
-        ranges = self.settled(topic_id, partition)
+        ranges = self.accounted_for(topic_id, partition)
         return ranges[0][1] if ranges else None
 
     def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]:
@@ -110,15 +110,15 @@ class ArchiveState:
         left = without(start, end, self.coverage.get(key, ()))
         if key not in self.gaps:
             return left
-        return [part for low, high in left for part in self._not_lost(key, low, high)]
+        return [part for low, high in left for part in self._outside_gaps(key, low, high)]
 
-    def _not_lost(self, key: Partition, start: int, end: int) -> list[Range]:
+    def _outside_gaps(self, key: Partition, start: int, end: int) -> list[Range]:
         ranges: list[Range] = []
-        for gap in self.lost(*key, start, end):
+        for gap in self.gaps_in(*key, start, end):
             add_range(ranges, gap.start, gap.end)
         return without(start, end, ranges)
 
-    def lost(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
+    def gaps_in(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
         """The recorded gaps that share an offset with [start, end)."""
         gaps = self.gaps.get((topic_id, partition), ())
         # Gaps do not overlap: of those that start before, only the last may reach inside.
@@ -164,7 +164,7 @@ class ArchiveState:
     def lineage(self, topic_id: str, partition: int) -> Lineage:
         """The leaders that have written what is settled of a partition, as far as they are known."""
         key = (topic_id, partition)
-        settled = self.settled(*key)
+        settled = self.accounted_for(*key)
         end = settled[-1][1] if settled else 0
         epochs = tuple(self.epochs.get(key, ()))
         return Lineage(epochs, self.held_until(*key, end), end, self.leaders.get(key, UNKNOWN))
@@ -200,8 +200,8 @@ class ArchiveState:
                 view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
         return view
 
-    def _held(self, key: Partition) -> Held:
-        return Held(
+    def _held(self, key: Partition) -> PartitionFacts:
+        return PartitionFacts(
             self.segments.rows(key),
             self.coverage.get(key, []),
             self.gaps.get(key, []),
@@ -210,7 +210,7 @@ class ArchiveState:
             self.leaders.get(key, UNKNOWN),
         )
 
-    def _hold(self, key: Partition, held: Held) -> None:
+    def _hold(self, key: Partition, held: PartitionFacts) -> None:
         self.segments.replace_rows(key, held.rows)
         _set(self.coverage, key, held.coverage)
         _set(self.gaps, key, held.gaps)
@@ -222,7 +222,7 @@ class ArchiveState:
 
     def _branch(self, item: Branching) -> None:
         key = (item.topic_id, item.partition)
-        settled = self.settled(*key)
+        settled = self.accounted_for(*key)
         stay, rest = self._held(key).cut(item.offset)
         if settled:
             # What is missing there can never be archived any more.
@@ -270,7 +270,7 @@ class ArchiveState:
             )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
-            if commit.outcome is Outcome.SUCCEEDED:
+            if commit.outcome is RunOutcome.SUCCEEDED:
                 self.groups = commit.groups
         self.runs[run.run_id] = run
         self.commit = commit.number
@@ -348,7 +348,7 @@ class ArchiveState:
         for run_id in commit.taken_over:
             self.runs[run_id] = replace(
                 self.runs[run_id],
-                outcome=Outcome.TAKEN_OVER,
+                outcome=RunOutcome.TAKEN_OVER,
                 end_time=commit.time,
                 message=f"run {commit.run_id} went on at epoch {commit.epoch}",
             )
@@ -360,7 +360,7 @@ class ArchiveState:
                 earlier,
                 epoch=commit.epoch,
                 end_time=None,
-                outcome=Outcome.RUNNING,
+                outcome=RunOutcome.RUNNING,
                 message="",
                 attempts=earlier.attempts + 1,
             )
@@ -391,9 +391,9 @@ class ReceiptCheck:
         """See `ArchiveState.why_not`."""
         if not receipt.coverage and not receipt.gaps:
             return "it settles no offsets"
-        return self._why_not_settled(receipt) or self._why_not_segments(receipt, epoch)
+        return self._why_not_ranges(receipt) or self._why_not_segments(receipt, epoch)
 
-    def _why_not_settled(self, receipt: Receipt) -> str | None:
+    def _why_not_ranges(self, receipt: Receipt) -> str | None:
         own: dict[Partition, list[Range]] = {}
         for topic_id, partition, start, end in receipt.ranges:
             where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"

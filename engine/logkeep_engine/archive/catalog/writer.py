@@ -3,7 +3,7 @@
     archive = Archive.create_or_open(storage, cluster_id)
     with begin_run(archive, run_id) as writer:
         writer.commit(topics=topics, receipts=receipts)     # as tasks end
-        writer.end(Outcome.SUCCEEDED, groups=groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=groups)
 
 A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
 leaves objects that no commit names; a crash after it loses nothing. A crash while a checkpoint is written leaves the
@@ -32,11 +32,11 @@ from logkeep_engine.archive.catalog.facts import (
     Commit,
     CommitKind,
     GroupEntry,
-    Outcome,
     Partition,
     Receipt,
     RemovedSegment,
     RunEntry,
+    RunOutcome,
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
@@ -213,7 +213,7 @@ class Writer:
         call finds out first.
         """
         with self._lock:
-            self._settle()
+            self._confirm_last()
             changed = [topic for topic in map(self._grown, topics) if self.state.topics.get(topic.topic_id) != topic]
             trial = ReceiptCheck(self.state, changed)
             accepted: list[Receipt] = []
@@ -254,7 +254,7 @@ class Writer:
         Raises what `commit` does, and ValueError for a branch that there is already, or a copy that is not needed.
         """
         with self._lock:
-            self._settle()
+            self._confirm_last()
             wanted, entries = tuple(branchings), tuple(copies)
             for item in wanted:
                 key = (item.topic_id, item.partition)
@@ -271,23 +271,23 @@ class Writer:
             return number
 
     def end(
-        self, outcome: Outcome, message: str = "", groups: Iterable[GroupEntry] = (), *, partial: bool = False
+        self, outcome: RunOutcome, message: str = "", groups: Iterable[GroupEntry] = (), *, partial: bool = False
     ) -> int:
         """End the run; returns the number of its last commit. `groups` become visible if it succeeded. `partial`: it
         failed after it had tried everything, so restores may take what it has archived. Stops the heartbeat. Afterwards
         only `remove` and `purged` may be called."""
-        if outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
+        if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
-            self._settle()
+            self._confirm_last()
             if not self._ended:  # an earlier call that did not know its own success
                 self._append(
                     replace(
                         self._draft(CommitKind.END),
                         outcome=outcome,
                         message=message,
-                        groups=tuple(groups) if outcome is Outcome.SUCCEEDED else (),
-                        partial=partial and outcome is Outcome.FAILED,
+                        groups=tuple(groups) if outcome is RunOutcome.SUCCEEDED else (),
+                        partial=partial and outcome is RunOutcome.FAILED,
                     )
                 )
             self._checkpoint_if_due()
@@ -301,7 +301,7 @@ class Writer:
         if isinstance(error, ArchiveFenced):
             return
         try:
-            self.end(Outcome.FAILED, message, partial=partial)
+            self.end(RunOutcome.FAILED, message, partial=partial)
         except (LogkeepError, ValueError) as problem:
             log.warning("the end of the run could not be noted in the archive: %s", problem)
 
@@ -314,8 +314,8 @@ class Writer:
         there, and while objects of others may be there still.
         """
         with self._lock:
-            self._settle()
-            if self.state.runs[self.run_id].outcome is not Outcome.SUCCEEDED:
+            self._confirm_last()
+            if self.state.runs[self.run_id].outcome is not RunOutcome.SUCCEEDED:
                 raise ValueError(f"run {self.run_id} has not ended with success")
             if self.state.unpurged:
                 raise ValueError("segments that were removed before are not purged yet")
@@ -334,7 +334,7 @@ class Writer:
     def purged(self) -> None:
         """Note that no object of a removed segment is there any more. Raises what `commit` does."""
         with self._lock:
-            self._settle()
+            self._confirm_last()
             if self.state.unpurged:
                 self._append(replace(self._draft(CommitKind.DATA), purged=True))
                 self._checkpoint_if_due()
@@ -342,7 +342,7 @@ class Writer:
     def checkpoint(self) -> None:
         """Write a checkpoint of the state now."""
         with self._lock:
-            self._settle()
+            self._confirm_last()
             data = checkpoint.dump(self.state, self.archive.info.archive_id)
             self.archive.storage.put(names.checkpoint_path(self.state.commit, self.epoch), data)
             self._since = SinceCheckpoint(checkpoint_bytes=len(data))
@@ -400,17 +400,16 @@ class Writer:
                 raise self._fenced from None
             # An earlier attempt of this very call wrote it, and its answer was lost.
         except StorageUnavailable:
-            raise  # it may be there or not: `_settle` finds out
+            raise  # it may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise
-        # In this order: an interrupt between the two leaves a commit that `_settle` knows to be done.
+        # In this order: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END
         self._heartbeat.committed(commit.number)
-        self._since.commits += 1
-        self._since.bytes += len(data)
+        self._since.count(len(data))
         return commit.number
 
     def _grown(self, topic: TopicEntry) -> TopicEntry:
@@ -419,7 +418,7 @@ class Writer:
         known = self.state.topics.get(topic.topic_id)
         return topic if known is None else replace(topic, partitions=max(topic.partitions, known.partitions))
 
-    def _settle(self) -> None:
+    def _confirm_last(self) -> None:
         """Finish the commit of which it is not known whether it is there."""
         if self._fenced is not None:
             raise self._fenced

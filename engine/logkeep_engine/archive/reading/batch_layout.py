@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower,
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.parts import known_parts
 from logkeep_engine.archive.reading.segments import Run, read_from, read_index, read_segment, read_transactions
-from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
@@ -25,6 +25,7 @@ class BatchLayout:
     """Reads the layout KAFKA, see `layouts.LayoutReader`."""
 
     batched = True
+    records_format = None
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
@@ -112,7 +113,7 @@ def decoded(
                 lost = (header.base_offset if last is None else last + 1, header.next_offset)
                 damage = Damage(path, topic, entry.partition, header.base_offset, error.message.rstrip("."), lost)
                 if on_damage is None:
-                    raise ArchiveDamaged(f"{damage}.", hint=hint) from error
+                    raise damage.error(hint) from error
                 on_damage(damage)
 
 

@@ -19,7 +19,7 @@ from itertools import chain, count, pairwise
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Outcome, Partition, RunEntry
+from logkeep_engine.archive.catalog.facts import Partition, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ObjectMissing
@@ -52,11 +52,11 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
 
     A plan that cannot be read is left out: a run's folder may be deleted. Raises storage errors.
     """
-    unfinished = [run for run in state.runs.values() if run.outcome is not Outcome.SUCCEEDED]
+    unfinished = [run for run in state.runs.values() if run.outcome is not RunOutcome.SUCCEEDED]
     conversions = [run for run in state.runs.values() if run.kind == _CONVERSION]
     if not unfinished and not conversions:
         return {}
-    firsts = {key: settled[0][0] for key in state.partitions() if (settled := state.settled(*key))}
+    firsts = {key: settled[0][0] for key in state.partitions() if (settled := state.accounted_for(*key))}
     if not firsts:
         return {}
     found = {
@@ -103,7 +103,7 @@ def _carried_over(
             log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
             continue
         yield from (item for item in begins if item[0][0] in left)
-        if run.outcome is Outcome.SUCCEEDED:
+        if run.outcome is RunOutcome.SUCCEEDED:
             left -= topics
 
 
@@ -126,7 +126,7 @@ def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partiti
     """The offsets of a partition that are neither archived nor recorded as lost, from where it was meant to begin (by
     `missing_beginnings`) to the last that are.
     """
-    settled = state.settled(*partition)
+    settled = state.accounted_for(*partition)
     begins = beginnings.get(partition)
     meant = [] if begins is None else [(begins, begins)]
     return [(end, start) for (_, end), (start, _) in pairwise([*meant, *settled])]

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.errors import ArchiveDamaged
+
+_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,10 @@ class Damage:
         document = asdict(self)
         del document["lost"]
         return document
+
+    def error(self, hint: str = _HINT) -> ArchiveDamaged:
+        """The error of a reader that does not go on behind this damage."""
+        return ArchiveDamaged(f"{self}.", hint=hint)
 
 
 OnDamage = Callable[[Damage], None]

@@ -79,8 +79,8 @@ def held(state: ArchiveState, topic: TopicEntry) -> Held:
     return Held(
         topic.topic_id,
         sum(entry.records for entry in entries),
-        min((entry.min_base_timestamp for entry in entries if entry.min_base_timestamp >= 0), default=-1),
-        max((entry.max_timestamp for entry in entries), default=-1),
+        min((entry.times.min_base_timestamp for entry in entries if entry.times.min_base_timestamp >= 0), default=-1),
+        max((entry.times.max_timestamp for entry in entries), default=-1),
     )
 
 

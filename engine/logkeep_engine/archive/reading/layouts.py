@@ -14,6 +14,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.reading.batch_layout import BatchLayout
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_layout import RecordLayout
+from logkeep_engine.archive.reading.record_reader import AvroFormat, RecordFormat, RecordsFormat
 from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
@@ -30,6 +31,12 @@ class LayoutReader(Protocol):
     @property
     def batched(self) -> bool:
         """The segments hold Kafka's batches."""
+        ...
+
+    @property
+    def records_format(self) -> RecordFormat | None:
+        """How the bytes hold records, for those who check bytes or read objects that no catalog names; None: they hold
+        batches."""
         ...
 
     def batches(
@@ -52,19 +59,25 @@ class LayoutReader(Protocol):
         ...
 
 
-_RECORDS = RecordLayout()
+_RECORDS = RecordLayout(RecordsFormat())
 
 READERS: dict[Layout, LayoutReader] = {
     Layout.KAFKA: BatchLayout(),
     Layout.RECORDS: _RECORDS,
     Layout.RECORDS_AT_ROOT: _RECORDS,
-    Layout.AVRO: _RECORDS,
+    Layout.AVRO: RecordLayout(AvroFormat()),
 }
 
 
 def reader_of(entry: SegmentEntry) -> LayoutReader:
     """The reader of the segment's layout."""
     return READERS[entry.layout]
+
+
+def is_indexed(layout: Layout) -> bool:
+    """An index of records lies beside each segment of this layout."""
+    found = READERS[layout].records_format
+    return found is not None and found.indexed
 
 
 def is_batched(entry: SegmentEntry) -> bool:

@@ -67,7 +67,7 @@ def read_log(
 
     The bytes are those of the object, be they more or fewer than the catalog says.
     """
-    if entry.stored_bytes:
+    if entry.files.stored_bytes:
         return _Compressed(storage, path, entry, block).items(start)
     left = entry.bytes - start
     return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
@@ -130,7 +130,7 @@ class _Compressed:
     def _open(self) -> tuple[SeekTable, bytes | None]:
         """The table, and the whole object if it is small enough to be read at once. Raises CorruptFrame."""
         entry = self._entry
-        stored = entry.stored_bytes
+        stored = entry.files.stored_bytes
         start = 0 if stored < self._block else stored - min(stored, _TAIL_BYTES)
         # One byte more than there should be: an object that is too long must show.
         tail = self._storage.read_range(self._path, start, stored + 1)

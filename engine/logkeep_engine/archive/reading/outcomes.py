@@ -58,7 +58,7 @@ def partition_index(
     storage: Storage, topic: str, entries: Iterable[SegmentEntry], on_damage: OnDamage | None = None
 ) -> list[AbortedTxn]:
     """The entries of all transaction indexes. One that is missing or altered is damage as with `aborted_in`."""
-    indexed = [entry for entry in entries if entry.txnindex_bytes]
+    indexed = [entry for entry in entries if entry.files.txnindex_bytes]
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
         found = pool.map(lambda entry: read_index(storage, topic, entry, on_damage), indexed)
         return [txn for some in found for txn in some or ()]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.storage import Storage
@@ -17,9 +16,8 @@ def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTra
 
 def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | None:
     """The `.txnparts` object of a segment, None if it has none."""
-    if not entry.transactional or entry.layout is not Layout.KAFKA:
-        return None
+    paths = entry.beside(topic)
     try:
-        return storage.read(entry.stem(topic) + names.TXNPARTS)
+        return storage.read(paths[0]) if paths else None
     except ObjectMissing:
         return None

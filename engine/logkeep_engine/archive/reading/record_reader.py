@@ -1,71 +1,117 @@
-"""Reading segments of the Records and the Avro format: records in order, held against the catalog.
-
-for records in read_records(storage, topic, entry): ...
-"""
+"""Reading segments that hold records: records in order, compared with the catalog."""
 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from operator import attrgetter
-from typing import cast
+from typing import Protocol, cast
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.errors import (
-    ArchiveDamaged,
     BatchTooLarge,
     CorruptIndex,
     CorruptSegment,
     ObjectMissing,
 )
-from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats.base import LogRecord
+from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import position_before, read_index
 from logkeep_engine.log.memory import give_back_what_is_large
-from logkeep_engine.storage import DEFAULT_BLOCK, Storage
+from logkeep_engine.storage import Storage
 
-_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 _offset = attrgetter("offset")
 
 
-def read_records(
-    storage: Storage,
-    topic: str,
-    entry: SegmentEntry,
-    *,
-    start_offset: int = 0,
-    on_damage: OnDamage | None = None,
-    block: int = DEFAULT_BLOCK,
-) -> Iterator[list[LogRecord]]:
-    """The records of a Records or Avro segment from `start_offset` on, in lists of bounded size.
+class RecordFormat(Protocol):
+    """How the bytes of an object hold records."""
 
-    Without `on_damage` raises ArchiveDamaged at the first damage. With it, damage is told after the records before it
-    were handed out. Nothing in these formats protects single records: if the object's SHA-256 is wrong, nobody knows
-    which of them is altered. At the end, a whole segment is compared with its SHA-256 and count. A part, which the
-    index of a Records segment allows to read alone, cannot be compared.
-    """
-    for records, _ in RecordReading(storage, topic, entry, on_damage).parts(start_offset, block):
-        if records[0].offset >= start_offset:
-            yield records
-        elif records[-1].offset >= start_offset:
-            yield records[bisect_left(records, start_offset, key=_offset) :]
+    @property
+    def indexed(self) -> bool:
+        """An index beside the records leads to each of them. Such a segment may be named by an offset before its first
+        record."""
+        ...
+
+    def decode(
+        self,
+        blocks: Iterable[bytes],
+        *,
+        position: int,
+        size: int,
+        start_offset: int,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
+        """The records in `blocks`, which are the object of `size` bytes from `position` on, in lists of bounded size.
+        If the format is `indexed`, the positions of each record and of their end come with them. `topic` and
+        `partition` are what the object must say of itself, if it says it. Raises CorruptSegment."""
+        ...
+
+
+class RecordsFormat:
+    """The Records format."""
+
+    indexed = True
+
+    def decode(
+        self,
+        blocks: Iterable[bytes],
+        *,
+        position: int,
+        size: int,
+        start_offset: int,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
+        """The records from the first in `blocks` on."""
+        for part in read_blocks(blocks, position=position, size=size):
+            yield cast(list[LogRecord], part.records), part.positions
+
+
+class AvroFormat:
+    """The Avro format, with either schema."""
+
+    indexed = False
+
+    def decode(
+        self,
+        blocks: Iterable[bytes],
+        *,
+        position: int,
+        size: int,
+        start_offset: int,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
+        """The records from `start_offset` on. An object is always read from its beginning."""
+        from logkeep_engine.formats.avro import read_object  # fastavro takes its time
+
+        for records in read_object(blocks, topic=topic, partition=partition, start_offset=start_offset, size=size):
+            yield cast(list[LogRecord], records), ()
 
 
 class RecordReading:
     """One pass over a segment."""
 
-    def __init__(self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        topic: str,
+        entry: SegmentEntry,
+        on_damage: OnDamage | None,
+        records_format: RecordFormat,
+    ) -> None:
         give_back_what_is_large()
         self._storage = storage
         self._topic = topic
         self._entry = entry
         self._on_damage = on_damage
+        self._format = records_format
         self._path = entry.stem(topic) + entry.log_suffix
         self._expected = entry.base_offset
         self._digest = hashlib.sha256()
@@ -81,7 +127,15 @@ class RecordReading:
         count = 0
         try:
             with closing(self._blocks(position, block)) as blocks:
-                for records, positions in self._decoded(blocks, position, start_offset):
+                decoded = self._format.decode(
+                    blocks,
+                    position=position,
+                    size=entry.bytes,
+                    start_offset=start_offset,
+                    topic=self._topic,
+                    partition=entry.partition,
+                )
+                for records, positions in decoded:
                     self._check_offsets(records, whole)
                     self._expected = records[-1].offset + 1
                     count += len(records)
@@ -96,25 +150,11 @@ class RecordReading:
         else:
             self._finish(position, count if whole else None)
 
-    def _decoded(
-        self, blocks: Iterable[bytes], position: int, start_offset: int
-    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
-        entry = self._entry
-        if entry.layout is Layout.AVRO:
-            from logkeep_engine.formats.avro import read_object
-
-            wanted = {"start_offset": start_offset, "size": entry.bytes}
-            for records in read_object(blocks, topic=self._topic, partition=entry.partition, **wanted):
-                yield cast(list[LogRecord], records), ()
-        else:
-            for part in records_format.read_blocks(blocks, position=position, size=entry.bytes):
-                yield cast(list[LogRecord], part.records), part.positions
-
     def _check_offsets(self, records: Sequence[LogRecord], whole: bool) -> None:
         first, last, entry = records[0].offset, records[-1].offset, self._entry
         bad = first if first < self._expected else last if last >= entry.next_offset else None
         # The original tool of the Records format may name a segment by an offset before its first record.
-        if bad is None and whole and entry.layout is Layout.AVRO and self._expected == entry.base_offset != first:
+        if bad is None and whole and not self._format.indexed and self._expected == entry.base_offset != first:
             bad = first
         if bad is not None:
             raise CorruptSegment(
@@ -124,11 +164,11 @@ class RecordReading:
     def _position(self, start_offset: int) -> int:
         """Where in the object to begin: the index is only a hint, where it is missing or wrong all is read."""
         entry = self._entry
-        if start_offset <= entry.base_offset or entry.layout is Layout.AVRO:
+        if start_offset <= entry.base_offset or not self._format.indexed:
             return 0
         try:
             data = self._storage.read(entry.stem(self._topic) + names.RECORDS_INDEX)
-            found = position_before(read_index(data), start_offset) if len(data) == entry.index_bytes else None
+            found = position_before(read_index(data), start_offset) if len(data) == entry.files.index_bytes else None
         except (ObjectMissing, CorruptIndex):
             return 0
         return found or 0
@@ -159,7 +199,7 @@ class RecordReading:
     def _report(self, what: str, lost: Range | None) -> None:
         damage = damage_of(self._storage, self._topic, self._entry, self._path, what, self._expected)
         if self._on_damage is None:
-            raise ArchiveDamaged(f"{damage}.", hint=_HINT)
+            raise damage.error()
         self._on_damage(replace(damage, lost=lost) if lost is not None and lost[0] < lost[1] else damage)
 
 

@@ -28,7 +28,6 @@ from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
-_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _MAGIC_AT = 16
 _NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
@@ -80,10 +79,10 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 
     Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
     """
-    if entry.max_timestamp < timestamp:
+    if entry.times.max_timestamp < timestamp:
         return None
     start = entry.base_offset
-    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.timeindex_bytes)
+    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.files.timeindex_bytes)
     found = find_time(data, entry.base_offset, timestamp)
     if found is not None and found.offset < entry.next_offset:
         start = found.offset + 1
@@ -97,7 +96,7 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Run] | None:
     """The runs from where the offset index says; None: it says nothing, or no batch that ends as it says begins
     there."""
-    data = _index(storage, entry.stem(topic) + names.INDEX, entry.index_bytes)
+    data = _index(storage, entry.stem(topic) + names.INDEX, entry.files.index_bytes)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
         return None
@@ -132,14 +131,14 @@ def read_index(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
 ) -> list[AbortedTxn] | None:
     """As `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
-    if not entry.txnindex_bytes:
+    if not entry.files.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX
     try:
         data = storage.read(path)
-        if len(data) != entry.txnindex_bytes:
-            what = f"{len(data)} bytes, the catalog says {entry.txnindex_bytes}"
-        elif entry.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.txnindex_sha256:
+        if len(data) != entry.files.txnindex_bytes:
+            what = f"{len(data)} bytes, the catalog says {entry.files.txnindex_bytes}"
+        elif entry.files.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.files.txnindex_sha256:
             what = "its SHA-256 is not the catalog's"
         else:
             return read_txn_index(data)
@@ -149,7 +148,7 @@ def read_index(
         what = error.message
     damage = Damage(f"{storage.uri}/{path}", topic, entry.partition, None, what)
     if on_damage is None:
-        raise _damaged(damage)
+        raise damage.error()
     on_damage(replace(damage, what=what.rstrip(".")))
     return None
 
@@ -263,7 +262,7 @@ class _Reading:
 
     def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
         if self._on_damage is None:
-            raise _damaged(self._damage_at(self._expected, wrong, self._position + at))
+            raise self._damage_at(self._expected, wrong, self._position + at).error()
         self._damage = (self._position + at, wrong)
         self._jump = None
         if len(data) - at >= _SIZE_AND_MAGIC.size:
@@ -364,7 +363,7 @@ class _Reading:
     def _report(self, what: str, offset: int, lost: Range | None, position: int | None = None) -> None:
         damage = self._damage_at(offset, what, position, lost if lost is not None and lost[0] < lost[1] else None)
         if self._on_damage is None:
-            raise _damaged(damage)
+            raise damage.error()
         self._told += 1
         self._on_damage(damage)
 
@@ -410,7 +409,3 @@ class _Digest:
 
 def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[int, BatchHeader]]:
     return headers if start == 0 else [(position - start, header) for position, header in headers]
-
-
-def _damaged(damage: Damage) -> ArchiveDamaged:
-    return ArchiveDamaged(f"{damage}.", hint=_HINT)

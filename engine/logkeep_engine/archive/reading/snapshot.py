@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Commit, Outcome, RunEntry
+from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
 
@@ -41,7 +41,7 @@ def choose(archive: Archive) -> Snapshot:
 def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
     end = _last_end(archive, newest.commit)
     if end is None:
-        if any(run.outcome is Outcome.SUCCEEDED for run in newest.runs.values()):
+        if any(run.outcome is RunOutcome.SUCCEEDED for run in newest.runs.values()):
             raise ArchiveDamaged(
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
@@ -49,7 +49,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
         return Snapshot(newest, (told,) if newest.segments else (), finished=False)
     commit = _with_removals(archive, end.number, newest.commit)
-    state = newest if commit == newest.commit else load_at(archive, commit)
+    state = newest if commit == newest.commit else archive.load_at(commit)
     warnings = []
     if end.partial:
         warnings.append(
@@ -67,7 +67,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
 
 
 def _word(run: RunEntry) -> str:
-    return {Outcome.RUNNING: "still running, or dead", Outcome.FAILED: "failed"}.get(run.outcome, "taken over")
+    return {RunOutcome.RUNNING: "still running, or dead", RunOutcome.FAILED: "failed"}.get(run.outcome, "taken over")
 
 
 def _last_end(archive: Archive, commit: int) -> Commit | None:
@@ -87,33 +87,3 @@ def _with_removals(archive: Archive, commit: int, newest: int) -> int:
     while commit < newest and archive.read_commit(commit + 1).is_removal:
         commit += 1
     return commit
-
-
-def load_at(archive: Archive, commit: int) -> ArchiveState:
-    """The state after commit number `commit`. Raises ArchiveDamaged naming the first commit that is missing or
-    unreadable.
-    """
-    listing = archive.listing()
-    state = ArchiveState()
-    for number, _, info in listing.checkpoints:
-        if number > commit:
-            continue
-        try:
-            state = archive.read_checkpoint(info.path)
-        except ArchiveDamaged:
-            continue  # the commits hold the same
-        break
-    for found in archive.read_commits(range(state.commit + 1, commit + 1)):
-        try:
-            state.apply(found)
-        except (ValueError, KeyError) as error:
-            raise ArchiveDamaged(
-                f"Commit {found.number} of the archive at {archive.storage.uri}: {error}.",
-                hint="Restore it from a copy of the archive.",
-            ) from error
-    if state.commit != commit:
-        raise ArchiveDamaged(
-            f"The catalog at {archive.storage.uri} ends with commit {state.commit}, commit {commit} is wanted.",
-            hint="Restore the catalog from a copy of the archive.",
-        )
-    return state

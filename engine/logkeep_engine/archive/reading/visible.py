@@ -15,8 +15,7 @@ from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.storage import Storage
 
 
@@ -45,7 +44,7 @@ def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
             continue
         reader = open_partition(storage, topic.name, entries, state.kept(topic.topic_id, number))
         aborted = Spans.of(reader.transactions.aborted)
-        if any(_is_seen(header, aborted) for _, headers in reader.batches() for _, header in headers):
+        if any(unseen(header, aborted) is None for _, headers in reader.batches() for _, header in headers):
             return True
     return False
 
@@ -53,9 +52,3 @@ def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
 def _may_be_aborted(entry: SegmentEntry) -> bool:
     """Formats of records keep none of aborted transactions."""
     return is_batched(entry) and entry.transactional
-
-
-def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
-    if header.magic < 2:
-        return True
-    return header.record_count > 0 and not header.is_control and header not in aborted

@@ -8,7 +8,6 @@ entry = segment.finish()
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive import names
@@ -118,7 +117,7 @@ class LogSegment:
         if summary.txnindex:
             self._storage.put(self._stem + names.TXNINDEX, summary.txnindex)
         self._writer.commit()
-        return replace(entry, stored_bytes=self._writer.stored_bytes)
+        return self._entry(summary, stored_bytes=self._writer.stored_bytes)
 
     def abort(self) -> None:
         """Drop it."""

@@ -30,7 +30,15 @@ from collections.abc import Callable, Sequence
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import (
+    AvroFiles,
+    Files,
+    Layout,
+    RecordsAtRootFiles,
+    RecordsFiles,
+    SegmentEntry,
+    Times,
+)
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import (
@@ -117,9 +125,9 @@ class RecordSink:
             attempt=self._attempt,
         )
         data, *indexes = self._objects
-        data.settle(entry, entry.sha256)
+        data.commit(entry, entry.sha256)
         for index in indexes:
-            index.settle(entry, index.sha256())
+            index.commit(entry, index.sha256())
         return entry
 
     def abort(self) -> None:
@@ -202,7 +210,13 @@ def entry_of(
 ) -> SegmentEntry:
     """The catalog's entry of a finished segment. `sequence` and `sequence_width` are those of an Avro object's name; by
     default the name is Logkeep's own."""
-    avro = layout is Layout.AVRO
+    files: Files
+    if layout is Layout.AVRO:
+        files = AvroFiles(facts.base_offset if sequence is None else sequence, sequence_width)
+    elif layout is Layout.RECORDS_AT_ROOT:
+        files = RecordsAtRootFiles(facts.index_bytes)
+    else:
+        files = RecordsFiles(facts.index_bytes)
     return SegmentEntry(
         topic_id=topic_id,
         partition=partition,
@@ -213,22 +227,12 @@ def entry_of(
         records=facts.records,
         batches=facts.blocks,
         bytes=facts.bytes,
-        min_base_timestamp=facts.min_timestamp,
-        max_timestamp=facts.max_timestamp,
-        sha256=facts.sha256,
-        codecs={},
-        transactional=False,
-        control=False,
-        gaps=facts.gaps,
-        append_time=facts.append_time,
-        legacy=False,
         max_batch_bytes=facts.largest_record + BATCH_OVERHEAD,
-        index_bytes=facts.index_bytes,
-        timeindex_bytes=0,
-        txnindex_bytes=0,
-        layout=layout,
-        sequence=(facts.base_offset if sequence is None else sequence) if avro else 0,
-        sequence_width=sequence_width if avro else 0,
+        sha256=facts.sha256,
+        times=Times(facts.min_timestamp, facts.max_timestamp, facts.append_time),
+        files=files,
+        codecs={},
+        gaps=facts.gaps,
     )
 
 
@@ -253,7 +257,7 @@ class _Object:
         """Of what was written with `write_hashed`."""
         return self._digest.hexdigest()
 
-    def settle(self, entry: SegmentEntry, sha256: str) -> None:
+    def commit(self, entry: SegmentEntry, sha256: str) -> None:
         """Have these bytes, of this hash, under the name; see the module's docstring."""
         if self._found is not None:
             if self._is_there(sha256):

@@ -1,10 +1,10 @@
-"""Pieces in Kafka's format: batches as the broker gave them.
+"""The writer of pieces in Kafka's format: batches as the broker gave them.
 
 There is one exception: when the log starts inside a batch (DeleteRecords, or an offset that retention chose), the
-records before that are gone for every consumer, and the batch is built anew without them. A batch across a bound
-between two chunks is the first one's with all its offsets: if that one fails, the hole that it leaves has the whole
-batch, and if the log's start moves into the batch between the two fetches, what neither has settled is done by another
-round of tasks.
+records before that are gone for every consumer, and the batch is built anew without them. A batch across the bound
+between two chunks belongs to the first one, with all its offsets. If that chunk fails, the whole batch is left for a
+later attempt. If the log's start moves into the batch between the two fetches, another round of tasks archives the
+offsets for which neither accounts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logkeep_engine.archive.writing.log_writer import LogSegment
-from logkeep_engine.backup.pieces.writer import PieceWriter, Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, Codec, parse_header, seal, walk_checked
@@ -33,7 +33,7 @@ _CODEC_MASK = 0x07
 class ChunkWriter(PieceWriter):
     """The segments of one piece in Kafka's format: batches as they are."""
 
-    def __init__(self, setting: Setting, piece: Piece, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         super().__init__(setting, piece, attempt)
         self._segment: _OpenSegment | None = None
         self._run_transactional = False  # a batch of the run that is being gathered is
@@ -44,7 +44,7 @@ class ChunkWriter(PieceWriter):
         run: list[tuple[int, BatchHeader]] = []
         at = self.at
         epoch = self._epoch
-        room, end_offset = self._room()
+        space, end_offset = self._space_left()
         try:
             for position, header in walk_checked(data, self.piece.end):
                 base = header[0]
@@ -53,7 +53,7 @@ class ChunkWriter(PieceWriter):
                     self.at = at
                     self._overlapping(data, position, header)
                     at, epoch = self.at, self._epoch
-                    room, end_offset = self._room()
+                    space, end_offset = self._space_left()
                     continue
                 attributes = header[5]
                 if attributes & _CODEC_MASK > _LAST_CODEC:
@@ -64,16 +64,16 @@ class ChunkWriter(PieceWriter):
                     self._note_epoch(epoch, base)
                 following = base + header[6] + 1
                 size = LOG_OVERHEAD + header[1]
-                if size > room or following > end_offset:
+                if size > space or following > end_offset:
                     self._flush(data, run)
                     self._close_segment()
                     self._segment = self._open_segment(base)
-                    room, end_offset = self._room()
+                    space, end_offset = self._space_left()
                 if attributes & TRANSACTIONAL_OR_CONTROL:
                     self._run_transactional = True
                     self._observe(data, position, header)
                 run.append((position, header))
-                room -= size
+                space -= size
                 at = self._passed = following
                 if len(run) == _RUN:
                     self._flush(data, run)
@@ -81,8 +81,10 @@ class ChunkWriter(PieceWriter):
             self.at = at
             self._flush(data, run)
 
-    def _room(self) -> tuple[int, int]:
-        """How many bytes the open segment may still take, and below which offset; nothing if none is open."""
+    def _space_left(self) -> tuple[int, int]:
+        """The bytes that the open segment may still take, and the offset below which they must lie; (-1, -1) if no
+        segment is open.
+        """
         if self._segment is None:
             return -1, -1
         builder = self._segment.builder
@@ -93,9 +95,9 @@ class ChunkWriter(PieceWriter):
             self._transactions.observe(data, position, header, self._segment)
 
     def _overlapping(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        """A batch that begins below where this piece goes on."""
+        """Take a batch that begins below the offset at which this piece goes on."""
         if header.next_offset <= self.at:
-            return  # lies wholly before the offset that was asked for
+            return  # the batch lies wholly before the offset that was asked for
         self._check_overlap(header)
         if header.base_offset < self.piece.start and not self.piece.first:
             self._leave_below(header.next_offset)
@@ -158,7 +160,7 @@ class ChunkWriter(PieceWriter):
 
 
 class _OpenSegment(LogSegment):
-    def __init__(self, setting: Setting, piece: Piece, base_offset: int, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, base_offset: int, attempt: int) -> None:
         super().__init__(
             setting.storage,
             setting.compression,
@@ -174,25 +176,25 @@ class _OpenSegment(LogSegment):
         self._unended: dict[int, tuple[int, int]] = {}
 
     def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
-        """A batch of an aborted transaction whose marker has not come by yet."""
+        """Note a batch of an aborted transaction whose marker has not come by yet."""
         self._unended[producer_id] = (first_offset, last_offset)
 
     def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
-        """The end of an aborted transaction."""
+        """Note the end of an aborted transaction."""
         self._unended.pop(producer_id, None)
         self._ended[offset] = (producer_id, first_offset)
 
     def commit_marker(self, producer_id: int) -> None:
-        """The end of a transaction that was committed, whatever a list has said."""
+        """Note the end of a transaction that was committed, whatever a list has said."""
         self._unended.pop(producer_id, None)
 
     def aborted(self) -> list[AbortedTxn]:
-        """The segment's transaction index: what has its marker here, as a broker writes it, and what only has data
-        here.
+        """The segment's transaction index: aborted transactions that have their marker here, as a broker writes them,
+        and those that only have data here.
 
-        The second kind is more than a broker writes. Its marker lies in a later segment, maybe past the end of this
-        run, and without an entry here a reader of this run could not know that these records were never committed. The
-        entry ends with the last batch.
+        A broker does not write the second kind. Their markers lie in a later segment, maybe past the end of this run,
+        and without an entry here a reader of this run could not know that these records were never committed. The entry
+        ends with the last batch.
         """
         last = dict(self._ended)
         for producer_id, (first_offset, last_offset) in self._unended.items():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from logkeep_engine.log.transactions import Spans
     from logkeep_engine.toolbox.dump import Options
     from logkeep_engine.toolbox.rows import Row
-    from logkeep_engine.toolbox.segment import LogSegment
+    from logkeep_engine.toolbox.segment import ToolboxSegment
     from logkeep_engine.toolbox.source import LogSource
 
 
@@ -161,7 +161,7 @@ def _dump(source: LogSource, options: Options, shown: Rows, *, indexes: bool) ->
                     yield from dump_file(source.storage, path, segment.base_offset)
 
 
-def _aborted(segments: Sequence[LogSegment], state: ArchiveState | None, shown: Rows) -> Spans | None:
+def _aborted(segments: Sequence[ToolboxSegment], state: ArchiveState | None, shown: Rows) -> Spans | None:
     from logkeep_engine.errors import CorruptIndex
     from logkeep_engine.toolbox.transactions import outcomes
 

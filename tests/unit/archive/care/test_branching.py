@@ -12,7 +12,7 @@ from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome, Receipt, RemovedSegment, branch_id
+from logkeep_engine.archive.catalog.facts import Gap, Receipt, RemovedSegment, RunOutcome, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
@@ -41,7 +41,7 @@ def archived(storage: Storage, *receipts: Receipt) -> Archive:
     with begin(storage) as writer:
         pieces = receipts or tuple(chunk(storage, start, start + 20) for start in (0, 20, 40))
         writer.commit(topics=[ORDERS], receipts=pieces)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return Archive.open(storage)
 
 
@@ -54,7 +54,7 @@ def grow(storage: Storage, run_id: str = "run-2", fork: Fork = FORK, end: int = 
     with begin(storage, run_id) as writer:
         branch_off(writer, [fork])
         writer.commit(receipts=[chunk(storage, fork.offset, end, epoch=writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return Archive.open(storage).load()
 
 
@@ -106,7 +106,7 @@ def test_holes_of_an_old_end_are_lost(storage: Storage) -> None:
     archived(storage, chunk(storage, 0, 20), chunk(storage, 50, 60))
     with begin(storage, "run-2") as writer:
         branch_off(writer, [FORK])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     (branch,) = writer.state.branches[KEY]
     assert [(gap.start, gap.end) for gap in branch.held.gaps] == [(30, 50)]
     assert "cut off" in branch.held.gaps[0].reason
@@ -115,7 +115,7 @@ def test_holes_of_an_old_end_are_lost(storage: Storage) -> None:
 def test_fork_of_gaps_alone_is_a_branch_without_segments(storage: Storage) -> None:
     archived(storage, chunk(storage, 0, 20), Receipt(gaps=(Gap(*KEY, 20, 60, "cut off"),)))
     state = grow(storage, fork=Fork(*KEY, 20, 60, ONE))
-    assert state.settled(*KEY) == [(0, 80)]
+    assert state.accounted_for(*KEY) == [(0, 80)]
     assert (KEY in state.gaps, len(state.branches[KEY][0].segments)) == (False, 0)
     assert verify(Archive.open(storage)).faults == []
 
@@ -189,7 +189,7 @@ def test_retention_takes_old_ends_as_it_takes_the_newest(storage: Storage) -> No
     archived(storage)
     grow(storage)
     with begin(storage, "run-3") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         # Older than the record at offset 60: all of the old end, and the first two segments of the newest.
         removed = remove_expired(writer, RetentionLimits(max_age=1000), TIME + 60 + 1000)
         assert removed.segments == 4
@@ -207,11 +207,11 @@ def test_removal_of_an_old_end_that_was_killed_is_finished_by_the_next_run(stora
     archived(storage)
     grow(storage)
     with begin(storage, "run-3") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 40, ONE)])
     assert len(verify(Archive.open(storage)).orphans) == 3
     with begin(storage, "run-4") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         remove_expired(writer, RetentionLimits(), 0)
     report = verify(Archive.open(storage))
     assert (report.faults, report.orphans) == ([], [])
@@ -221,7 +221,7 @@ def test_segment_that_a_branch_does_not_have_cannot_be_removed(storage: Storage)
     archived(storage)
     grow(storage)
     with begin(storage, "run-3") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         for wrong in (RemovedSegment(*KEY, 0, ONE), RemovedSegment(*KEY, 20, TWO)):
             with pytest.raises(ValueError, match=r"no segment|no branch"):
                 writer.remove([wrong])

@@ -9,7 +9,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import MAX_JUMP, MAX_SKEW, checked_now
-from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.errors import ClockDoubtful, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, Storage
@@ -37,7 +37,7 @@ def storage(tmp_path: Path) -> Elsewhere:
 
 def ended(storage: Storage, run_id: str) -> Writer:
     with begin(storage, run_id) as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return writer
 
 

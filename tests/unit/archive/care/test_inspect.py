@@ -1,4 +1,4 @@
-"""What `logkeep inspect` shows, from the catalog alone."""
+"""`logkeep inspect` shows an archive from the catalog alone."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
@@ -34,7 +34,7 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
         lost = Receipt(gaps=(Gap(ID, 0, 0, 20, "retention"),))
         receipts = [lost, chunk(storage, 20, 50), chunk(storage, 60, 70), chunk(storage, 0, 10, topic=AGAIN)]
         writer.commit(topics=[ORDERS, AGAIN], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED, groups=[GroupEntry("billing", "orders", ID, 1, 5, 2, "m")])
+        writer.end(RunOutcome.SUCCEEDED, groups=[GroupEntry("billing", "orders", ID, 1, 5, 2, "m")])
     archive = Archive.open(storage)
     found = json.loads(json.dumps(describe(archive.info, archive.load()).to_json()))
     assert found["clusterId"] == CLUSTER
@@ -81,7 +81,7 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
 def test_the_incarnation_that_a_restore_takes_is_the_newest_with_records(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS, AGAIN], receipts=[chunk(storage, 20, 50)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     done = CliRunner().invoke(app, ["inspect", storage.uri])
     shown = {
         topic_id: line.split()
@@ -106,7 +106,7 @@ def test_the_incarnation_that_a_restore_takes_is_the_newest_with_records(storage
 def test_topics_can_be_chosen(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 10)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     archive = Archive.open(storage)
     assert describe(archive.info, archive.load(), topics=lambda name: name == "x").topics == ()
 

@@ -1,4 +1,4 @@
-"""What attempts that did not come to their end have left is removed, and nothing else."""
+"""Objects of attempts that did not come to their end are removed, and nothing else."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
@@ -63,7 +63,7 @@ def succeed(writer: Writer, layout: Layout, *ranges: tuple[int, int], gaps: tupl
         entry = write(storage, layout, start, end, epoch=writer.epoch)
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ID, 0, start, end),), (entry,))])
     writer.commit(topics=[ORDERS], receipts=[Receipt(gaps=(gap,)) for gap in gaps])
-    writer.end(Outcome.SUCCEEDED)
+    writer.end(RunOutcome.SUCCEEDED)
 
 
 def assert_whole(storage: Storage, *, orphans: list[str] | None = None) -> None:
@@ -174,7 +174,7 @@ def test_run_that_did_not_succeed_removes_nothing(storage: Storage, layout: Layo
     with begin(storage, layout) as writer:
         with pytest.raises(ValueError, match="has not ended with success"):
             remove_leftovers(writer, [KEY])
-        writer.end(Outcome.FAILED)
+        writer.end(RunOutcome.FAILED)
     with pytest.raises(ValueError, match="has not ended with success"):
         remove_leftovers(writer, [KEY])
 
@@ -183,22 +183,27 @@ def test_archive_of_kafka_s_format_has_names_of_its_own_for_every_attempt(storag
     storage.put("topics/orders/segment_partition_000_from_offset_0000000050_records", b"?")
     with begin_run(Archive.create_or_open(storage, CLUSTER, FormatName.KAFKA), "one", wait=FAST) as writer:
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ID, 0, 0, 100),))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert remove_leftovers(writer, [KEY]) == 0
 
 
 def test_folders_are_looked_at_only_after_an_attempt_that_did_not_come_to_its_end(storage: Storage) -> None:
     found = []
-    for run_id, outcome in (("one", Outcome.SUCCEEDED), ("two", Outcome.FAILED), ("three", None), ("three", None)):
+    for run_id, outcome in (
+        ("one", RunOutcome.SUCCEEDED),
+        ("two", RunOutcome.FAILED),
+        ("three", None),
+        ("three", None),
+    ):
         with begin(storage, Layout.AVRO, run_id) as writer:
             found.append(may_have_leftovers(writer))
             if outcome is not None:
                 writer.end(outcome)
     assert found == [False, False, True, True]
     with begin(storage, Layout.AVRO, "three") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     with begin(storage, Layout.AVRO, "four") as writer:
         assert not may_have_leftovers(writer)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     with begin(storage, Layout.AVRO, "four") as writer:
         assert may_have_leftovers(writer), "the same run again"

@@ -17,10 +17,10 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.snapshot import _last_end, choose, load_at
+from logkeep_engine.archive.reading.snapshot import _last_end, choose
 from logkeep_engine.errors import ArchiveFenced, LogkeepError
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
@@ -68,12 +68,12 @@ def test_a_segment_that_is_too_old_goes_with_all_of_its_objects_and_the_rest_is_
     assert len(sizes) == 4
     there = objects(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, *before(20)) == Removed(1, sum(sizes.values()))
     assert objects(storage) == there - set(sizes)
     state = archive.load()
     assert [item.base_offset for item in state.segments[ID, 0]] == [20, 40]
-    assert (state.removed, dict(state.unpurged), state.settled(ID, 0)) == ({(ID, 0): [(0, 20)]}, {}, [(0, 60)])
+    assert (state.removed, dict(state.unpurged), state.accounted_for(ID, 0)) == ({(ID, 0): [(0, 20)]}, {}, [(0, 60)])
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 40)
 
@@ -81,7 +81,7 @@ def test_a_segment_that_is_too_old_goes_with_all_of_its_objects_and_the_rest_is_
 def test_nothing_too_old_writes_nothing(storage: Storage) -> None:
     filled(storage)
     with begin(storage, "run-2") as writer:
-        commit = writer.end(Outcome.SUCCEEDED)
+        commit = writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, *before(5)) == Removed(0, 0)
         assert writer.state.commit == commit
 
@@ -90,14 +90,14 @@ def test_a_crash_between_the_commit_and_the_deletion_is_finished_by_the_next_run
     archive = filled(storage)
     there = objects(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 20)])
     assert objects(storage) == there
     report = verify(archive)
     assert (report.faults, len(report.orphans)) == ([], 7)
     assert [item.base_offset for item in archive.load().unpurged[ID, 0]] == [0, 20]
     with begin(storage, "run-3") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, RetentionLimits(), 0) == Removed(0, 0)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 20)
@@ -107,7 +107,7 @@ def test_a_crash_between_the_commit_and_the_deletion_is_finished_by_the_next_run
 def test_a_crash_between_two_deletions_is_finished_too(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(ID, 0, 0)])
         storage.delete([sorted(objects(storage))[0]])
     with begin(storage, "run-3") as writer:
@@ -121,7 +121,7 @@ def test_a_crash_between_two_deletions_is_finished_too(storage: Storage) -> None
 def test_a_checkpoint_between_the_commit_and_the_deletion_knows_what_is_left_to_delete(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2", checkpoints=CheckpointPolicy(most_commits=1)) as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(ID, 0, 0)])
     assert archive.listing().checkpoints[0][0] == archive.load().commit
     assert verify(archive).faults == []
@@ -134,7 +134,7 @@ def test_many_segments_go_a_commit_and_a_deletion_at_a_time(storage: Storage, mo
     monkeypatch.setattr(removal, "SEGMENTS_AT_ONCE", 2)
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
-        commit = writer.end(Outcome.SUCCEEDED)
+        commit = writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, *before(60)).segments == 3
         assert writer.state.commit == commit + 4
     assert objects(storage) == set()
@@ -147,7 +147,7 @@ def in_transaction(base: int, *times: int) -> bytes:
     return encode(records, codec=Codec.NONE, base_offset=base, producer_id=PRODUCER, transactional=True)
 
 
-def archived(storage: Storage, run_id: str, outcome: Outcome, start: int, *segments: SegmentEntry) -> None:
+def archived(storage: Storage, run_id: str, outcome: RunOutcome, start: int, *segments: SegmentEntry) -> None:
     """A run that archives these segments and the offsets from `start` to the end of the last."""
     with begin(storage, run_id) as writer:
         coverage = Coverage(ID, 0, start, segments[-1].next_offset)
@@ -156,7 +156,7 @@ def archived(storage: Storage, run_id: str, outcome: Outcome, start: int, *segme
 
 
 def read_offsets(storage: Storage) -> list[int]:
-    """Of all records that the Spark reader finds."""
+    """The offsets of all records that the Spark reader finds."""
     reader = LogkeepSource({"path": storage.uri}).reader(StructType([StructField("offset", LongType())]))
     batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
     return [row["offset"] for batch in batches for row in batch.to_pylist()]
@@ -165,7 +165,7 @@ def read_offsets(storage: Storage) -> list[int]:
 def remove_at(storage: Storage, hours: int, limits: RetentionLimits = AN_HOUR) -> int:
     """How many segments a run removes that ends so long after NOON."""
     with begin(storage, f"removes-after-{hours}") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         return remove_expired(writer, limits, NOON + hours * HOUR).segments
 
 
@@ -175,7 +175,7 @@ def test_aborted_records_are_never_left_without_their_marker(storage: Storage, b
     between = write_segment(storage, [batch(2, 1)])
     aborted = [AbortedTxn(PRODUCER, 0, 3, 0)]
     markers = write_segment(storage, [marker(3, PRODUCER, commit=False), batch(4, 2)], aborted=aborted)
-    archived(storage, "run-1", Outcome.SUCCEEDED, 0, records, between, markers)
+    archived(storage, "run-1", RunOutcome.SUCCEEDED, 0, records, between, markers)
     assert read_offsets(storage) == [2, 4, 5]
     removed = remove_at(storage, 5, RetentionLimits(max_bytes=object_bytes(markers)) if by_size else AN_HOUR)
     assert (removed, read_offsets(storage)) == ((2, [4, 5]) if by_size else (0, [2, 4, 5]))
@@ -187,7 +187,7 @@ def test_aborted_records_of_many_segments_are_never_left_without_their_marker(st
     newest = (1, 30, 2, 20)
     parts = [write_segment(storage, [in_transaction(base, at * HOUR)]) for base, at in enumerate(newest)]
     ends = write_segment(storage, [marker(4, PRODUCER, commit=False)], aborted=[AbortedTxn(PRODUCER, 0, 4, 0)])
-    archived(storage, "run-1", Outcome.SUCCEEDED, 0, *parts, ends)
+    archived(storage, "run-1", RunOutcome.SUCCEEDED, 0, *parts, ends)
     for hours, removed in ((2, 0), (3, 1), (25, 0), (32, 4)):
         assert (remove_at(storage, hours), read_offsets(storage)) == (removed, [])
 
@@ -198,9 +198,9 @@ def test_a_removal_that_ends_early_leaves_no_aborted_record_without_its_marker(
     monkeypatch.setattr(removal, "SEGMENTS_AT_ONCE", 1)
     records = write_segment(storage, [in_transaction(0, 2 * HOUR)])
     markers = write_segment(storage, [marker(1, PRODUCER, commit=False)], aborted=[AbortedTxn(PRODUCER, 0, 1, 0)])
-    archived(storage, "run-1", Outcome.SUCCEEDED, 0, records, markers)
+    archived(storage, "run-1", RunOutcome.SUCCEEDED, 0, records, markers)
     with begin(storage, "killed") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         monkeypatch.setattr(writer, "purged", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             remove_expired(writer, AN_HOUR, NOON + 5 * HOUR)
@@ -211,10 +211,10 @@ def test_a_removal_that_ends_early_leaves_no_aborted_record_without_its_marker(
 
 def test_committed_records_stay_readable_where_transactions_are_followed_from_batch_to_batch(storage: Storage) -> None:
     # The first run has failed inside the transaction: if nothing of the second is left, nobody knows how it ended.
-    archived(storage, "run-1", Outcome.FAILED, 0, write_segment(storage, [in_transaction(0, 10 * HOUR)]))
+    archived(storage, "run-1", RunOutcome.FAILED, 0, write_segment(storage, [in_transaction(0, 10 * HOUR)]))
     between = write_segment(storage, [batch(1, 1)], epoch=2)
     markers = write_segment(storage, [marker(2, PRODUCER, commit=True), batch(3, 1)], epoch=2)
-    archived(storage, "run-2", Outcome.SUCCEEDED, 1, between, markers)
+    archived(storage, "run-2", RunOutcome.SUCCEEDED, 1, between, markers)
     assert remove_at(storage, 5) == 0
     assert read_offsets(storage) == [0, 1, 3]
 
@@ -222,7 +222,7 @@ def test_committed_records_stay_readable_where_transactions_are_followed_from_ba
 def test_what_was_removed_is_not_archived_again(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         remove_expired(writer, *before(60))
     with begin(storage, "run-3") as writer:
         ignored = writer.commit(receipts=[chunk(storage, 0, 20, epoch=3)]).ignored
@@ -234,7 +234,7 @@ def test_what_was_removed_is_not_archived_again(storage: Storage) -> None:
 def test_a_run_that_was_overtaken_removes_nothing(storage: Storage) -> None:
     archive = filled(storage)
     old = begin(storage, "run-2")
-    old.end(Outcome.SUCCEEDED)
+    old.end(RunOutcome.SUCCEEDED)
     with begin(storage, "run-3"):
         there = objects(storage)
         with pytest.raises(ArchiveFenced):
@@ -246,13 +246,13 @@ def test_a_run_that_was_overtaken_removes_nothing(storage: Storage) -> None:
 def test_a_run_that_was_overtaken_after_its_commit_deletes_what_is_removed_and_nothing_else(storage: Storage) -> None:
     archive = filled(storage)
     old = begin(storage, "run-2")
-    old.end(Outcome.SUCCEEDED)
+    old.end(RunOutcome.SUCCEEDED)
     old.remove([RemovedSegment(ID, 0, 0)])
     with begin(storage, "run-3") as writer:
         writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
         with pytest.raises(ArchiveFenced):
             finish_removal(old)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         finish_removal(writer)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 60)
@@ -263,7 +263,7 @@ def test_a_writer_removes_only_what_is_there_and_one_batch_after_another(storage
     with begin(storage, "run-2") as writer:
         with pytest.raises(ValueError, match="run run-2 has not ended with success"):
             writer.remove([RemovedSegment(ID, 0, 0)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         for missing in (RemovedSegment(ID, 0, 10), RemovedSegment(ID, 1, 0), RemovedSegment(ID, 0, 60)):
             with pytest.raises(ValueError, match="there is no segment"):
                 writer.remove([missing])
@@ -279,7 +279,7 @@ def test_a_writer_removes_only_what_is_there_and_one_batch_after_another(storage
 def test_a_run_that_failed_removes_nothing(storage: Storage) -> None:
     filled(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.FAILED)
+        writer.end(RunOutcome.FAILED)
         with pytest.raises(ValueError, match="has not ended with success"):
             remove_expired(writer, *before(60))
 
@@ -287,7 +287,7 @@ def test_a_run_that_failed_removes_nothing(storage: Storage) -> None:
 def test_a_description_says_what_was_removed(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         remove_expired(writer, *before(20))
     zero, one = describe(archive.info, archive.load()).topics[0].partitions
     assert (zero.start, zero.end, zero.records, zero.removed, zero.holes) == (0, 60, 40, ((0, 20),), ())
@@ -298,7 +298,7 @@ def test_a_description_says_what_was_removed(storage: Storage) -> None:
 def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         remove_expired(writer, *before(20))
     seen = choose(archive).state
     assert [item.base_offset for item in seen.segments[ID, 0]] == [20, 40]
@@ -306,7 +306,7 @@ def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: S
         writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
         state = choose(archive).state
         assert state.same_facts(seen)
-        assert load_at(archive, state.commit).same_facts(seen)
+        assert archive.load_at(state.commit).same_facts(seen)
 
 
 def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storag
     stuck.unlink()
     (stuck / "in-the-way").mkdir(parents=True)
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         with pytest.raises(LogkeepError, match=stuck.name):
             remove_expired(writer, *before(60))
         (stuck / "in-the-way").rmdir()

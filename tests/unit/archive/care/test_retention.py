@@ -9,9 +9,9 @@ import pytest
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, Outcome, RemovedSegment, RunEntry
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, RemovedSegment, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
-from tests.unit.archive.build import ORDERS
+from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
@@ -22,8 +22,8 @@ NOW = 1_000_000
 
 def at(base: int, time: int, *, size: int = 100, topic_id: str = ID, epoch: int = 1) -> SegmentEntry:
     """A segment of ten offsets whose newest record is of `time`, `size` bytes large with its index."""
-    found = replace(entry(base, base + 10, epoch=epoch), topic_id=topic_id, max_timestamp=time, min_base_timestamp=0)
-    return replace(found, bytes=size - 20, index_bytes=8, timeindex_bytes=12)
+    found = changed(entry(base, base + 10, epoch=epoch), topic_id=topic_id, max_timestamp=time, min_base_timestamp=0)
+    return changed(found, bytes=size - 20, index_bytes=8, timeindex_bytes=12)
 
 
 def holding(*entries: SegmentEntry) -> ArchiveState:
@@ -105,7 +105,7 @@ def test_by_size_a_segment_is_as_old_as_the_run_that_archived_it_whatever_its_re
     ahead = [at(base, NOW * 1000, topic_id=AUDIT.topic_id, epoch=1 + base // 10) for base in (0, 10, 20)]
     state = holding(at(0, NOW - 1, epoch=3), *ahead)
     state.runs = {
-        f"run-{epoch}": RunEntry(f"run-{epoch}", epoch, "KafkaBackup", 0, NOW - 900 + 300 * epoch, Outcome.SUCCEEDED)
+        f"run-{epoch}": RunEntry(f"run-{epoch}", epoch, "KafkaBackup", 0, NOW - 900 + 300 * epoch, RunOutcome.SUCCEEDED)
         for epoch in (1, 2, 3)
     }
     assert gone(state, size=300) == [("audit", 0)]
@@ -121,8 +121,8 @@ def test_both_limits_hold() -> None:
 
 
 def test_the_size_of_a_segment_is_that_of_all_its_objects() -> None:
-    assert object_bytes(replace(at(0, 1), txnindex_bytes=34)) == 134
-    assert object_bytes(replace(at(0, 1), stored_bytes=30)) == 50
+    assert object_bytes(changed(at(0, 1), txnindex_bytes=34)) == 134
+    assert object_bytes(changed(at(0, 1), stored_bytes=30)) == 50
     found = expired(holding(at(0, 1, size=150)), RetentionLimits(max_age=5), NOW)
     assert found == [Expired(RemovedSegment(ID, 0, 0), 150)]
 
@@ -146,7 +146,7 @@ def test_a_segment_without_times_is_as_old_as_the_end_of_the_run_that_archived_i
     state = holding(at(0, -1, epoch=1), at(10, -1, epoch=2), at(20, -1, epoch=3), at(30, -1, epoch=4))
     # Attempts 1 and 2 are of one run; another took over at epoch 3 and goes on; epoch 4 is not known.
     state.runs = {
-        "a": RunEntry("a", 2, "KafkaBackup", 0, NOW - 300, Outcome.SUCCEEDED),
+        "a": RunEntry("a", 2, "KafkaBackup", 0, NOW - 300, RunOutcome.SUCCEEDED),
         "b": RunEntry("b", 3, "KafkaBackup", NOW - 200),
     }
     assert gone(state, age=299) == [("orders", 0), ("orders", 10)]
@@ -175,7 +175,7 @@ def test_removed_offsets_stay_settled_and_are_remembered() -> None:
     remove(state, 0, 10)
     assert [item.base_offset for item in state.segments[ID, 0]] == [20]
     assert (state.coverage[ID, 0], state.removed[ID, 0]) == ([(0, 30)], [(0, 20)])
-    assert (state.settled(ID, 0), state.uncovered(ID, 0, 0, 40)) == ([(0, 30)], [(30, 40)])
+    assert (state.accounted_for(ID, 0), state.uncovered(ID, 0, 0, 40)) == ([(0, 30)], [(30, 40)])
     assert [item.base_offset for item in state.unpurged[ID, 0]] == [0, 10]
     remove(state, 20)
     assert (dict(state.segments), state.removed[ID, 0]) == ({}, [(0, 30)])

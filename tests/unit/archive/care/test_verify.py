@@ -14,7 +14,7 @@ from logkeep_engine.archive.care.catalog_check import check_continuity
 from logkeep_engine.archive.care.verify import VerifyProgress, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.ranges import Range
@@ -26,7 +26,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, chunk, verify_segment, write_segment
+from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, changed, chunk, verify_segment, write_segment
 
 ID = ORDERS.topic_id
 OTHER = TopicEntry("invoices", "bbbbbbbbbbbbbbbbbbbbbb", 1, 1)
@@ -211,7 +211,7 @@ FACTS: dict[str, tuple[Callable[[SegmentEntry], SegmentEntry], str]] = {
     "records": (lambda entry: replace(entry, records=19), "records is 20, the catalog says 19"),
     "batches": (lambda entry: replace(entry, batches=3), "batches is 2, the catalog says 3"),
     "max_timestamp": (
-        lambda entry: replace(entry, max_timestamp=5),
+        lambda entry: changed(entry, max_timestamp=5),
         "max_timestamp is 1700000000019, the catalog says 5",
     ),
     "codecs": (lambda entry: replace(entry, codecs={"zstd": 2}), "codecs is {'none': 2}, the catalog says {'zstd': 2}"),
@@ -343,7 +343,7 @@ def test_topics_can_be_chosen(storage: Storage) -> None:
     with begin(storage) as writer:
         receipts = [chunk(storage, 0, 10), chunk(storage, 0, 10, topic=OTHER)]
         writer.commit(topics=[ORDERS, OTHER], receipts=receipts)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     storage.delete([receipts[1].segments[0].stem("invoices") + names.LOG])
     assert verify(Archive.open(storage), topics=lambda name: name == "orders").whole
     (fault,) = verify(Archive.open(storage)).faults
@@ -391,7 +391,7 @@ def test_damage_to_the_catalog_is_named(storage: Storage) -> None:
         writer.commit(topics=[ORDERS])
         for start in range(0, 40, 10):
             writer.commit(receipts=[chunk(storage, start, start + 10)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     archive = Archive.open(storage)
     assert verify(archive).whole
     first, *_ = (info.path for _, _, info in reversed(archive.listing().checkpoints))

@@ -14,7 +14,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Timing, Writer
 from logkeep_engine.errors import (
     ArchiveBusy,
@@ -45,26 +45,26 @@ def test_a_run_is_what_the_next_reader_sees(storage: Storage) -> None:
         done = writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 50), chunk(storage, 0, 30, partition=1)])
         assert (done.number, done.ignored) == (1, ())
         assert Archive.open(storage).load().groups == ()
-        assert writer.end(Outcome.SUCCEEDED, "done", [GROUP]) == 2
+        assert writer.end(RunOutcome.SUCCEEDED, "done", [GROUP]) == 2
     state = Archive.open(storage).load()
     assert (state.commit, state.epoch, state.groups) == (2, 1, (GROUP,))
     assert state.topics == {ID: ORDERS}
     assert state.coverage == {(ID, 0): [(0, 50)], (ID, 1): [(0, 30)]}
     assert [entry.records for entry in state.segments[ID, 0]] == [50]
     run = state.runs["run-1"]
-    assert (run.outcome, run.message, run.records, run.segments) == (Outcome.SUCCEEDED, "done", 80, 2)
+    assert (run.outcome, run.message, run.records, run.segments) == (RunOutcome.SUCCEEDED, "done", 80, 2)
     assert run.end_time is not None
     assert run.begin_time <= run.end_time
 
 
 def test_groups_of_a_failed_run_stay_unseen_and_those_before_stay(storage: Storage) -> None:
     with begin(storage) as writer:
-        writer.end(Outcome.SUCCEEDED, groups=[GROUP])
+        writer.end(RunOutcome.SUCCEEDED, groups=[GROUP])
     with begin(storage, "run-2") as writer:
-        writer.end(Outcome.FAILED, "broker gone", [GroupEntry("other", "orders", ID, 0, 99)])
+        writer.end(RunOutcome.FAILED, "broker gone", [GroupEntry("other", "orders", ID, 0, 99)])
     state = Archive.open(storage).load()
     assert state.groups == (GROUP,)
-    assert state.runs["run-2"].outcome is Outcome.FAILED
+    assert state.runs["run-2"].outcome is RunOutcome.FAILED
 
 
 def test_a_repeated_receipt_is_left_out_and_said(storage: Storage) -> None:
@@ -133,7 +133,7 @@ def test_a_dead_run_is_taken_over_after_watching_it(storage: Storage) -> None:
     with begin(storage, "next") as writer:
         assert writer.epoch == 2
         assert writer.state.next_offset(ID, 0) == 10
-        assert writer.state.runs["dead"].outcome is Outcome.TAKEN_OVER
+        assert writer.state.runs["dead"].outcome is RunOutcome.TAKEN_OVER
         assert writer.state.runs["dead"].message == "run next went on at epoch 2"
         with pytest.raises(ArchiveFenced) as caught:
             dead.commit(receipts=[chunk(storage, 10, 20)])
@@ -142,9 +142,9 @@ def test_a_dead_run_is_taken_over_after_watching_it(storage: Storage) -> None:
             "run dead is at epoch 1."
         )
         with pytest.raises(ArchiveFenced):
-            dead.end(Outcome.SUCCEEDED)
+            dead.end(RunOutcome.SUCCEEDED)
         writer.commit(receipts=[chunk(storage, 10, 20, epoch=2)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert Archive.open(storage).load().next_offset(ID, 0) == 20
 
 
@@ -152,7 +152,7 @@ def test_a_live_run_keeps_its_archive(storage: Storage) -> None:
     with begin(storage, "alive") as writer:
         with pytest.raises(ArchiveBusy, match=r"is being written by run alive, begun 20\d\d-.*Z\."):
             begin(storage, "next", wait=PATIENT)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     with begin(storage, "next") as other:
         assert other.epoch == 2
 
@@ -165,10 +165,10 @@ def test_the_same_run_goes_on_at_once(storage: Storage) -> None:
         with pytest.raises(ArchiveFenced, match="Run run has taken over"):
             first.commit(receipts=[chunk(storage, 10, 20)])
         second.commit(receipts=[chunk(storage, 10, 20, epoch=2)])
-        second.end(Outcome.SUCCEEDED)
+        second.end(RunOutcome.SUCCEEDED)
     first.close()
     run = Archive.open(storage).load().runs["run"]
-    assert (run.records, run.segments, run.outcome) == (20, 2, Outcome.SUCCEEDED)
+    assert (run.records, run.segments, run.outcome) == (20, 2, RunOutcome.SUCCEEDED)
 
 
 def test_of_many_runs_that_begin_at_once_one_begins(storage: Storage) -> None:
@@ -225,8 +225,8 @@ def test_a_commit_of_unknown_fate_is_settled_by_the_next_call(tmp_path: Path, fa
         assert (done.number, len(done.ignored)) == (2, 1)
         storage.fail = fail
         with pytest.raises(StorageUnavailable):
-            writer.end(Outcome.SUCCEEDED, groups=[GROUP])
-        assert writer.end(Outcome.SUCCEEDED, groups=[GROUP]) == 3
+            writer.end(RunOutcome.SUCCEEDED, groups=[GROUP])
+        assert writer.end(RunOutcome.SUCCEEDED, groups=[GROUP]) == 3
     state = Archive.open(storage).load()
     assert (state.commit, state.next_offset(ID, 0), state.groups) == (3, 20, (GROUP,))
 
@@ -236,7 +236,7 @@ def _busy_archive(storage: Storage, commits: int, policy: CheckpointPolicy) -> N
         writer.commit(topics=[ORDERS])
         for number in range(commits):
             writer.commit(receipts=[chunk(storage, number * 10, number * 10 + 10)])
-        writer.end(Outcome.SUCCEEDED, groups=[GROUP])
+        writer.end(RunOutcome.SUCCEEDED, groups=[GROUP])
 
 
 def test_checkpoints_say_what_the_commits_say(storage: Storage) -> None:
@@ -352,7 +352,7 @@ def test_after_every_write_of_a_run_the_archive_is_whole(tmp_path: Path) -> None
         writer.commit(topics=[ORDERS])
         for number in range(4):
             writer.commit(receipts=[chunk(storage, number * 10, number * 10 + 10)])
-        writer.end(Outcome.SUCCEEDED, groups=[GROUP])
+        writer.end(RunOutcome.SUCCEEDED, groups=[GROUP])
     assert storage.shots > 15
     seen: list[int] = []
     for shot in range(1, storage.shots):
@@ -361,7 +361,7 @@ def test_after_every_write_of_a_run_the_archive_is_whole(tmp_path: Path) -> None
             at = other.state.next_offset(ID, 0) or 0
             seen.append(at)
             other.commit(topics=[ORDERS], receipts=[chunk(copy, at, 60, epoch=other.epoch)])
-            other.end(Outcome.SUCCEEDED)
+            other.end(RunOutcome.SUCCEEDED)
         assert verify(Archive.open(copy)).faults == []
     assert seen == sorted(seen)
     assert set(seen) == {0, 10, 20, 30, 40}
@@ -441,7 +441,7 @@ def test_a_heartbeat_beats_and_stops(storage: Storage) -> None:
             if len(beats) >= 3:
                 break
             deadline.wait(0.02)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert len(beats) >= 3
     last = storage.read(path)
     deadline.wait(3 * FAST.heartbeat)

@@ -15,8 +15,8 @@ from logkeep_engine.archive.catalog.facts import (
     Coverage,
     Gap,
     GroupEntry,
-    Outcome,
     Receipt,
+    RunOutcome,
     branch_id,
     is_branch_id,
 )
@@ -118,7 +118,7 @@ def test_every_branch_of_any_history_is_what_the_archive_was_then() -> None:
         for name, then in before:
             view = state.with_branch(ID, name)
             assert _offsets(view) == _offsets(then)
-            assert view.settled(*KEY) == then.settled(*KEY)
+            assert view.accounted_for(*KEY) == then.accounted_for(*KEY)
             assert view.lineage(*KEY) == then.lineage(*KEY)
 
 
@@ -189,7 +189,7 @@ def test_writer_refuses_a_branch_twice_and_a_copy_that_is_none(storage: Storage)
         assert writer.state.commit == number
         with pytest.raises(ValueError, match="already"):
             writer.branch([one], [])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert Archive.open(storage).load().same_facts(writer.state)
 
 
@@ -208,5 +208,5 @@ def test_only_what_is_new_of_leader_epochs_is_committed_and_a_leader_never_goes_
         assert number is not None
         assert writer.archive.read_commit(number).epochs == ()
         assert b"epochs" not in storage.read(f"catalog/{number:020d}.json")
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert writer.state.lineage(*KEY).epochs == ((3, 0), (4, 30))

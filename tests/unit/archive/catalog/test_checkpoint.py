@@ -12,7 +12,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_catalog
-from logkeep_engine.archive.catalog import checkpoint, packed
+from logkeep_engine.archive.catalog import checkpoint, fields
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Gap
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -41,20 +41,20 @@ def _document(state: ArchiveState) -> dict[str, Any]:
         key: [
             [
                 one.epoch, one.attempt, one.base_offset, one.next_offset, one.records, one.batches, one.bytes,
-                one.min_base_timestamp, one.max_timestamp, one.sha256, dict(one.codecs),
+                one.times.min_base_timestamp, one.times.max_timestamp, one.sha256, dict(one.codecs),
                 [
                     name
                     for name, is_set in {
                         "transactional": one.transactional,
                         "control": one.control,
                         "gaps": one.gaps,
-                        "appendTime": one.append_time,
+                        "appendTime": one.times.append_time,
                         "legacy": one.legacy,
                     }.items()
                     if is_set
                 ],
-                one.max_batch_bytes, one.index_bytes, one.timeindex_bytes, one.txnindex_bytes, one.txnindex_sha256,
-                one.stored_bytes,
+                one.max_batch_bytes, one.files.index_bytes, one.files.timeindex_bytes, one.files.txnindex_bytes,
+                one.files.txnindex_sha256, one.files.stored_bytes,
             ]
             for one in entries
         ]
@@ -220,8 +220,8 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
     frames = _packed(contents)
     lengths = [len(frame) for frame in frames]
-    columns = json.dumps([*packed.COLUMNS, "more"]).encode()
-    old = json.dumps(list(packed.COLUMNS), separators=(",", ":")).encode()
+    columns = json.dumps([*fields.ROW_COLUMNS, "more"]).encode()
+    old = json.dumps(list(fields.ROW_COLUMNS), separators=(",", ":")).encode()
     cases = {
         "c: checkpoint layout 5, this version of Logkeep reads 1 to 4": _sealed({**head, "layout": 5}, frames),
         "c: unknown keys more": _sealed({**head, "frames": lengths, "more": 1}, frames),

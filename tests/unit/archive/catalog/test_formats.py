@@ -13,7 +13,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Outcome
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
@@ -41,10 +41,10 @@ def _check(state: ArchiveState) -> None:
     assert state.coverage == {(ID, 0): [(0, 26)], (ID, 1): [(5, 15)]}
     assert state.gaps == {(ID, 1): [Gap(ID, 1, 0, 5, "deleted by retention before it was read")]}
     assert state.groups == (GroupEntry("billing", "orders", ID, 0, 17, 3, "m"),)
-    assert [run.outcome for run in state.runs.values()] == [Outcome.SUCCEEDED, Outcome.FAILED]
+    assert [run.outcome for run in state.runs.values()] == [RunOutcome.SUCCEEDED, RunOutcome.FAILED]
     first, second = state.segments[ID, 0]
     assert (first.base_offset, first.next_offset, first.records, first.codecs) == (0, 20, 20, {"none": 2})
-    assert (second.records, second.transactional, second.control, second.txnindex_bytes) == (5, True, True, 34)
+    assert (second.records, second.transactional, second.control, second.files.txnindex_bytes) == (5, True, True, 34)
 
 
 def test_version_1_is_read_with_and_without_its_checkpoint(golden: Storage, copy: Storage) -> None:

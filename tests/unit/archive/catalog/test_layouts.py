@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.facts import Commit, CommitKind
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER
+from tests.unit.archive.build import CLUSTER, changed
 from tests.unit.archive.catalog.test_state import entry
 
 
@@ -24,10 +24,8 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def in_layout(layout: Layout, **changes: int) -> SegmentEntry:
-    base = replace(
-        entry(1234, 2000), partition=7, layout=layout, timeindex_bytes=0, txnindex_bytes=0, txnindex_sha256=""
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    plain = changed(entry(1234, 2000), partition=7, timeindex_bytes=0, txnindex_bytes=0, txnindex_sha256="")
+    return changed(plain, layout=layout, **changes)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def test_a_layout_of_a_newer_version_is_refused() -> None:
     at = document["segments"]["columns"].index("layout")
     document["segments"]["rows"][0][at] = "parquet"
     with pytest.raises(ArchiveMismatch, match="A segment has layout 'parquet'"):
-        tables.packed_segment(*document["segments"]["rows"][0][2:])
+        tables.packed_segment(document["segments"]["rows"][0][2:])
 
 
 def test_an_archive_keeps_its_format(storage: Storage) -> None:

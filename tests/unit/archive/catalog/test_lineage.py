@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from logkeep_engine.archive.catalog.lineage import Comparison, EpochStart, LeaderEpoch, Lineage, add_epoch, news
+from logkeep_engine.archive.catalog.lineage import EpochStart, LeaderEpoch, Lineage, LineageComparison, add_epoch, news
 
 
 @dataclass
@@ -100,8 +100,8 @@ class Partition:
         self.log.lead(self.epoch)
 
 
-def compare(lineage: Lineage, log: Replica) -> Comparison:
-    comparison = Comparison(lineage)
+def compare(lineage: Lineage, log: Replica) -> LineageComparison:
+    comparison = LineageComparison(lineage)
     asked: list[int] = []
     while (question := comparison.question) is not None:
         asked.append(question)

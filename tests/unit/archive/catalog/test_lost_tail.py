@@ -11,7 +11,7 @@ from logkeep_engine.archive.care.leftovers import remove_leftovers
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.cli import app
@@ -39,7 +39,7 @@ def a_run(storage: Storage, run_id: str, start: int, end: int) -> Writer:
     with begin(storage, run_id) as writer:
         storage.put(names.run_file(run_id, "plan.json"), b"{}")
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, end, epoch=writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     return writer
 
 
@@ -69,12 +69,12 @@ def test_a_lost_tail_is_a_fault_and_the_next_run_steps_over_its_epoch(storage: S
     with begin(storage, "three") as writer:
         assert writer.epoch == 3, "epoch 2 is of the lost commits"
         assert any("run two" in warning for warning in writer.warnings)
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert "run two" in faults(archive), "and it stays told"
     with begin(storage, "four") as writer:
         assert writer.epoch == 4
         assert writer.warnings == (), "it was stepped over already"
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
 
 
 def test_the_same_run_begins_above_its_own_lost_epoch_and_the_loss_stays_told(storage: Storage) -> None:
@@ -83,7 +83,7 @@ def test_the_same_run_begins_above_its_own_lost_epoch_and_the_loss_stays_told(st
     with begin(storage, "two") as writer:
         assert writer.epoch == 3
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 100, 200, epoch=writer.epoch)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     found = faults(archive)
     assert "run two" in found
     assert "epoch 2" in found
@@ -93,7 +93,7 @@ def test_the_same_run_begins_above_its_own_lost_epoch_and_the_loss_stays_told(st
 def test_a_removal_that_is_lost_is_told(storage: Storage) -> None:
     with begin(storage, "one") as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100), chunk(storage, 100, 200)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         entry = writer.state.segments[ID, 0][0]
         writer.remove([RemovedSegment(ID, 0, entry.base_offset)])
         storage.delete(entry.objects("orders"))
@@ -119,7 +119,7 @@ def test_segments_of_lost_commits_are_a_fault_though_nothing_of_their_run_is_lef
 def test_a_checkpoint_behind_the_last_commit_is_a_fault_and_its_state_is_taken(storage: Storage) -> None:
     archive = two_runs(storage)
     with begin(storage, "three") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.checkpoint()
     lose(storage, 4)
     assert "the last commit there is 3" in faults(archive)
@@ -131,7 +131,7 @@ def test_a_checkpoint_behind_the_last_commit_is_a_fault_and_its_state_is_taken(s
 def test_a_damaged_checkpoint_behind_the_last_commit_is_stepped_over(storage: Storage) -> None:
     archive = two_runs(storage)
     with begin(storage, "three") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.checkpoint()
     lose(storage, 3)
     storage.put(names.checkpoint_path(7, 3), b"?")
@@ -193,7 +193,7 @@ def test_objects_of_lost_commits_are_never_removed_as_leftovers(storage: Storage
     with test_leftovers.begin(storage, layout, "lost") as writer:
         entry = test_leftovers.write(storage, layout, 50, 100)
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ID, 0, 50, 100),), (entry,))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     lose(storage, 0)
     for run_id in ("two", "three"):
         writer = test_leftovers.begin(storage, layout, run_id)

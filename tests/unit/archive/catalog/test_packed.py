@@ -2,17 +2,17 @@
 
 import pickle
 from bisect import insort
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
-from logkeep_engine.archive.catalog.packed import CODECS, PackedSegments, SegmentBatch, SegmentTable, pack
+from logkeep_engine.archive.catalog.fields import CODECS
+from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, SegmentTable, pack
 from logkeep_engine.archive.catalog.state import ArchiveState
-from tests.unit.archive.build import ORDERS
+from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
@@ -34,27 +34,27 @@ def entries(draw: st.DrawFn) -> SegmentEntry:
         records=draw(st.integers(0, 1 << 40)),
         batches=draw(st.integers(1, 1 << 40)),
         bytes=draw(st.integers(1, 1 << 40)),
-        min_base_timestamp=draw(INT64),
-        max_timestamp=draw(INT64),
         sha256=draw(HASH),
         codecs=draw(st.dictionaries(st.sampled_from(CODECS), st.integers(1, (1 << 32) - 1))),
+        max_batch_bytes=draw(COUNT),
         transactional=draw(st.booleans()),
         control=draw(st.booleans()),
         gaps=draw(st.booleans()),
-        append_time=draw(st.booleans()),
         legacy=draw(st.booleans()),
-        max_batch_bytes=draw(COUNT),
-        index_bytes=draw(COUNT),
-        timeindex_bytes=draw(COUNT),
-        txnindex_bytes=draw(COUNT),
-        txnindex_sha256=draw(st.one_of(st.just(""), st.just("0" * 64), HASH)),
-        stored_bytes=draw(st.integers(0, 1 << 40)),
+        times=Times(draw(INT64), draw(INT64), draw(st.booleans())),
+        files=KafkaFiles(
+            index_bytes=draw(COUNT),
+            timeindex_bytes=draw(COUNT),
+            txnindex_bytes=draw(COUNT),
+            txnindex_sha256=draw(st.one_of(st.just(""), st.just("0" * 64), HASH)),
+            stored_bytes=draw(st.integers(0, 1 << 40)),
+        ),
     )
     layout = draw(st.sampled_from(Layout))
     if layout is Layout.AVRO:
         sequence, width = draw(st.integers(0, 1 << 62)), draw(st.integers(0, 20))
-        return replace(found, layout=layout, stored_bytes=0, timeindex_bytes=0, sequence=sequence, sequence_width=width)
-    return replace(found, layout=layout)
+        return changed(found, layout=layout, sequence=sequence, sequence_width=width)
+    return changed(found, layout=layout)
 
 
 @settings(deadline=None)
@@ -105,12 +105,12 @@ def test_a_view_sees_what_comes_later_and_may_be_read_meanwhile() -> None:
     ],
 )
 def test_what_no_row_can_hold_is_refused_before_it_is_committed(wrong: dict[str, object], what: str) -> None:
-    changed = replace(entry(10, 20), **wrong)  # type: ignore[arg-type]
+    other = changed(entry(10, 20), **wrong)
     with pytest.raises(ValueError, match=what):
-        SegmentTable().add(changed)
+        SegmentTable().add(other)
     state = ArchiveState()
     state.add_facts([ORDERS], (), (), ())
-    why = state.why_not(Receipt((Coverage(ID, 0, 10, 20),), (changed,)), 1)
+    why = state.why_not(Receipt((Coverage(ID, 0, 10, 20),), (other,)), 1)
     assert why is not None
     assert what in why
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
 from logkeep_engine.archive.ranges import add_range
@@ -26,19 +26,11 @@ def entry(base: int, following: int, *, epoch: int = 1, partition: int = 0) -> S
         records=following - base,
         batches=1,
         bytes=100,
-        min_base_timestamp=1,
-        max_timestamp=2,
         sha256="0" * 64,
         codecs={"none": 1},
-        transactional=False,
-        control=False,
-        gaps=False,
-        append_time=False,
-        legacy=False,
         max_batch_bytes=100,
-        index_bytes=0,
-        timeindex_bytes=12,
-        txnindex_bytes=0,
+        times=Times(1, 2),
+        files=KafkaFiles(timeindex_bytes=12),
     )
 
 
@@ -149,7 +141,7 @@ def test_what_is_left_of_a_range_is_what_a_set_of_offsets_leaves() -> None:
         assert [offset for low, high in left for offset in range(low, high)] == sorted({*range(start, end)} - settled)
         assert all(one[1] < other[0] for one, other in pairwise(left))
         lost_there = [gap for gap in known.gaps.get((ID, 0), ()) if gap.start < end and start < gap.end]
-        assert known.lost(ID, 0, start, end) == lost_there
+        assert known.gaps_in(ID, 0, start, end) == lost_there
 
 
 def test_the_segment_before_an_offset_is_found() -> None:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Outcome, Receipt, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Gap, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
 from logkeep_engine.cli import app
@@ -30,7 +30,7 @@ def run(
     planned: list[tuple[int, int]],
     done: list[tuple[int, int]],
     *,
-    outcome: Outcome = Outcome.FAILED,
+    outcome: RunOutcome = RunOutcome.FAILED,
     gaps: tuple[Gap, ...] = (),
 ) -> Archive:
     """A run with a plan of chunks of partition 0, of which those in `done` are committed."""
@@ -74,7 +74,7 @@ def test_inspect_shows_it_like_any_other_hole(storage: Storage) -> None:
 def test_beginning_is_known_also_behind_later_runs(storage: Storage) -> None:
     run(storage, "one", [(40, 100), (100, 200), (200, 300)], [(200, 300)])
     run(storage, "two", [(40, 120), (120, 200)], [(120, 200)])
-    archive = run(storage, "three", [(300, 400)], [(300, 400)], outcome=Outcome.SUCCEEDED)
+    archive = run(storage, "three", [(300, 400)], [(300, 400)], outcome=RunOutcome.SUCCEEDED)
     assert beginnings(archive) == {0: 40}
 
 
@@ -87,7 +87,7 @@ def test_archive_that_began_where_its_plan_did_misses_nothing(storage: Storage) 
 def test_beginning_that_was_filled_is_missed_no_more(storage: Storage) -> None:
     run(storage, "one", [(0, 100), (100, 200)], [(100, 200)])
     gap = Gap(ID, 0, 0, 50, REASON_RETENTION)
-    archive = run(storage, "two", [(50, 100)], [(50, 100)], outcome=Outcome.SUCCEEDED, gaps=(gap,))
+    archive = run(storage, "two", [(50, 100)], [(50, 100)], outcome=RunOutcome.SUCCEEDED, gaps=(gap,))
     assert beginnings(archive) == {}
     assert verify(archive).faults == []
 
@@ -106,17 +106,17 @@ def test_conversion_that_was_killed_misses_its_beginning_too(storage: Storage) -
 def test_plan_of_which_nothing_was_archived_says_nothing(storage: Storage) -> None:
     """It was refused, say, and until the next run Kafka's retention went on."""
     run(storage, "refused", [(0, 200), (200, 400)], [])
-    archive = run(storage, "one", [(50, 400)], [(50, 400)], outcome=Outcome.SUCCEEDED)
+    archive = run(storage, "one", [(50, 400)], [(50, 400)], outcome=RunOutcome.SUCCEEDED)
     assert beginnings(archive) == {}
 
 
 def test_a_refused_plan_says_nothing_when_retention_has_removed_the_first_segments(storage: Storage) -> None:
     run(storage, "refused", [(0, 200), (200, 400)], [])
     done = [(250, 400), (400, 500)]
-    archive = run(storage, "one", done, done, outcome=Outcome.SUCCEEDED)
+    archive = run(storage, "one", done, done, outcome=RunOutcome.SUCCEEDED)
     assert beginnings(archive) == {}
     with begin(storage, "two") as writer:
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(ID, 0, 250)])
     assert beginnings(Archive.open(storage)) == {}
     assert verify(Archive.open(storage)).faults == []
@@ -126,9 +126,9 @@ def test_first_offset_may_lie_behind_a_batch_of_the_chunk_that_failed(storage: S
     archive = run(storage, "one", [(40, 100), (100, 200), (200, 300)], [(120, 200)])
     assert beginnings(archive) == {0: 40}
     with begin(storage, "one") as writer:  # the next attempt, which has another epoch
-        writer.end(Outcome.FAILED)
+        writer.end(RunOutcome.FAILED)
     assert beginnings(archive) == {0: 40}
-    archive = run(storage, "two", [(40, 120)], [(40, 120)], outcome=Outcome.SUCCEEDED)
+    archive = run(storage, "two", [(40, 120)], [(40, 120)], outcome=RunOutcome.SUCCEEDED)
     assert beginnings(archive) == {}
 
 
@@ -142,9 +142,9 @@ def test_first_offset_inside_a_later_chunk_of_a_plan_of_which_nothing_was_archiv
     storage: Storage,
 ) -> None:
     run(storage, "refused", [(0, 200), (200, 400)], [])
-    archive = run(storage, "one", [(250, 400)], [(250, 400)], outcome=Outcome.SUCCEEDED)
+    archive = run(storage, "one", [(250, 400)], [(250, 400)], outcome=RunOutcome.SUCCEEDED)
     with begin(storage, "third") as writer:
-        writer.end(Outcome.FAILED)
+        writer.end(RunOutcome.FAILED)
     assert beginnings(archive) == {}
 
 
@@ -159,7 +159,7 @@ def test_plan_that_is_gone_or_none_is_left_out(storage: Storage, plan: bytes | N
 
 
 def test_no_plan_is_read_of_an_archive_whose_runs_succeeded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = run(storage, "one", [(40, 100)], [(40, 100)], outcome=Outcome.SUCCEEDED)
+    archive = run(storage, "one", [(40, 100)], [(40, 100)], outcome=RunOutcome.SUCCEEDED)
     state = archive.load()
     monkeypatch.setattr(type(storage), "read", lambda *_: pytest.fail("a plan was read"))
     assert missing_beginnings(archive, state) == {}

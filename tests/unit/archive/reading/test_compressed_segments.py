@@ -3,7 +3,6 @@
 import random
 import struct
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import cramjam
@@ -13,7 +12,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import log_reader
 from logkeep_engine.archive.reading.damage import Damage
@@ -26,7 +25,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.seekable import FRAME_BYTES, Frame, SeekTable
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, verify_segment, write_segment
+from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, changed, verify_segment, write_segment
 
 RECORDS = 10
 RNG = random.Random(11)
@@ -62,7 +61,7 @@ def path(entry: SegmentEntry) -> str:
 
 
 def frames(storage: Storage, entry: SegmentEntry) -> tuple[Frame, ...]:
-    return SeekTable.parse(storage.read(path(entry)), entry.stored_bytes).frames
+    return SeekTable.parse(storage.read(path(entry)), entry.files.stored_bytes).frames
 
 
 def log(storage: Storage, entry: SegmentEntry, block: int = 8 << 20) -> bytes:
@@ -104,8 +103,8 @@ def test_a_compressed_segment_reads_as_its_log(storage: Storage, block: int, siz
     entry = zstd(storage, logs)
     assert log(storage, entry, block) == b"".join(logs)
     assert bytes(cramjam.zstd.decompress(storage.read(path(entry)))) == b"".join(logs)
-    assert entry.objects("orders")[path(entry)] == entry.stored_bytes == len(storage.read(path(entry)))
-    assert entry.stored_bytes < entry.bytes == len(b"".join(logs))
+    assert entry.objects("orders")[path(entry)] == entry.files.stored_bytes == len(storage.read(path(entry)))
+    assert entry.files.stored_bytes < entry.bytes == len(b"".join(logs))
     assert verify_segment(storage, "orders", entry) == []
 
 
@@ -190,7 +189,7 @@ def test_an_object_that_is_cut_loses_what_lies_behind_the_cut(storage: Storage, 
     entry = zstd(storage, logs)
     whole = storage.read(path(entry))
     found = frames(storage, entry)
-    assert (entry.stored_bytes > 8 << 20) is large
+    assert (entry.files.stored_bytes > 8 << 20) is large
     for end in (0, 3, found[1].at, found[1].at + 100, found[-1].at - 1, len(whole) - 40, len(whole) - 1):
         storage.put(path(entry), whole[:end])
         lost, faults, read = tolerant(storage, entry)
@@ -212,7 +211,7 @@ def test_bytes_behind_the_object_and_a_missing_object_are_told(storage: Storage)
     lost, faults, read = tolerant(storage, entry)
     assert (lost, len(read)) == ([], 50)
     assert [fault.what for fault in faults] == [
-        f"the object has more bytes than the {entry.stored_bytes} that the catalog says"
+        f"the object has more bytes than the {entry.files.stored_bytes} that the catalog says"
     ]
     storage.delete([path(entry)])
     lost, faults, _ = tolerant(storage, entry)
@@ -235,7 +234,7 @@ def test_a_wrong_seek_table_is_told_and_costs_nothing(storage: Storage, sizes: o
     found = frames(storage, entry)
     data = storage.read(path(entry))[: found[-1].at + found[-1].stored]
     wrong = SeekTable.of(sizes(found)).pack()  # type: ignore[operator]
-    storage.put(path(entry), (data + wrong).ljust(entry.stored_bytes, b"\0")[-entry.stored_bytes :])
+    storage.put(path(entry), (data + wrong).ljust(entry.files.stored_bytes, b"\0")[-entry.files.stored_bytes :])
     lost, faults, read = tolerant(storage, entry)
     assert (lost, len(read), len(faults)) == ([], 100, 1)
     with pytest.raises(ArchiveDamaged, match=r"seek table"):
@@ -275,7 +274,7 @@ def test_a_log_that_was_altered_and_compressed_again_is_found_by_its_hash(storag
     altered = bytearray(logs[3])
     altered[15] ^= 1  # the leader epoch, which no CRC covers
     other = zstd(storage, [*logs[:3], bytes(altered), *logs[4:]])
-    (fault,) = verify_segment(storage, "orders", replace(entry, stored_bytes=other.stored_bytes))
+    (fault,) = verify_segment(storage, "orders", changed(entry, stored_bytes=other.files.stored_bytes))
     assert "its SHA-256 is" in fault.what
 
 
@@ -297,7 +296,7 @@ def test_an_archive_with_both_kinds_is_whole_and_its_leftovers_are_orphans(stora
     assert report.faults == []
     assert sorted(report.orphans) == sorted(left.objects("orders"))
     assert path(left) in report.orphans
-    assert Archive.open(storage).load().segments[ORDERS.topic_id, 0][0].stored_bytes == first.stored_bytes
+    assert Archive.open(storage).load().segments[ORDERS.topic_id, 0][0].files.stored_bytes == first.files.stored_bytes
     storage.delete([path(first)])
     (fault,) = verify(archive).faults
     assert (fault.object, fault.what) == (f"{storage.uri}/{path(first)}", "the object is missing")
@@ -309,7 +308,7 @@ def test_the_column_is_written_only_where_a_segment_is_compressed(storage: Stora
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 300),), (plain,))])
         writer.commit(receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 300, 600),), (compressed,))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     assert b"storedBytes" not in storage.read(names.commit_path(1))
     assert b"storedBytes" in storage.read(names.commit_path(2))
     assert list(Archive.open(storage).load().segments[ORDERS.topic_id, 0]) == [plain, compressed]

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import Files, Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading import layouts
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
@@ -186,10 +186,22 @@ def test_a_batch_that_cannot_be_taken_apart(storage: Storage) -> None:
     assert offsets(open_damaged(storage, "orders", [entry]))[-2:] == [(2, 4), 4]
 
 
+class ToyFiles(Files):
+    layout = TOY
+    suffix = ".json"
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        return f"toys/{topic}-{entry.partition}-{entry.base_offset}"
+
+    def sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        return {self.suffix: entry.bytes}
+
+
 class ToyLayout:
     """Segments as JSON: offsets and texts."""
 
     batched = False
+    records_format = None
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
@@ -199,7 +211,7 @@ class ToyLayout:
     def records(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
-        path = f"toys/{topic}-{entry.partition}-{entry.base_offset}.json"
+        path = entry.stem(topic) + entry.log_suffix
         try:
             rows = json.loads(storage.read(path))
         except ValueError as error:
@@ -227,7 +239,7 @@ class ToyLayout:
 def toys(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[SegmentEntry]:
     """Two segments of a format that is registered for one test: offsets 0 to 3 and 4 to 7."""
     monkeypatch.setitem(layouts.READERS, TOY, ToyLayout())
-    entries = [replace(record_segment(storage, Layout.RECORDS, *range(at, at + 4)), layout=TOY) for at in (0, 4)]
+    entries = [replace(record_segment(storage, Layout.RECORDS, *range(at, at + 4)), files=ToyFiles()) for at in (0, 4)]
     for entry in entries:
         rows = [(at, f"toy {at}") for at in range(entry.base_offset, entry.next_offset)]
         storage.put(f"toys/orders-0-{entry.base_offset}.json", json.dumps(rows).encode())

@@ -7,7 +7,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.commits import load_commit
-from logkeep_engine.archive.catalog.facts import Outcome
+from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.errors import ArchiveMismatch, BrokerUnavailable, LogkeepError
@@ -26,13 +26,13 @@ def run(storage: Storage, run_id: str, start: int, end: int, failure: LogkeepErr
     with begin_run(Archive.create_or_open(storage, CLUSTER), run_id, wait=FAST) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, end, epoch=writer.epoch)])
         if failure is None:
-            writer.end(Outcome.SUCCEEDED)
+            writer.end(RunOutcome.SUCCEEDED)
         else:
             writer.give_up(failure, failure.message, **more)
 
 
 def archived(seen: snapshot.Snapshot) -> list[tuple[int, int]]:
-    return seen.state.settled(ORDERS.topic_id, 0)
+    return seen.state.accounted_for(ORDERS.topic_id, 0)
 
 
 def test_what_a_run_has_archived_that_failed_for_the_rest_is_restored(storage: Storage) -> None:

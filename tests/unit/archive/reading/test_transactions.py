@@ -24,7 +24,7 @@ from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transact
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.backup.pieces.batches import ChunkWriter
-from logkeep_engine.backup.pieces.writer import Setting
+from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.contract.spec import Cluster, Compression
 from logkeep_engine.kafka.connection import connection_from
@@ -49,7 +49,9 @@ def archive(storage: Storage, log: Log, random: Random, listed: Callable[[int, i
     second_run = random.choice(bounds)
     entries: list[SegmentEntry] = []
     for start, end in pairwise(bounds):
-        setting = Setting(connection, storage, 1 if start < second_run else 2, random.choice([1, 300, 1000, 1 << 20]))
+        setting = BackupSetting(
+            connection, storage, 1 if start < second_run else 2, random.choice([1, 300, 1000, 1 << 20])
+        )
         writer = ChunkWriter(setting, Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000), 0)
         mine = [item for item in log.items if start <= item.offset < end]
         while mine:
@@ -148,7 +150,7 @@ def test_nothing_is_taken_for_what_it_is_not_without_index_and_marker(storage: S
     index: list[AbortedTxn] = []
     said: list[SegmentTransactions] = []
     for entry in entries:
-        if entry.txnindex_bytes and random.random() < 0.5:
+        if entry.files.txnindex_bytes and random.random() < 0.5:
             storage.delete([entry.stem("orders") + names.TXNINDEX])
         else:
             index += read_transactions(storage, "orders", entry)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.log.segment import AbortedTxn
@@ -32,7 +32,7 @@ def write(storage: LocalStorage, batches: Sequence[bytes], aborted: Sequence[Abo
 def taken(storage: LocalStorage, receipt: Receipt) -> str:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS, AGAIN], receipts=[chunk(storage, 0, 10), receipt])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     state = Archive.open(storage).load()
     return taken_topics(state, shows=shows(storage, state))["orders"].topic_id
 
@@ -67,6 +67,6 @@ def test_damaged_incarnation_is_not_passed_over(storage: LocalStorage) -> None:
 def test_where_nobody_has_committed_records_the_newest_with_records_is_taken(storage: LocalStorage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS, AGAIN], receipts=[write(storage, ABORTED)])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     state = Archive.open(storage).load()
     assert taken_topics(state, shows=shows(storage, state))["orders"] == AGAIN

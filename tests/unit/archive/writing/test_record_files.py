@@ -8,7 +8,7 @@ import pytest
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Outcome, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
@@ -72,11 +72,11 @@ def run(
         covered = [Coverage(topics[0].topic_id, 0, *chunk) for chunk in chunks]
         writer.commit(topics=topics, receipts=[Receipt((c,), (e,)) for c, e in zip(covered, entries, strict=True)])
         if fails:
-            writer.end(Outcome.FAILED)
+            writer.end(RunOutcome.FAILED)
             return
         made = plan(run_id, topics, chunks, groups)
         write_record_files(writer, made, writer.state.groups_after(groups, topics), before)
-        writer.end(Outcome.SUCCEEDED, groups=made.groups)
+        writer.end(RunOutcome.SUCCEEDED, groups=made.groups)
 
 
 def index_path(partition: int, topic: str = "orders") -> str:

@@ -10,11 +10,10 @@ import pytest
 from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Outcome, Receipt
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry, Times
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.record_reader import read_records
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
@@ -22,7 +21,7 @@ from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, StorageUnavaila
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, changed, read_records
 
 BOTH = pytest.mark.parametrize("layout", [Layout.RECORDS, Layout.AVRO], ids=["Records", "Avro"])
 FORMATS = {Layout.RECORDS: FormatName.RECORDS, Layout.AVRO: FormatName.AVRO}
@@ -72,7 +71,7 @@ def test_what_was_written_is_read_again(storage: Storage, layout: Layout) -> Non
     found = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in read(storage, entry)]
     assert found == [tuple(record) for record in content]
     assert (entry.base_offset, entry.next_offset, entry.records, entry.gaps) == (3, 11, 4, True)
-    assert (entry.min_base_timestamp, entry.max_timestamp, entry.append_time) == (TIME, TIME + 5, True)
+    assert entry.times == Times(TIME, TIME + 5, append_time=True)
     assert {info.path: info.size for info in storage.list()} == entry.objects("orders")
     assert verify_record_segment(storage, "orders", entry) == []
 
@@ -387,7 +386,7 @@ def test_catalog_that_says_otherwise_is_a_fault(
     storage: Storage, layout: Layout, change: dict[str, int], says: str
 ) -> None:
     entry = write(storage, layout, records(*range(100)))
-    faults = verify_record_segment(storage, "orders", replace(entry, **change))  # type: ignore[arg-type]
+    faults = verify_record_segment(storage, "orders", changed(entry, **change))
     assert any(says in fault.what for fault in faults), faults
 
 
@@ -395,7 +394,7 @@ def test_strict_avro_object_is_whole_though_it_does_not_tell_append_times(storag
     out = sink(storage, Layout.AVRO, options=FormatOptions(compatibility=Compatibility.STRICT))
     out.append([PlainRecord(0, TIME, 1, b"k", b"v", ())])
     entry = out.finish()
-    assert entry.append_time
+    assert entry.times.append_time
     assert verify_record_segment(storage, "orders", entry) == []
 
 
@@ -411,7 +410,7 @@ def test_verify_names_damage_and_what_no_commit_names(storage: Storage, layout: 
         writer.commit(topics=[ORDERS], receipts=[Receipt(coverage, tuple(entries))])
         write_partition_indexes(storage, writer.state, writer.state.segments)
         write_consumer_offsets(storage, writer.state, writer.state.segments, ())
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 20)
     left = write(storage, layout, records(30))
@@ -429,9 +428,9 @@ def test_adopted_folder_is_verified_where_it_lies(tmp_path: Path) -> None:
     (tmp_path / "orders" / "index_partition_000").write_bytes(b"\x01")
     archive = Archive.create_or_open(writing, "-", FormatName.RECORDS, imported=True)
     with begin_run(archive, "one", wait=FAST) as writer:
-        entry = replace(written, layout=Layout.RECORDS_AT_ROOT)
+        entry = changed(written, layout=Layout.RECORDS_AT_ROOT)
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 10),), (entry,))])
-        writer.end(Outcome.SUCCEEDED)
+        writer.end(RunOutcome.SUCCEEDED)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 10)
     (tmp_path / "orders" / "segment_partition_000_from_offset_0000000099_records").write_bytes(b"\x01")

@@ -1,0 +1,157 @@
+"""The fields of a segment's entry, each said once: where a commit and a packed row hold it. No I/O.
+
+The tables of commits (`tables`) and the packed rows of checkpoints and of memory (`packed`) follow from `FIELDS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from itertools import groupby
+
+from logkeep_engine.archive.catalog.entry import Layout
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class FieldKind(StrEnum):
+    """The type of a field in a packed row, as Python's `struct` writes it: integers, a SHA-256, the counts of batches
+    by codec, bits. A commit has JSON of the same meaning."""
+
+    LONG = "q"
+    INT = "I"
+    HASH = "32s"
+    COUNTS = "5I"
+    BITS = "B"
+
+
+class Since(IntEnum):
+    """The extension of the format that brought a column. A commit's table has the columns of an extension only if a
+    segment needs them: a table without them stays readable to versions that do not know them."""
+
+    FIRST = 0
+    COMPRESSED = 1
+    """Segments in seekable zstd."""
+    LAYOUTS = 2
+    """Segments of other layouts than Kafka's; such a table has the columns of COMPRESSED, too."""
+
+
+_ANY = frozenset(Layout)
+_KAFKA = frozenset({Layout.KAFKA})
+_INDEXED = _KAFKA | {Layout.RECORDS, Layout.RECORDS_AT_ROOT}
+_AVRO = frozenset({Layout.AVRO})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`path` is the attribute of a SegmentEntry, `column` the name in a commit's table, `at` the place in an unpacked
+    row. Two fields share a place where no layout has both: `layouts` are those that have the field."""
+
+    path: str
+    column: str
+    kind: FieldKind
+    at: int
+    layouts: frozenset[Layout] = _ANY
+    since: Since = Since.FIRST
+
+
+FIELDS = (  # in the order of a commit's columns
+    Field("epoch", "epoch", FieldKind.LONG, 2),
+    Field("attempt", "attempt", FieldKind.INT, 9),
+    Field("base_offset", "baseOffset", FieldKind.LONG, 0),
+    Field("next_offset", "nextOffset", FieldKind.LONG, 1),
+    Field("records", "records", FieldKind.LONG, 3),
+    Field("batches", "batches", FieldKind.LONG, 4),
+    Field("bytes", "bytes", FieldKind.LONG, 5),
+    Field("times.min_base_timestamp", "minBaseTimestamp", FieldKind.LONG, 6),
+    Field("times.max_timestamp", "maxTimestamp", FieldKind.LONG, 7),
+    Field("sha256", "sha256", FieldKind.HASH, 19),
+    Field("codecs", "codecs", FieldKind.COUNTS, 14),
+    Field("flags", "flags", FieldKind.BITS, 21),
+    Field("max_batch_bytes", "maxBatchBytes", FieldKind.INT, 10),
+    Field("files.index_bytes", "indexBytes", FieldKind.INT, 11, _INDEXED),
+    Field("files.timeindex_bytes", "timeindexBytes", FieldKind.INT, 12, _KAFKA),
+    Field("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
+    Field("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
+    Field("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA, Since.COMPRESSED),
+    Field("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
+    Field("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
+    Field("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
+)
+FLAGS = {
+    "transactional": "transactional",
+    "control": "control",
+    "gaps": "gaps",
+    "times.append_time": "appendTime",
+    "legacy": "legacy",
+}
+"""The attributes of the column `flags` and their names in a commit, in the order of their bits in a packed row."""
+HAS_TXNINDEX_SHA256 = 1 << len(FLAGS)
+LAYOUT_BIT = len(FLAGS) + 1  # and the next one: the number of the segment's layout
+LAYOUT_NAMES = {
+    Layout.KAFKA: "kafka",
+    Layout.RECORDS: "records",
+    Layout.AVRO: "avro",
+    Layout.RECORDS_AT_ROOT: "recordsAtRoot",
+}
+"""The values of the column `layout`."""
+
+
+def columns(since: Since) -> list[str]:
+    """The columns of a commit's table with the extensions up to `since`. Topic id and partition stand before them."""
+    return [field.column for field in FIELDS if field.since <= since]
+
+
+def paths() -> list[str]:
+    """All attributes of a SegmentEntry that the catalog keeps, without topic id, partition and layout."""
+    kept = [field.path for field in FIELDS if field.path != "layout"]
+    at = kept.index("flags")
+    return [*kept[:at], *FLAGS, *kept[at + 1 :]]
+
+
+def at(path: str, layout: Layout = Layout.KAFKA) -> int:
+    """The place of a field in an unpacked row."""
+    return next(field.at for field in FIELDS if field.path == path and layout in field.layouts)
+
+
+def numbers(layout: Layout) -> list[Field]:
+    """The fields of the integers that a packed row begins with, in its order. A layout without a field of its own at a
+    place has Kafka's field there, which is 0."""
+    found = {
+        field.at: field
+        for wanted in (Layout.KAFKA, layout)
+        for field in FIELDS
+        if wanted in field.layouts and field.kind in (FieldKind.LONG, FieldKind.INT)
+    }
+    return [found[place] for place in sorted(found)]
+
+
+def _row_fields() -> list[Field]:
+    """Kafka's fields, one for each place of a packed row, in its order."""
+    found = {field.at: field for field in reversed(FIELDS) if Layout.KAFKA in field.layouts}
+    return [found[place] for place in sorted(found)]
+
+
+def _row_columns() -> tuple[str, ...]:
+    def names(field: Field) -> list[str]:
+        return [f"codecs.{codec}" for codec in CODECS] if field.kind is FieldKind.COUNTS else [field.column]
+
+    return tuple(name for field in _row_fields() for name in names(field))
+
+
+def _row_layout() -> str:
+    """The row as Python's `struct` names it: little-endian without padding, equal integers counted together."""
+    layout = "<"
+    kinds = [kind for field in _row_fields() for kind in _single(field.kind)]
+    for kind, some in groupby(kinds):
+        count = len(list(some))
+        layout += kind * count if kind is FieldKind.HASH or count == 1 else f"{count}{kind}"
+    return layout
+
+
+def _single(kind: FieldKind) -> list[FieldKind]:
+    return [FieldKind.INT] * len(CODECS) if kind is FieldKind.COUNTS else [kind]
+
+
+ROW_COLUMNS = _row_columns()
+ROW_LAYOUT = _row_layout()

@@ -1,0 +1,69 @@
+"""The sentences about a backup that its result, its error and the archive show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from logkeep_engine.archive.catalog.facts import Gap
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.backup.divergence import branch_warning, uncompared_warning
+from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.errors import DataLoss
+
+
+def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]) -> list[LossFact]:
+    """All that a run, in all its attempts, found gone: in the plan, and by its tasks. `open_losses` are the gaps that
+    no commit notes.
+    """
+    names = plan.topic_names
+    found = list(open_losses)
+    ranges: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
+    for item in ranges:
+        found += state.gaps_in(item.topic_id, item.partition, item.start, item.end)
+    gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}
+    facts = [LossFact(names[gap.topic_id], gap.partition, gap.start, gap.end, gap.reason) for gap in gaps.values()]
+    return sorted(facts, key=lambda fact: (fact.topic, fact.partition, fact.start))
+
+
+def done_already(run_id: str) -> str:
+    """The warning for a run that had succeeded before it was started again."""
+    return (
+        f"run {run_id} had succeeded before: what has come since then, or another spec chooses, was not looked for; "
+        "another run id archives it"
+    )
+
+
+def data_loss(loss: Sequence[LossFact]) -> DataLoss:
+    """The error of a run with `onDataLoss: Fail`."""
+    return DataLoss(
+        f"{loss_message(loss)}.",
+        hint="Everything else was archived. The loss is not recorded: every run finds it again, until one with "
+        "onDataLoss: Record has recorded it and succeeds. To avoid it run more often or keep records longer.",
+    )
+
+
+def loss_message(loss: Sequence[LossFact]) -> str:
+    """How many offsets are lost, and the first of them; empty if none is."""
+    if not loss:
+        return ""
+    first = "; ".join(
+        f"topic {fact.topic!r} partition {fact.partition} offsets [{fact.start}, {fact.end}): {fact.reason}"
+        for fact in loss[:3]
+    )
+    more = f"; and {len(loss) - 3} more" if len(loss) > 3 else ""
+    return f"{sum(fact.end - fact.start for fact in loss)} offsets could not be archived: {first}{more}"
+
+
+def disagreement_message(disagreements: Sequence[str]) -> str:
+    """The first transaction about which markers and lists of fetches disagree; empty if there is none."""
+    if not disagreements:
+        return ""
+    more = f"; and {len(disagreements) - 1} more transactions" if len(disagreements) > 1 else ""
+    return f"{disagreements[0]}{more}"
+
+
+def log_warnings(plan: BackupPlan) -> list[str]:
+    """The warnings for logs that were cut off, and for logs that could not be compared with the archive."""
+    warnings = [branch_warning(fork, plan.topic_names) for fork in plan.branches]
+    return [*warnings, uncompared_warning(plan.uncompared)] if plan.uncompared else warnings

@@ -1,0 +1,56 @@
+"""Reads a resource into its model. Each problem names its field as the user wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from logkeep_engine.contract.values import HOST_PORT
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class SpecInvalid(ValueError):
+    """The resource is wrong; `problems` is a list of (field path, what is wrong)."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{path}: {what}" for path, what in problems))
+
+
+def parse_model(model: type[M], spec: Mapping[str, Any]) -> M:
+    """The typed spec. Raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
+    try:
+        return model.model_validate(dict(spec))
+    except ValidationError as error:
+        problems = error.errors()
+        raise SpecInvalid(
+            [(_path(item["loc"]), _say(item)) for item in problems if not _follows(item, problems)]
+        ) from error
+
+
+def _follows(item: Any, problems: Sequence[Any]) -> bool:
+    """Whether a list is only too short because an item of it is wrong, which is a problem of its own."""
+    where = item["loc"]
+    return item["type"] == "too_short" and any(
+        len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in problems
+    )
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+
+
+def _say(item: Any) -> str:
+    if item["type"] == "extra_forbidden":
+        return "unknown field"
+    if item["type"] == "missing":
+        return "required"
+    if item["type"] == "too_short":
+        least = item["ctx"]["min_length"]
+        return f"must have at least {least} item{'s' if least > 1 else ''}"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == HOST_PORT:
+        return f"{item['input']!r} is not host:port"
+    return str(item["msg"]).removeprefix("Value error, ")

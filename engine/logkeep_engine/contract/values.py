@@ -1,0 +1,83 @@
+"""Values that fields of a resource take: quantities, durations, regular expressions, addresses, names."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+_QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MIN_SEGMENT_BYTES = 1 << 20
+MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
+# A batch moves as a whole and has up to 1 MB by default: a lower limit would come in bursts of many seconds.
+MIN_BYTES_PER_SECOND = 64 << 10
+
+
+def parse_quantity(text: str) -> int:
+    """Bytes of a Kubernetes quantity such as `128Mi`. Raises ValueError on anything else."""
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a whole quantity such as 128Mi or 1G")
+    return int(match.group(1)) * _UNITS[match.group(2) or ""]
+
+
+def _regex(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    return pattern
+
+
+def _quantity(text: str) -> str:
+    parse_quantity(text)
+    return text
+
+
+def _segment_bytes(text: str) -> str:
+    size = parse_quantity(text)
+    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
+        raise ValueError(f"{text!r} must be between 1Mi and 2147483647 bytes")
+    return text
+
+
+def _bytes_per_second(text: str) -> str:
+    if parse_quantity(text) < MIN_BYTES_PER_SECOND:
+        raise ValueError(f"{text!r} must be at least 64Ki")
+    return text
+
+
+_DURATION = re.compile(r"^([1-9][0-9]{0,8})(s|m|h|d|w)$")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of a duration such as `30d`, a whole number above 0 and one of s, m, h, d, w. Raises ValueError."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 12h or 30d")
+    return int(match.group(1)) * _SECONDS[match.group(2)]
+
+
+def _duration(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+def _archive_bytes(text: str) -> str:
+    if parse_quantity(text) < MIN_SEGMENT_BYTES:
+        raise ValueError(f"{text!r} must be at least 1Mi")
+    return text
+
+
+Duration = Annotated[str, AfterValidator(_duration)]
+Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
+Quantity = Annotated[str, AfterValidator(_quantity)]
+ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
+SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
+BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
+HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
+HostPort = Annotated[str, Field(pattern=HOST_PORT)]
+Name = Annotated[str, Field(min_length=1, max_length=253)]

@@ -1,0 +1,289 @@
+"""Questions to a cluster through librdkafka's admin client and through the engine's own connections: asked again while
+brokers are out of reach, and with errors that name the resource's field.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.survey import Survey
+from logkeep_engine.kafka.trouble import Patience, Trouble
+
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT = 15.0  # of the first question, which also finds out whether there is anybody
+_LEAST_SETUP_MS = 1_000  # librdkafka takes no less
+
+# librdkafka repeats a failed connection several times a second; what matters reaches the caller as an error.
+_librdkafka_log = logging.getLogger("logkeep_engine.kafka.librdkafka")
+_librdkafka_log.setLevel(logging.CRITICAL)
+
+_AUTHORIZATION = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+UNREACHABLE = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+
+class Admin:
+    """A context manager; nothing is sent before the first question.
+
+    Every method raises BrokerUnavailable when brokers cannot be reached or do not answer within `timeout` seconds, by
+    default those of the connection's limits (with the addresses and the last reason), and BrokerRefused at once when
+    login, certificates or ACLs are not accepted.
+    """
+
+    def __init__(
+        self, connection: Connection, *, timeout: float | None = None, connect_timeout: float | None = None
+    ) -> None:
+        connection.aiokafka_config()  # certificate files that cannot be used: our error, not librdkafka's
+        self._connection = connection
+        limits = connection.limits
+        self._timeout = timeout = limits.control if timeout is None else timeout
+        self._connect_timeout = min(_CONNECT_TIMEOUT, timeout) if connect_timeout is None else connect_timeout
+        self._problem: KafkaError | None = None
+        self._connected = False
+        self._config: dict[str, Any] = {
+            **connection.librdkafka_config(),
+            "client.id": "logkeep",
+            "error_cb": self._on_error,
+            "logger": _librdkafka_log,
+            "log.connection.close": False,
+            "socket.timeout.ms": int(timeout * 1000),
+            "socket.connection.setup.timeout.ms": max(_LEAST_SETUP_MS, int(limits.connect * 1000)),
+            "reconnect.backoff.ms": int(limits.pause * 1000),
+            "reconnect.backoff.max.ms": int(limits.longest_pause * 1000),
+        }
+        try:
+            self._admin = self._new_admin()
+        except KafkaException as error:
+            raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
+
+    def _new_admin(self) -> AdminClient:
+        """A client that knows nothing yet: one that was used keeps asking a controller that died."""
+        return AdminClient(self._config)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.poll(0)
+
+    # ---- the cluster
+
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return str(self._cluster().cluster_id)
+
+    def only(self, cluster_id: str) -> None:
+        """From now on believe no broker of another cluster what it says of topics and offsets."""
+        self._connection = replace(self._connection, cluster_id=cluster_id)
+
+    def broker_count(self) -> int:
+        """How many brokers are alive."""
+        return len(self._cluster().nodes)
+
+    def registered(self) -> frozenset[int] | None:
+        """Ids of the brokers that the controller knows, also of those that are down; None if the brokers are older than
+        4.0, which do not tell.
+        """
+        return self._ask(lambda survey: survey.registered(), "ask for the registered brokers")
+
+    # ---- asking
+
+    def _cluster(self) -> Any:
+        return self._retry(
+            lambda: self._admin.describe_cluster(request_timeout=self._request_timeout()), "describe the cluster"
+        )
+
+    def _ask(self, question: Callable[[Survey], Awaitable[T]], what: str) -> T:
+        """The answer to a question on the engine's own connections, asked again while brokers are out of reach."""
+        self._connect()
+
+        async def ask() -> T:
+            async with BrokerPool(self._connection, self._connection.limits) as pool:
+                patience = Patience(replace(pool.limits, outage=self._timeout), what)
+                survey = Survey(pool, self._timeout)
+                while True:
+                    try:
+                        return await question(survey)
+                    except Trouble as trouble:
+                        await patience.wait(trouble)
+
+        return in_a_loop(ask())
+
+    def _on_error(self, error: KafkaError) -> None:
+        # Called from poll(). One that is fatal for a login stays; others are kept to explain a timeout.
+        if self._problem is None or not _is_refusal(self._problem):
+            self._problem = error
+
+    def _connect(self) -> None:
+        """Reach a broker once before questions that cannot be interrupted."""
+        if not self._connected:
+            self._cluster()
+
+    def _request_timeout(self) -> float:
+        return self._timeout if self._connected else self._connect_timeout
+
+    def _attempt_timeout(self) -> float:
+        """The time for a question that librdkafka may ask of a broker that has just died: the next attempt asks
+        another."""
+        return self._request_timeout() / 3
+
+    def _outcome(self, future: Future[Any]) -> tuple[Any, KafkaException | None]:
+        """The result or the broker's error.
+
+        Raises BrokerRefused as soon as librdkafka learns that it may not log in.
+        """
+        while not wait([future], timeout=0.05).done:
+            self._admin.poll(0)
+            if self._problem is not None and _is_refusal(self._problem) and not self._connected:
+                raise self._refusal(self._problem)
+        try:
+            result = future.result()
+        except KafkaException as error:
+            self._admin.poll(0)
+            return None, error
+        self._connected = True
+        self._problem = None
+        return result, None
+
+    def _retry(self, ask: Any, what: str) -> Any:
+        """One question, asked again while the broker says that it may pass."""
+        deadline = time.monotonic() + self._request_timeout()
+        while True:
+            result, problem = self._outcome(ask())
+            if problem is None:
+                return result
+            if problem.args[0].code() not in UNREACHABLE or time.monotonic() > deadline:
+                raise self._error(problem, what) from problem
+            time.sleep(self._connection.limits.control_pause)
+            self._admin = self._new_admin()
+
+    def _each(self, ask: Any, wanted: Sequence[T], what: Any, *, absent: frozenset[int] = _GONE) -> dict[T, Any]:
+        """One question with an answer for each of `wanted`; those that may pass are asked again, those that are gone
+        left out.
+        """
+        deadline = time.monotonic() + self._timeout
+        answers: dict[T, Any] = {}
+        left = list(wanted)
+        while left:
+            futures: dict[T, Future[Any]] = ask(left)
+            again: list[T] = []
+            for item in left:
+                result, problem = self._outcome(futures[item])
+                if problem is None:
+                    answers[item] = result
+                    continue
+                code = problem.args[0].code()
+                if code in absent:
+                    continue
+                if code not in UNREACHABLE or time.monotonic() > deadline:
+                    raise self._error(problem, what(item)) from problem
+                again.append(item)
+            left = again
+            if left:
+                time.sleep(self._connection.limits.control_pause)
+                self._admin = self._new_admin()
+        return answers
+
+    # ---- errors
+
+    def _error(self, problem: KafkaException, what: str) -> LogkeepError:
+        error: KafkaError = problem.args[0]
+        if _is_refusal(error):
+            return self._refusal(error)
+        if self._problem is not None and _is_refusal(self._problem):
+            return self._refusal(self._problem)
+        if error.code() in _AUTHORIZATION:
+            return BrokerRefused(
+                f"The broker does not let this user {what}: {error.name()}.", hint="Give the user the ACL."
+            )
+        if error.code() in _GONE:
+            return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted meanwhile.")
+        if error.code() in UNREACHABLE or error.retriable():
+            servers = ", ".join(self._connection.bootstrap)
+            last = f"; last problem: {self._problem.str()}" if self._problem is not None else ""
+            return BrokerUnavailable(
+                f"Cannot {what}: no answer from {servers}: {error.str()}{last}.",
+                hint="Check spec.cluster.bootstrapServers, security.protocol, the network path and the brokers.",
+            )
+        return BrokerRefused(f"Cannot {what}: {error.name()}: {error.str()}.")
+
+    def _refusal(self, error: KafkaError) -> BrokerRefused:
+        servers = ", ".join(self._connection.bootstrap)
+        if error.code() == KafkaError._SSL:
+            return BrokerRefused(
+                f"The TLS handshake with {servers} failed: {error.str()}.",
+                hint="Check the ca.crt in the Secret of spec.cluster.security.tls.caSecretRef, the client certificate, "
+                "and spec.cluster.security.protocol.",
+            )
+        return BrokerRefused(
+            f"{servers} refused user {self._connection.username!r}: {error.str()}.",
+            hint="Check the username and password in the Secret of spec.cluster.security.sasl.secretRef, and its "
+            "mechanism.",
+        )
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    if error.code() == KafkaError._SSL:
+        # `routines::` comes from OpenSSL itself; without it a connection broke during the handshake.
+        return "routines::" in error.str()
+    return bool(
+        error.code()
+        in (
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            KafkaError.ILLEGAL_SASL_STATE,
+        )
+    )
+
+
+def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Its result, in an event loop and thread of its own: the caller may be inside a loop."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()

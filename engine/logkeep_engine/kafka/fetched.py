@@ -1,0 +1,131 @@
+"""What an answer to a fetch holds: batches back to back, of which no more is read than their lengths and headers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.log.batch import LOG_OVERHEAD
+
+_OFFSET_LENGTH = struct.Struct(">qi")
+_LENGTH = struct.Struct(">8xi")
+_PREFIX = 17  # offset, length, leader epoch (or CRC), magic: enough to tell the formats apart
+_LEAST_LENGTH = 14  # an empty message of magic 0, without offset and length
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What lies at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
+    last may be cut off.
+
+    `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there
+    is none. `aborted`: (producer id, first offset) of the aborted transactions that reach into `data`. `by_id`: the
+    topic was asked for by its id, so `data` cannot be another incarnation's. `leader_epoch`: of the leader that
+    answered.
+
+    `release` gives the memory of `data` to a later fetch. Whoever never calls it only leaves garbage behind.
+    """
+
+    data: memoryview
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...] = ()
+    by_id: bool = False
+    leader_epoch: int = -1
+    frame: Frame | None = field(default=None, repr=False, compare=False)
+
+    def release(self) -> None:
+        """`data` can be read no more; slices of it that are still held stay as they are."""
+        self.data.release()
+        if self.frame is not None:
+            self.frame.release()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """A batch in the log that a producer id wrote. `next_offset` is one past its last record."""
+
+    base_offset: int
+    next_offset: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+def first_batch_bytes(data: memoryview) -> int:
+    """The size of the first batch."""
+    return int(_OFFSET_LENGTH.unpack_from(data)[1]) + _OFFSET_LENGTH.size
+
+
+def written_batches(data: memoryview, topic: str, partition: int, producer_id: int) -> Iterator[WrittenBatch]:
+    """The whole batches of `data` that a producer id wrote, in order."""
+    for at, following in _walk(data, topic, partition):
+        if data[at + 16] < 2:
+            continue
+        writer, epoch, sequence = _PRODUCER.unpack_from(data, at + 43)
+        if writer == producer_id:
+            (records,) = _LAST_OFFSET_DELTA.unpack_from(data, at + 57)
+            yield WrittenBatch(_OFFSET_LENGTH.unpack_from(data, at)[0], following, epoch, sequence, records)
+
+
+def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]:
+    """(position, next offset) of the whole batches in `data`.
+
+    Looks at as little as it can: the caller reads the headers once more.
+    """
+    batches: list[tuple[int, int]] = []
+    at, size = 0, len(data)
+    while size - at >= _PREFIX:
+        offset, length = _OFFSET_LENGTH.unpack_from(data, at)
+        if length < _LEAST_LENGTH:
+            raise CorruptBatch(
+                f"Topic {topic!r} partition {partition}: the batch at offset {offset} says it is {length} bytes long.",
+                hint="The leader's log is damaged; move the leadership to a replica that is whole.",
+            )
+        if at + LOG_OVERHEAD + length > size:
+            break
+        if data[at + 16] >= 2:
+            offset += _LAST_OFFSET_DELTA.unpack_from(data, at + 23)[0]
+        # Before magic 2 the offset in front of a compressed set is that of its last message.
+        batches.append((at, offset + 1))
+        at += LOG_OVERHEAD + length
+    return batches
+
+
+def _last_whole(data: memoryview) -> int:
+    """Where the last whole batch of `data` begins, or one that cannot be, by the lengths alone: tiny batches come by
+    the hundred thousand.
+    """
+    at = last = 0
+    end = len(data) - _OFFSET_LENGTH.size
+    unpack = _LENGTH.unpack_from
+    while at <= end:
+        (length,) = unpack(data, at)
+        if length < _LEAST_LENGTH:
+            return at
+        if at + length > end:
+            return last
+        last = at
+        at += LOG_OVERHEAD + length
+    return last
+
+
+def next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int:
+    """One past the last whole batch of `data`; `asked` if there is no data. Raises CorruptBatch."""
+    if not data:
+        return asked
+    last = _last_whole(data)
+    batches = _walk(data[last:], topic, partition)
+    if not batches or batches[-1][1] <= asked:
+        raise CorruptBatch(
+            f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",
+            hint="The leader's log is damaged; move the leadership to a replica that is whole.",
+        )
+    return batches[-1][1]

@@ -1,0 +1,150 @@
+"""Consumer groups of a cluster: which there are, and their committed positions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
+
+from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
+from logkeep_engine.kafka.positions import Position, commit_positions, committed_positions
+
+_HAS_MEMBERS = frozenset(
+    {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
+)
+_NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """A committed position: `offset` is the next record to read. `leader_epoch` is -1 if the group did not say."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """`notes` says which groups vanished or had no positions."""
+
+    offsets: tuple[GroupOffset, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSet:
+    """A position that the coordinator has refused; `error` is the protocol's name of the reason."""
+
+    position: GroupOffset
+    error: str
+
+    @property
+    def has_members(self) -> bool:
+        """Somebody is a member of the group: who commits for it must be one."""
+        return self.error in _HAS_MEMBERS
+
+
+class GroupAdmin(Admin):
+    """Questions and orders about consumer groups."""
+
+    def groups(self) -> list[str]:
+        """Ids of all consumer groups, classic and new (KIP-848), that this user may describe."""
+        what = "list consumer groups"
+        deadline = time.monotonic() + self._timeout
+        while True:
+            answer = self._retry(
+                lambda: self._admin.list_consumer_groups(request_timeout=self._attempt_timeout()), what
+            )
+            if not answer.errors:
+                break
+            # Some coordinator did not answer: its groups would be missing.
+            problem = answer.errors[0]
+            problem = problem if isinstance(problem, KafkaException) else KafkaException(problem)
+            if problem.args[0].code() not in UNREACHABLE or time.monotonic() > deadline:
+                raise self._error(problem, what) from problem
+            time.sleep(self._connection.limits.control_pause)
+        kinds = (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER, ConsumerGroupType.UNKNOWN)
+        return sorted(group.group_id for group in answer.valid if getattr(group, "type", kinds[0]) in kinds)
+
+    def group_offsets(self, group_ids: Iterable[str]) -> GroupOffsets:
+        """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
+        self._connect()
+        groups = sorted(set(group_ids))
+        found = self._positions(groups)
+        notes = tuple(
+            f"Consumer group {group!r} vanished or has no committed offsets."
+            for group in groups
+            if not found.get(group)
+        )
+        return GroupOffsets(tuple(item for group in groups for item in found.get(group, ())), notes)
+
+    def _positions(self, groups: Sequence[str]) -> dict[str, list[GroupOffset]]:
+        """By group, sorted; without groups that vanished."""
+        deadline = time.monotonic() + self._timeout
+        found: dict[str, list[GroupOffset]] = {}
+        left = list(groups)
+        while left:
+            answers = in_a_loop(committed_positions(self._connection, left))
+            again: list[str] = []
+            for group in left:
+                answer = answers[group]
+                if answer.code == KafkaError.NO_ERROR:
+                    found[group] = sorted(
+                        (
+                            GroupOffset(
+                                group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata
+                            )
+                            for item in answer.positions
+                        ),
+                        key=lambda item: (item.topic, item.partition),
+                    )
+                elif answer.code in UNREACHABLE and time.monotonic() <= deadline:
+                    again.append(group)
+                elif answer.code not in _NO_SUCH_GROUP:
+                    what = f"read the offsets of consumer group {group!r} (ACL DESCRIBE on the group and its topics)"
+                    raise self._error(KafkaException(KafkaError(answer.code)), what)
+            left = again
+            if left:
+                time.sleep(self._connection.limits.control_pause)
+        return found
+
+    def set_group_offsets(self, offsets: Iterable[GroupOffset]) -> list[NotSet]:
+        """Commit positions for their groups; returns those that were refused: above all those of groups with members.
+
+        What was committed before is replaced. Needs the ACL READ on the groups and the topics.
+        """
+        self._connect()
+        deadline = time.monotonic() + self._timeout
+        refused: list[NotSet] = []
+        left = list(offsets)
+        while left:
+            wanted: dict[str, list[Position]] = {}
+            for item in left:
+                position = Position(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
+                wanted.setdefault(item.group_id, []).append(position)
+            codes = in_a_loop(commit_positions(self._connection, wanted))
+            again: list[GroupOffset] = []
+            for item in left:
+                code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
+                if code == KafkaError.NO_ERROR:
+                    continue
+                # A coordinator may hear of a new topic later than the others.
+                if code in UNREACHABLE or code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    again.append(item)
+                else:
+                    refused.append(NotSet(item, KafkaError(code).name()))
+            left = again
+            if left and time.monotonic() > deadline:
+                first = left[0]
+                code = codes[first.group_id].get((first.topic, first.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
+                what = f"set the offsets of consumer group {first.group_id!r} (ACL READ on the group and its topics)"
+                raise self._error(KafkaException(KafkaError(code)), what)
+            if left:
+                time.sleep(self._connection.limits.control_pause)
+        return refused

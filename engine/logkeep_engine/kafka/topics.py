@@ -1,0 +1,304 @@
+"""Topics of a cluster: which there are, their configurations, and how they are created and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic, ResourceType
+
+from logkeep_engine import collector
+from logkeep_engine.errors import BrokerUnavailable, LogkeepError, Refused, TargetUnsuitable, TopicExists
+from logkeep_engine.kafka.admin import UNREACHABLE, Admin
+from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
+from logkeep_engine.kafka.queries import TopicView
+from logkeep_engine.kafka.survey import Survey, in_parts
+from logkeep_engine.kafka.trouble import Trouble
+
+_TOPICS_A_REQUEST = 500
+_CONTROLLER_ATTEMPTS = 4  # of what only the controller can do, within the time for one question
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """`leader` and `replicas` are broker ids; leader -1 if there is none now."""
+
+    id: int
+    leader: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id. `readable` is False
+    where a broker that was asked for all topics says that the user may not read it.
+    """
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionInfo, ...]
+    replication_factor: int
+    internal: bool
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopicPlan:
+    """`replication_factor` -1 takes the broker's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class TopicAdmin(Admin):
+    """Questions and orders about topics."""
+
+    def topics(self, include_internal: bool = True) -> list[TopicInfo]:
+        """All topics this user may describe, by name."""
+        found, silent = self.list_topics()
+        self._refuse_silent(silent)
+        return [topic for topic in found if include_internal or not topic.internal]
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Topic ids by name; names without a topic are absent."""
+        return {topic.name: topic.topic_id for topic in self._describe(sorted(set(names)))}
+
+    def list_topics(self, names: Sequence[str] | None = None) -> tuple[list[TopicInfo], dict[str, str]]:
+        """The topics of these names that exist, or all, by name; and those of which a broker knows but which it cannot
+        describe, with the reason.
+        """
+
+        async def ask(survey: Survey) -> list[TopicView]:
+            views = await survey.topics(names)
+            for view in views:
+                if view.code in RETRIABLE and survey.time_left():
+                    raise Trouble(f"topic {view.name!r}: {Code.name_of(view.code)}")
+            return views
+
+        with collector.paused():
+            views = self._ask(ask, "list topics" if names is None else "describe topics")
+            for view in views:
+                if view.code != Code.NONE and view.code not in GONE | RETRIABLE:
+                    problem = KafkaException(KafkaError(view.code))
+                    raise self._error(problem, f"describe topic {view.name!r} (ACL DESCRIBE)")
+            found = [_topic_info(view) for view in views if view.code == Code.NONE]
+            silent = {view.name: Code.name_of(view.code) for view in views if view.code in RETRIABLE}
+            return found, silent
+
+    def undescribable(self, names: Sequence[str]) -> list[str]:
+        """Those of these topics that the user may not describe (ACL DESCRIBE), whether they exist or not."""
+        views = self._ask(lambda survey: survey.topics(names), "describe topics")
+        return [view.name for view in views if view.code == Code.TOPIC_AUTHORIZATION_FAILED]
+
+    def _describe(self, names: Sequence[str]) -> list[TopicInfo]:
+        found, silent = self.list_topics(names)
+        self._refuse_silent(silent)
+        return found
+
+    def _refuse_silent(self, silent: Mapping[str, str]) -> None:
+        for name, reason in silent.items():
+            raise BrokerUnavailable(
+                f"Cannot describe topic {name!r}: {reason}. Tried for {self._timeout:.0f} s.",
+                hint="Check that the brokers are healthy.",
+            )
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What was set on each topic itself, and `cleanup.policy` also where the brokers' default compacts the topic.
+        Their other defaults are left out.
+
+        Needs the ACL DESCRIBE_CONFIGS on the topics.
+        """
+        return {
+            topic: {
+                name: entry.value
+                for name, entry in sorted(entries.items())
+                if entry.value is not None and (_is_own(entry) or _compacts(name, entry.value))
+            }
+            for topic, entries in self.config_entries(names)
+        }
+
+    def config_entries(self, names: Iterable[str]) -> Iterator[tuple[str, Mapping[str, ConfigEntry]]]:
+        """Everything that brokers say of the configuration of each topic, by name; topics that are gone are absent.
+
+        Needs the ACL DESCRIBE_CONFIGS on the topics.
+        """
+        self._connect()
+        for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
+            answers = self._each(
+                lambda wanted: self._admin.describe_configs(wanted, request_timeout=self._attempt_timeout()),
+                [ConfigResource(ResourceType.TOPIC, name) for name in part],
+                lambda resource: f"read the configuration of topic {resource.name!r} (ACL DESCRIBE_CONFIGS)",
+            )
+            for resource, entries in answers.items():
+                yield resource.name, entries
+
+    def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
+        """Create the topics, wait until every partition has a leader, and return their ids.
+
+        Raises TopicExists, TargetUnsuitable (more replicas than brokers), Refused (a configuration or a name is not
+        accepted); the topics that were not refused are created all the same.
+        """
+        self._connect()
+        for part in in_parts(plans, _TOPICS_A_REQUEST):
+            asked = [
+                NewTopic(
+                    plan.name,
+                    num_partitions=plan.partitions,
+                    replication_factor=plan.replication_factor,
+                    config=dict(plan.configs),
+                )
+                for plan in part
+            ]
+            futures = self._admin.create_topics(asked, operation_timeout=self._timeout, request_timeout=self._timeout)
+            problems = [
+                (plan, problem) for plan in part if (problem := self._outcome(futures[plan.name])[1]) is not None
+            ]
+            if problems:
+                raise self._not_created(*problems[0]) from problems[0][1]
+        return self._wait_for_leaders({plan.name: plan.partitions for plan in plans})
+
+    def _not_created(self, plan: NewTopicPlan, problem: KafkaException) -> LogkeepError:
+        error: KafkaError = problem.args[0]
+        match error.code():
+            case KafkaError.TOPIC_ALREADY_EXISTS:
+                return TopicExists(
+                    f"Topic {plan.name!r} exists already.", hint="Rename it in the restore, delete it, or append to it."
+                )
+            case KafkaError.INVALID_REPLICATION_FACTOR:
+                return self._too_few_brokers(plan.name, plan.replication_factor, error, self.registered())
+            case KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION | KafkaError.TOPIC_EXCEPTION:
+                settings = ", ".join(f"{name}={value}" for name, value in sorted(plan.configs.items())) or "none"
+                reason = str(error.str()).rstrip(".")
+                old = reason.startswith("Unknown topic config name: message.timestamp.")
+                return Refused(
+                    f"Topic {plan.name!r} was refused: {reason}.",
+                    hint="Restores need Kafka 3.6 or newer." if old else f"Its configuration was: {settings}.",
+                )
+            case KafkaError.INVALID_PARTITIONS:
+                return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
+            case _:
+                return self._error(problem, f"create topic {plan.name!r}")
+
+    def check_replicas(self, name: str, replicas: int) -> None:
+        """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
+        brokers, BrokerUnavailable if some are down (or that is not known) and have not come back in time.
+
+        Controllers count brokers that have died, and not those that were shut down.
+        """
+        self._connect()
+        limits = self._connection.limits
+        began = time.monotonic()
+        while True:
+            futures = self._admin.create_topics(
+                [NewTopic(name, num_partitions=1, replication_factor=replicas)],
+                validate_only=True,
+                request_timeout=self._timeout,
+            )
+            _, problem = self._outcome(futures[name])
+            error: KafkaError | None = None if problem is None else problem.args[0]
+            if error is None or error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                return  # what else there may be is told when it is created
+            registered = self.registered()
+            patience = self._timeout if registered is None else limits.outage
+            missing = registered is not None and len(registered) < replicas
+            if missing or time.monotonic() - began > patience:
+                raise self._too_few_brokers(name, replicas, error, registered)
+            time.sleep(limits.control_pause)
+
+    def _too_few_brokers(
+        self, name: str, replicas: int, error: KafkaError, registered: frozenset[int] | None
+    ) -> LogkeepError:
+        message = f"Topic {name!r} cannot have {replicas} replicas: {error.str()}"
+        fewer = "If fewer replicas will do, set spec.topics.replicationFactor to fewer."
+        if registered is not None and len(registered) < replicas:
+            return TargetUnsuitable(message, hint=f"Brokers of the cluster: {len(registered)}. {fewer}")
+        known = "" if registered is None else f"{len(registered)} are registered, and "
+        return BrokerUnavailable(
+            message, hint=f"{known}{self.broker_count()} brokers are alive: wait for the others, and try again. {fewer}"
+        )
+
+    def _wait_for_leaders(self, wanted: Mapping[str, int]) -> dict[str, str]:
+        deadline = time.monotonic() + self._timeout
+        ids: dict[str, str] = {}
+        while True:
+            for topic in self._describe([name for name in wanted if name not in ids]):
+                led = all(part.leader >= 0 for part in topic.partitions)
+                if len(topic.partitions) == wanted[topic.name] and led:
+                    ids[topic.name] = topic.topic_id
+            missing = sorted(set(wanted) - set(ids))
+            if not missing:
+                return ids
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(
+                    f"Topic {missing[0]!r} was created, but not all of its partitions have a leader "
+                    f"after {self._timeout:.0f} s.",
+                    hint="Check that the brokers are healthy.",
+                )
+            time.sleep(self._connection.limits.control_pause)
+
+    def alter_topic_configs(self, name: str, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
+        """Set some configurations of a topic and take others back to the default; the rest stays.
+
+        Raises TopicGone, Refused (a configuration is not accepted; none is changed then).
+        """
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in set.items()]
+        entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in delete]
+        if not entries:
+            return
+        self._connect()
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        what = f"change the configuration of topic {name!r}"
+        deadline = time.monotonic() + self._timeout
+        while True:
+            futures = self._admin.incremental_alter_configs(
+                [resource], request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
+            )
+            _, problem = self._outcome(futures[resource])
+            if problem is None:
+                return
+            error: KafkaError = problem.args[0]
+            if error.code() not in UNREACHABLE or time.monotonic() > deadline:
+                break
+            # librdkafka goes on waiting for the broker that it knows as the controller, also when that has died.
+            self._admin = self._new_admin()
+        if error.code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST, KafkaError.POLICY_VIOLATION):
+            raise Refused(
+                f"Cannot {what}: {error.str()}.",
+                hint="Tried to set " + ", ".join(f"{entry.name}={entry.value}" for entry in entries) + ".",
+            ) from problem
+        raise self._error(problem, what) from problem
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics and wait until they are gone; names without a topic are fine."""
+        self._connect()
+        for part in in_parts(names, _TOPICS_A_REQUEST):
+            self._each(
+                lambda wanted: self._admin.delete_topics(
+                    wanted, operation_timeout=self._timeout, request_timeout=self._timeout
+                ),
+                part,
+                lambda name: f"delete topic {name!r}",
+            )
+        deadline = time.monotonic() + self._timeout
+        while self._describe(names) and time.monotonic() < deadline:
+            time.sleep(self._connection.limits.control_pause)
+
+
+def _topic_info(view: TopicView) -> TopicInfo:
+    partitions = tuple(
+        PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
+    )
+    replicas = max((len(part.replicas) for part in partitions), default=0)
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
+
+
+def _is_own(entry: ConfigEntry) -> bool:
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def _compacts(name: str, value: str) -> bool:
+    return name == "cleanup.policy" and "compact" in value
