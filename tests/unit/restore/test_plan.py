@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
@@ -89,7 +89,7 @@ def entry(**changes: object) -> SegmentEntry:
         sha256="",
         codecs={"none": 1},
         max_batch_bytes=500,
-        times=Times(NOW - 100, NOW),
+        times=SegmentTimes(NOW - 100, NOW),
         files=KafkaFiles(timeindex_bytes=12),
     )
     return changed(plain, **changes)
