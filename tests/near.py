@@ -47,12 +47,12 @@ def _simulated(*names: str) -> tuple[str, ...]:
 PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "frame*"),
-        _unit("archive/*", "test_archiving.py"),
+        _unit("archive/*", "test_archiving.py", "test_frame.py"),
         _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
     ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),
-        _unit("backup/*", "test_archiving.py"),
+        _unit("backup/*", "test_archiving.py", "test_frame.py"),
         (
             *_broker("backup*", "balance", "divergence", "follower_reads", "gaps", "hostile_batches", "old_brokers"),
             *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),

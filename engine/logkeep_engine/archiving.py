@@ -31,7 +31,7 @@ from logkeep_engine.report import Reporter
 log = logging.getLogger(__name__)
 
 COMMIT_SECONDS = 1.0
-COMMIT_SHARE = 10  # of the time between commits, at most one part in ten is spent committing
+COMMIT_SHARE = 10  # a run spends at most a tenth of its time committing
 
 
 class ArchivingRun(DriverRun):
@@ -87,8 +87,9 @@ class ArchivingRun(DriverRun):
             self._writer.give_up(error, result.message, partial=self._tried_all)
 
     def _tidy(self, writer: Writer, partitions: Iterable[Partition], *, repeated: bool = False) -> None:
-        """Remove what earlier attempts have left beside the segments of this run, which has written `partitions`.
-        `repeated`: tasks of this attempt have written something twice."""
+        """Remove the objects that earlier attempts have left beside the segments of this run, which has written
+        `partitions`. `repeated`: tasks of this attempt have written something twice.
+        """
         if not repeated and not may_have_leftovers(writer):
             return
         try:
@@ -97,29 +98,31 @@ class ArchivingRun(DriverRun):
             self._note("objects that no commit names could not be removed", error)
 
     def _note(self, what: str, error: LogkeepError) -> None:
-        """Everything is in the archive, so trouble is a warning."""
+        """Make a warning of the error, since everything is in the archive."""
         log.warning("%s", error)
         self._notes.append(f"{what}: {error.message}")
 
 
 def check_beginning(state: ArchiveState, run_id: str, begun: int) -> None:
-    """Raises ArchiveDamaged if the plan of a run was made when the run had `begun` at another time than the catalog
-    says (ms since the epoch; 0: plans of earlier versions do not tell): the catalog has lost its last commits since,
-    and the plan leaves out what they had settled.
+    """Raises ArchiveDamaged if a run had `begun`, by its plan, at another time than by the catalog (ms since the
+    epoch).
+
+    The catalog has lost its last commits then, and the plan leaves out the offsets for which they accounted. Plans of
+    earlier versions do not tell the time (0).
     """
     if begun in (0, state.runs[run_id].begin_time):
         return
     raise ArchiveDamaged(
         f"Run {run_id} has a plan of a beginning that the catalog does not know: commits are lost from its end, and "
-        "the plan leaves out what they had settled.",
+        "the plan leaves out what they had archived.",
         hint="Put the lost commits back from a copy, or begin a run under another id: it plans anew.",
     )
 
 
 class Committer:
-    """Gathers receipts and commits them about once a second, and what is left of them at the end.
+    """Gathers receipts and commits them about once a second, and the rest at the end.
 
-    Another error on its way changes nothing in that: what other tasks have done need not be done again.
+    It commits them also if an error ends the run, so that the work of other tasks need not be done again.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -159,5 +162,5 @@ class Committer:
         self._due = now + max(COMMIT_SECONDS, COMMIT_SHARE * (now - started))
 
     def _receipts(self) -> list[Receipt]:
-        """All that wait."""
+        """The receipts that wait to be committed."""
         return self._waiting

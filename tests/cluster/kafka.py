@@ -56,7 +56,7 @@ def java(jvm: Sequence[str] = JVM, log_level: str = "INFO", class_path: Sequence
     """The beginning of a command that runs a class of Kafka's. `class_path`: what it needs besides Kafka's jars."""
     logging = [f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}", f"-Dlogkeep.log.level={log_level}"]
     if _SHARE in jvm and not any(option.startswith(_TRAIN) for option in jvm):
-        # Of an archive that does not fit nothing is said: the output of a tool is what tests read.
+        # Java says nothing of an archive that does not fit: tests read the output of tools.
         jvm = [*jvm, f"-XX:SharedArchiveFile={class_archive()}", "-Xlog:disable", "-Xlog:all=error:stderr"]
     return ["java", *jvm, *logging, "-cp", ":".join([f"{tools.kafka_jars()}/*", *class_path])]
 

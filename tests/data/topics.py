@@ -118,10 +118,11 @@ def produce(
     bootstrap: str, topic: str, records: Iterable[Record], *, compression: str = "none", config: Config | None = None
 ) -> int:
     """Write records in order and return how many, when the broker has acknowledged all. Raises on any refusal."""
+    several = "," in bootstrap  # one broker leads all; and an idempotent producer waits half a second for its id
     settings: dict[str, str | int] = {
         "bootstrap.servers": bootstrap,
         "compression.type": compression,
-        "enable.idempotence": "true",
+        "enable.idempotence": "true" if several else "false",
         "log_level": 3,
         "linger.ms": 20,
         "batch.size": 1 << 18,

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import Storage as StorageSpec
@@ -30,6 +32,9 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.process import wait_until
 from tests.data.topics import commit_positions, create_topic, end_transaction, wait_until_led
+
+WATCH = Timing(heartbeat=0.2, watch=2.0, poll=0.1)
+"""How the runs of tests watch others in the archive: those that died are not waited for as long as in production."""
 
 
 class Topics:
@@ -161,13 +166,19 @@ class Backups:
         request = RunRequest("KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec)
         reporter = Reporter(request.run_id, *sinks)
         result = run_backup(
-            request, parse_backup(spec), lambda: self.wrap(SparkRunner(self.context)), reporter, self.environ
+            request,
+            parse_backup(spec),
+            lambda: self.wrap(SparkRunner(self.context)),
+            reporter,
+            self.environ,
+            timing=WATCH,
         )
         reporter.finish(result)
         return result
 
-    @property
+    @cached_property
     def storage(self) -> Storage:
+        """Opened once: the clients of an S3 store take a while to make."""
         return open_storage(StorageSpec.model_validate(dict(self.storage_spec)), self.environ)
 
     @property

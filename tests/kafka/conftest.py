@@ -42,7 +42,7 @@ def storage_environment(s3: S3Server) -> Iterator[None]:
 
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[S3Proxy]:
-    """In front of the S3 server: it fails on command."""
+    """A proxy in front of the S3 server, which fails on command."""
     with S3Proxy(s3) as server:
         yield server
 
@@ -63,6 +63,26 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
     found.conf.set("spark.sql.session.timeZone", "UTC")
     found.conf.set("spark.sql.shuffle.partitions", "1")
     return found
+
+
+@pytest.fixture(scope="session")
+def second_broker() -> Iterator[KafkaBroker]:
+    """A cluster of its own, with the settings of `kafka`; ask for `second_kafka`."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def second_kafka(second_broker: KafkaBroker) -> KafkaBroker:
+    """A cluster to restore into, and a broker that tests may stop, kill and start: it runs when a test begins."""
+    return running(second_broker)
+
+
+def running(broker: KafkaBroker) -> KafkaBroker:
+    """The broker, started if it does not run: the test before may have failed between its end and its start."""
+    if not broker.process.running:
+        broker.start()
+    return broker
 
 
 @pytest.fixture(scope="session")
@@ -117,12 +137,12 @@ def topics(kafka: KafkaBroker) -> Topics:
 
 @pytest.fixture
 def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    """Into a folder of this test's own."""
+    """Backups into a folder of this test's own."""
     return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
 
 
 @pytest.fixture
 def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
-    """Into a bucket of this test's own."""
+    """Backups into a bucket of this test's own."""
     spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
     return Backups(kafka, spark_context, spec)

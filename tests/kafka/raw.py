@@ -66,7 +66,7 @@ def value(number: int, size: int = 100) -> bytes:
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """For what a broker does after it has answered."""
+    """Wait for something that a broker does after it has answered."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"

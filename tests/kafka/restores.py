@@ -26,6 +26,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.compare import read_committed
 from tests.data.topics import end_transaction
+from tests.kafka.backing_up import WATCH
 from tests.runners import Context, Job, Runner
 
 
@@ -109,7 +110,9 @@ def restore_spec(
 
 def try_backup(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:
     request = RunRequest("KafkaBackup", "test", "", run_id, dict(spec))
-    return run_backup(request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ)
+    return run_backup(
+        request, parse_backup(spec), lambda: runner or ThreadRunner(), Reporter(run_id), os.environ, timing=WATCH
+    )
 
 
 def back_up(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:

@@ -24,7 +24,8 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import Cluster
 from logkeep_engine.errors import BrokerUnavailable
-from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka import control
+from logkeep_engine.kafka.connection import Limits, connection_from
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.segment import read_txn_index
@@ -33,8 +34,10 @@ from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.runners import Job, Runner
+from tests.unit.archive.build import FAST
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+SOON = Limits(unknown=1)
 
 
 @pytest.mark.parametrize("where", ["backups", "s3_backups"])
@@ -475,7 +478,8 @@ def test_internal_topics_are_left_out_unless_asked_for(backups: Backups, topics:
     assert "__consumer_offsets" in {topic.name for topic in backups.state().topics.values()}
 
 
-def test_unreachable_broker_may_be_tried_again(backups: Backups, unique: str) -> None:
+def test_unreachable_broker_may_be_tried_again(backups: Backups, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_CONNECT_TIMEOUT", 2.0)
     result = backups.run(unique, cluster={"bootstrapServers": ["127.0.0.1:1"]})
     assert (result.exit_code, result.error_code) == (int(ExitCode.FAILED), "BrokerUnavailable")
     assert "127.0.0.1:1" in result.message
@@ -493,7 +497,7 @@ def test_archive_of_another_cluster_is_refused(backups: Backups, topics: Topics,
 def test_archive_that_another_run_writes_is_left_alone(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     archive = Archive.create_or_open(backups.storage, topics.broker.cluster_id)
-    with begin_run(archive, "the-other"):
+    with begin_run(archive, "the-other", wait=FAST):
         result = backups.run(unique)
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveBusy")
     assert "the-other" in result.message
@@ -539,13 +543,13 @@ class Alone:
     throttle: Throttle = UNLIMITED
 
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
-        """Nobody listens."""
+        """Nobody hears of it."""
 
 
 def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(10))
-    connection = connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})
+    connection = replace(connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {}), limits=SOON)
     another_incarnation = Piece(0, unique, "AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, 1, 1000)
     (done,) = archive_pieces(BackupSetting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
     assert done.receipt is not None
@@ -574,15 +578,17 @@ def told(folder: Path) -> RunResult:
     return RunResult.from_json((folder / "termination-log").read_text())
 
 
-SLOW = {"bytesPerSecond": "16Mi"}
+PARTITIONS = 24
+RECORDS = 500
+SLOW = {"bytesPerSecond": "3Mi"}
 """`limits` with which a run over `many_partitions` goes on for some seconds after its first receipt."""
 
 
-def many_partitions(topics: Topics, name: str, count: int = 24) -> None:
-    """A topic with many partitions of 4 MB each."""
-    topics.create(name, count)
-    values = numbers(4000, 1000)
-    for partition in range(count):
+def many_partitions(topics: Topics, name: str) -> None:
+    """PARTITIONS partitions of RECORDS records, half a megabyte each."""
+    topics.create(name, PARTITIONS)
+    values = numbers(RECORDS, 1000)
+    for partition in range(PARTITIONS):
         topics.produce(name, values, partition=partition)
 
 
@@ -604,18 +610,18 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
     before = backups.state()
     done = len(before.segments)
-    assert 0 < done < 24
+    assert 0 < done < PARTITIONS
     topics.produce(unique, numbers(10))  # after the plan: not part of this run
     process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)))
     output = process.communicate(timeout=200)[1]
     assert process.returncode == 0, output
     result = told(tmp_path / "two")
-    assert (result.outcome, result.records, result.epoch) == ("Succeeded", 24 * 4000, 2)
+    assert (result.outcome, result.records, result.epoch) == ("Succeeded", PARTITIONS * RECORDS, 2)
     state = backups.state()
-    assert {range_ for ranges in state.coverage.values() for range_ in ranges} == {(0, 4000)}
+    assert {range_ for ranges in state.coverage.values() for range_ in ranges} == {(0, RECORDS)}
     assert all(state.segments[key] == before.segments[key] for key in before.segments)
-    for partition in range(24):
-        assert [record.offset for record in backups.records(unique, partition)] == list(range(4000))
+    for partition in range(PARTITIONS):
+        assert [record.offset for record in backups.records(unique, partition)] == list(range(RECORDS))
     assert backups.faults() == []
     assert backups.run(unique).records == 10
 
@@ -633,7 +639,7 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     assert told(tmp_path / "one").error_code == "Interrupted"
     assert backups.state().runs["the-run"].outcome is RunOutcome.FAILED
     result = backups.run(unique, run_id="the-run")
-    assert (result.outcome, result.records) == ("Succeeded", 24 * 4000)
+    assert (result.outcome, result.records) == ("Succeeded", PARTITIONS * RECORDS)
     assert backups.faults() == []
 
 

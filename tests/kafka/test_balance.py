@@ -68,7 +68,7 @@ def test_a_partition_with_most_of_the_bytes_is_spread_over_tasks_of_like_size(
     assert backups.faults() == []
     (run,) = weighed
     assert sum(run.sizes) == result.bytes
-    assert max(run.sizes) < 2 * result.bytes / (4 * balance.PARTS_PER_SLOT), "no task has much more than its part"
+    assert max(run.sizes) < 2 * result.bytes / (4 * balance.SHARES_PER_SLOT), "no task has much more than its part"
 
 
 def test_a_topic_that_cannot_be_read_is_cut_evenly(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:

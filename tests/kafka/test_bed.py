@@ -17,15 +17,15 @@ from tests.data.topics import high_watermarks
 from tests.kafka.backing_up import Topics
 
 
-def test_broker_keeps_address_and_topics_over_a_crash(unique: str) -> None:
-    with KafkaBroker() as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(unique, 1)])[unique].result(30)
-        broker.kill()
-        broker.start()
-        assert unique in admin.list_topics(timeout=30).topics
-        dumped = broker.tool("kafka.tools.DumpLogSegments", "--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
-        assert "Log starting offset: 0" in dumped.stdout
+def test_broker_keeps_address_and_topics_over_a_crash(second_kafka: KafkaBroker, unique: str) -> None:
+    broker = second_kafka
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(unique, 1)])[unique].result(30)
+    broker.kill()
+    broker.start()
+    assert unique in admin.list_topics(timeout=30).topics
+    dumped = broker.tool("kafka.tools.DumpLogSegments", "--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
+    assert "Log starting offset: 0" in dumped.stdout
 
 
 def test_broker_maps_the_class_archive_and_tools_do_not_speak_of_it(kafka: KafkaBroker) -> None:

@@ -22,6 +22,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
+from tests.command import environment, logkeep
 from tests.data.compare import compare_topics
 from tests.data.topics import Record, create_topic, produce, random_records, topic_names
 from tests.kafka.restores import back_up, backup_spec, restore_spec
@@ -29,20 +30,6 @@ from tests.unit.archive.build import FAST
 
 NOW = int(time.time() * 1000) - 3_600_000
 UNREACHABLE = "127.0.0.1:1"
-
-
-def logkeep(
-    *arguments: str | Path, stdin: str | None = None, environ: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "logkeep_engine.cli", *map(str, arguments)]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=240, check=False, env=_environ(environ)
-    )
-
-
-def _environ(more: Mapping[str, str] | None) -> dict[str, str]:
-    plain = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "LOGKEEP_"))}
-    return {**plain, "PYTHONPATH": os.pathsep.join(sys.path), **(more or {})}
 
 
 def resource(kind: str, spec: Mapping[str, Any], **more: Any) -> str:
@@ -170,7 +157,7 @@ class TestRuns:
     def test_from_backup_to_verified_restore(self, kafka: KafkaBroker, orders: str, tmp_path: Path) -> None:
         root = tmp_path / "archive"
         text = "---\n" + resource("ConfigMap", {}) + "---\n" + resource("KafkaBackup", backup_spec(kafka, root, orders))
-        done = logkeep("backup", "-f", "-", "--output", "json", stdin=text)
+        done = logkeep("backup", "-f", "-", "--output", "json", stdin=text, spark=True)
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         assert (result["outcome"], result["records"], result["topics"]) == ("Succeeded", 100, 1)
@@ -190,7 +177,7 @@ class TestRuns:
 
         file = tmp_path / "restore.yaml"
         file.write_text(resource("KafkaRestore", restore_spec(kafka, root)))
-        restored = logkeep("restore", "-f", file, "--run-id", "r1", "--master", "local[1]")
+        restored = logkeep("restore", "-f", file, "--run-id", "r1", "--master", "local[1]", spark=True)
         assert restored.returncode == 0, restored.stderr
         for word in ("r1", "Succeeded", "100", f"{root.as_uri()}/runs/r1/offset-maps"):
             assert word in restored.stdout
@@ -227,14 +214,17 @@ class TestRuns:
         assert_refused(logkeep("backup", "-f", "-", stdin=text), "")
 
     def test_a_broker_out_of_reach_may_come_back(self, archived: Path, tmp_path: Path) -> None:
-        spec = {**BACKUP, "storage": {"uri": (tmp_path / "b").as_uri()}}
-        assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec)), UNREACHABLE, code=1)
-        spec = {**RESTORE, "source": {"storage": {"uri": archived.as_uri()}}}
-        assert_refused(logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec)), UNREACHABLE, code=1)
+        soon = {"logkeep_engine.kafka.control._CONNECT_TIMEOUT": 2.0}
+        text = resource("KafkaBackup", {**BACKUP, "storage": {"uri": (tmp_path / "b").as_uri()}})
+        done = logkeep("backup", "-f", "-", stdin=text, constants=soon)
+        assert_refused(done, UNREACHABLE, code=1)
+        text = resource("KafkaRestore", {**RESTORE, "source": {"storage": {"uri": archived.as_uri()}}})
+        done = logkeep("restore", "-f", "-", stdin=text, constants=soon)
+        assert_refused(done, UNREACHABLE, code=1)
 
     def test_interrupted_and_gone_on_with(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "-1"})  # the records are years old
-        produce(kafka.bootstrap, unique, random_records(2, 60, record_bytes=1000), config={"batch.size": 4000})
+        produce(kafka.bootstrap, unique, random_records(2, 12, record_bytes=1000), config={"batch.size": 4000})
         root = tmp_path / "archive"
         back_up(backup_spec(kafka, root, unique))
         file = tmp_path / "restore.yaml"
@@ -246,7 +236,7 @@ class TestRuns:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=_environ(None),
+            env=environment(),
             start_new_session=True,
         )
         while not list(kafka.data_dir.glob(f"{unique}-copy-0/*.log")) and running.poll() is None:
@@ -284,11 +274,11 @@ class TestStorage:
             assert_refused(logkeep("inspect", uri, "--endpoint", s3.endpoint, environ=environ), message)
             storage = {"uri": uri, "endpoint": s3.endpoint}
             spec = {**backup_spec(kafka, Path("/unused"), "a"), "storage": storage}
-            assert_refused(logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", spec), environ=environ), message)
+            text = resource("KafkaBackup", spec)
+            assert_refused(logkeep("backup", "-f", "-", stdin=text, environ=environ), message)
             spec = {**restore_spec(kafka, Path("/unused")), "source": {"storage": storage}}
-            assert_refused(
-                logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec), environ=environ), message
-            )
+            text = resource("KafkaRestore", spec)
+            assert_refused(logkeep("restore", "-f", "-", stdin=text, environ=environ), message)
 
     def test_an_archive_of_another_cluster(self, kafka: KafkaBroker, tmp_path: Path, orders: str) -> None:
         Archive.create_or_open(open_uri(tmp_path.as_uri()), "another-cluster-id-000")
@@ -298,7 +288,8 @@ class TestStorage:
     def test_an_archive_that_another_run_is_writing(self, kafka: KafkaBroker, archived: Path, orders: str) -> None:
         archive = Archive.open(open_uri(archived.as_uri()))
         with begin_run(archive, "alive", wait=FAST):
-            done = logkeep("backup", "-f", "-", stdin=resource("KafkaBackup", backup_spec(kafka, archived, orders)))
+            text = resource("KafkaBackup", backup_spec(kafka, archived, orders))
+            done = logkeep("backup", "-f", "-", stdin=text)
         assert_refused(done, "is being written by run alive", code=3)
 
 

@@ -23,11 +23,12 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import LocalStorage, Storage, open_uri
 from tests.cluster.s3 import S3Server
+from tests.command import logkeep
 from tests.data.compare import compare_topics
 from tests.kafka.backing_up import Backups, Topics, folder_spec, numbers
 from tests.kafka.restores import bring_back, restore_spec
 from tests.kafka.test_backup_formats import Consumed, consumed
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 from tests.unit.archive.build import ORDERS as BUILT
 from tests.unit.archive.build import Batch, archive_of, write_segment
 from tests.unit.convert.converting import Seen, contents, folder, tricky
@@ -139,7 +140,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: 
     """Killed at once with all its workers, as a pod is, when a part of it was committed."""
     source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
     large_archive(source)
-    # Of records it takes long enough to be killed in the middle; batches are copied quicker than a commit comes.
+    # A conversion of records takes long enough to be killed in the middle; batches are copied before a commit comes.
     first = source
     if format_name == "Kafka":
         first = folder(tmp_path / "records")
@@ -158,7 +159,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: 
     before = Archive.open(target).load()
     done_before = sum(entry.records for key in before.segments for entry in before.segments[key])
     assert 0 < done_before < PARTITIONS * RECORDS
-    done = logkeep("convert", *options, "-o", "json")
+    done = logkeep("convert", *options, "-o", "json", spark=True)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["records"] == PARTITIONS * RECORDS

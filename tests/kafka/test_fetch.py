@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -17,6 +17,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import end_transaction, wait_until_led
+from tests.kafka.conftest import running
 from tests.kafka.raw import batch, batches, each, numbered, plain, read_all, records, run, value
 from tests.kafka.test_control_plane import WAYS, secure
 
@@ -160,18 +161,32 @@ def test_tail_that_compaction_removed_ends_the_stream(kafka: KafkaBroker, unique
     run(work())
 
 
-def test_topic_nobody_knows_is_gone_and_not_created(unique: str) -> None:
-    with KafkaBroker(overrides={"auto.create.topics.enable": "true"}) as broker:
+@pytest.fixture(scope="module")
+def _own_broker() -> Iterator[KafkaBroker]:
+    """It would make topics that are asked for, ends logins after a second, and enforces quotas soon."""
+    own = {"auto.create.topics.enable": "true", "connections.max.reauth.ms": "1000", "quota.window.num": "3"}
+    with KafkaBroker(secure=True, overrides=own) as broker:
+        yield broker
 
-        async def work() -> None:
-            async with RawClient(plain(broker.bootstrap), limits=Limits(unknown=1)) as client:
-                with pytest.raises(TopicGone, match=f"'{unique}' partition 2: UNKNOWN_TOPIC_OR_PARTITION"):
-                    await client.fetch(unique, 2, 0)
-                with pytest.raises(TopicGone, match=unique):
-                    await client.produce(unique, 2, batch([b"x"]))
 
-        run(work())
-        assert ControlPlane(plain(broker.bootstrap)).topic_ids([unique]) == {}
+@pytest.fixture
+def own_broker(_own_broker: KafkaBroker) -> KafkaBroker:
+    """A broker of this module's own, which a test may kill. It runs when a test begins."""
+    return running(_own_broker)
+
+
+def test_topic_nobody_knows_is_gone_and_not_created(own_broker: KafkaBroker, unique: str) -> None:
+    broker = own_broker
+
+    async def work() -> None:
+        async with RawClient(plain(broker.bootstrap), limits=Limits(unknown=1)) as client:
+            with pytest.raises(TopicGone, match=f"'{unique}' partition 2: UNKNOWN_TOPIC_OR_PARTITION"):
+                await client.fetch(unique, 2, 0)
+            with pytest.raises(TopicGone, match=unique):
+                await client.produce(unique, 2, batch([b"x"]))
+
+    run(work())
+    assert ControlPlane(plain(broker.bootstrap)).topic_ids([unique]) == {}
 
 
 def test_other_incarnation_is_never_read(kafka: KafkaBroker, unique: str) -> None:
@@ -193,61 +208,72 @@ def test_other_incarnation_is_never_read(kafka: KafkaBroker, unique: str) -> Non
     run(work())
 
 
-def test_stream_goes_on_when_the_broker_is_killed_and_comes_back(unique: str) -> None:
-    with KafkaBroker() as broker:
-        create(broker, unique)
+def test_stream_goes_on_when_the_broker_is_killed_and_comes_back(own_broker: KafkaBroker, unique: str) -> None:
+    broker = own_broker
+    create(broker, unique)
 
-        async def restart() -> None:
+    async def restart() -> None:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.sleep(1)
+        await asyncio.to_thread(broker.start)
+
+    async def work() -> None:
+        async with filled(broker, unique, 300) as client:
+            parts: list[Fetched] = []
+            again: asyncio.Task[None] | None = None
+            async for part in client.stream(unique, 0, 0, 6000, max_bytes=5_000):
+                parts.append(part)
+                if len(parts) == 20:
+                    again = asyncio.create_task(restart())
+                await asyncio.sleep(0.01)
+            assert again is not None
+            await again
+            assert records(parts, 0, 6000) == [(number, value(number)) for number in range(6000)]
+
+    run(work())
+
+
+def test_broker_that_stays_away_is_named(own_broker: KafkaBroker, unique: str) -> None:
+    broker = own_broker
+    create(broker, unique)
+
+    async def work() -> None:
+        async with RawClient(plain(broker.bootstrap), limits=Limits(outage=2)) as client:
+            await client.fetch(unique, 0, 0, max_wait_ms=0)
             await asyncio.to_thread(broker.kill)
-            await asyncio.sleep(1)
-            await asyncio.to_thread(broker.start)
+            with pytest.raises(BrokerUnavailable, match=f"'{unique}' partition 0.*{broker.bootstrap}.*refused"):
+                await client.fetch(unique, 0, 0)
 
-        async def work() -> None:
-            async with filled(broker, unique, 300) as client:
-                parts: list[Fetched] = []
-                again: asyncio.Task[None] | None = None
-                async for part in client.stream(unique, 0, 0, 6000, max_bytes=5_000):
-                    parts.append(part)
-                    if len(parts) == 20:
-                        again = asyncio.create_task(restart())
-                    await asyncio.sleep(0.01)
-                assert again is not None
-                await again
-                assert records(parts, 0, 6000) == [(number, value(number)) for number in range(6000)]
+    run(work())
 
+
+def test_quota_slows_the_stream_and_loses_nothing(own_broker: KafkaBroker, unique: str) -> None:
+    broker = own_broker
+    create(broker, unique)
+
+    async def work() -> None:
+        async with filled(broker, unique, 100) as client:
+            begin = time.monotonic()
+            assert [number for number, _ in await read_all(client, unique, max_bytes=30_000)] == list(range(2000))
+            assert time.monotonic() - begin > 1
+
+    with quota(broker, "consumer_byte_rate", "60000"):
         run(work())
 
 
-def test_broker_that_stays_away_is_named(unique: str) -> None:
-    with KafkaBroker() as broker:
-        create(broker, unique)
+@contextmanager
+def quota(broker: KafkaBroker, name: str, value: str) -> Iterator[None]:
+    """Every client has this quota."""
 
-        async def work() -> None:
-            async with RawClient(plain(broker.bootstrap), limits=Limits(outage=2)) as client:
-                await client.fetch(unique, 0, 0, max_wait_ms=0)
-                await asyncio.to_thread(broker.kill)
-                with pytest.raises(BrokerUnavailable, match=f"'{unique}' partition 0.*{broker.bootstrap}.*refused"):
-                    await client.fetch(unique, 0, 0)
+    def alter(*what: str) -> None:
+        clients = ("--entity-type", "clients", "--entity-default")
+        broker.tool("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, "--alter", *what, *clients)
 
-        run(work())
-
-
-def test_quota_slows_the_stream_and_loses_nothing(unique: str) -> None:
-    with KafkaBroker(overrides={"quota.window.num": "3"}) as broker:
-        create(broker, unique)
-        broker.tool(
-            "kafka.admin.ConfigCommand",
-            *("--bootstrap-server", broker.bootstrap, "--alter", "--add-config", "consumer_byte_rate=60000"),
-            *("--entity-type", "clients", "--entity-default"),
-        )
-
-        async def work() -> None:
-            async with filled(broker, unique, 100) as client:
-                begin = time.monotonic()
-                assert [number for number, _ in await read_all(client, unique, max_bytes=30_000)] == list(range(2000))
-                assert time.monotonic() - begin > 1
-
-        run(work())
+    alter("--add-config", f"{name}={value}")
+    try:
+        yield
+    finally:
+        alter("--delete-config", name)
 
 
 def test_many_partitions_are_read_and_written_at_once(kafka: KafkaBroker, unique: str) -> None:
@@ -307,20 +333,20 @@ def test_megabytes_over_tls_and_login_are_the_brokers_log(
     run(work())
 
 
-def test_stream_goes_on_when_the_broker_ends_the_login_session(unique: str) -> None:
-    with KafkaBroker(secure=True, overrides={"connections.max.reauth.ms": "1000"}) as broker:
-        create(broker, unique)
+def test_stream_goes_on_when_the_broker_ends_the_login_session(own_broker: KafkaBroker, unique: str) -> None:
+    broker = own_broker
+    create(broker, unique)
 
-        async def work() -> None:
-            async with filled(broker, unique), RawClient(secure(broker, "SASL_PLAINTEXT", "PLAIN")) as client:
-                parts: list[Fetched] = []
-                async for part in client.stream(unique, 0, 0, 1000, max_bytes=1):
-                    parts.append(part)
-                    await asyncio.sleep(0.08)
-                assert len(parts) == 50
-                assert records(parts, 0, 1000) == [(number, value(number)) for number in range(1000)]
+    async def work() -> None:
+        async with filled(broker, unique), RawClient(secure(broker, "SASL_PLAINTEXT", "PLAIN")) as client:
+            parts: list[Fetched] = []
+            async for part in client.stream(unique, 0, 0, 1000, max_bytes=1):
+                parts.append(part)
+                await asyncio.sleep(0.08)
+            assert len(parts) == 50
+            assert records(parts, 0, 1000) == [(number, value(number)) for number in range(1000)]
 
-        run(work())
+    run(work())
 
 
 def test_released_memory_serves_the_next_fetch_and_kept_memory_does_not(

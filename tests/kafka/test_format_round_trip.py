@@ -31,7 +31,7 @@ FORMATS = ("Kafka", "Records", "Avro")
 
 
 def written(example: Example) -> Example:
-    """Not compacted: the cleaner would come between two backups."""
+    """The example without compaction: the cleaner would come between two backups."""
     return replace(example, compacted=False)
 
 

@@ -33,7 +33,7 @@ BEFORE = 10  # ordinary records in front
 
 @pytest.fixture(scope="module")
 def bombs(kafka: KafkaBroker) -> KafkaBroker:
-    """In `BOMBS` a partition for each codec; in `LARGE` one partition of records that just fit."""
+    """The broker with two topics: `BOMBS` has a partition for each codec, `LARGE` one with records that just fit."""
     ordinary = batch([b"v%d" % at for at in range(BEFORE)])
     for topic, partitions in ((BOMBS, len(CODECS)), (LARGE, 1)):
         create_topic(kafka.bootstrap, topic, partitions, {"max.message.bytes": "16777216", "retention.ms": "-1"})

@@ -13,10 +13,11 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract import names
 from logkeep_engine.storage import open_uri
 from tests.cluster.s3 import S3Server
+from tests.command import logkeep
 from tests.data.compare import read_committed
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.kafka.restores import bring_back, restore_spec, seen
-from tests.kafka.test_cli import assert_refused, logkeep
+from tests.kafka.test_cli import assert_refused
 from tests.kafka.test_convert import filled
 from tests.unit.convert.converting import contents, folder
 from tests.unit.convert.test_import import grow, longer_archive
@@ -63,7 +64,7 @@ def test_a_folder_is_adopted_and_restored(
 def test_positions_of_groups_are_found(
     topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str
 ) -> None:
-    """In the files of the Records format, and in the copy of `__consumer_offsets` of the Avro format."""
+    """The Records format keeps them in files of its own, the Avro format in its copy of `__consumer_offsets`."""
     name = filled(topics, unique)
     root = foreign(topics, spark_context, name, tmp_path / "foreign", format_name, False)
     done = logkeep("import", root.as_uri())

@@ -4,7 +4,6 @@ import asyncio
 import random
 import shutil
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,9 +20,11 @@ from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary, read_offs
 from logkeep_engine.log.transactions import TransactionTracker
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, end_transaction
+from tests.kafka.conftest import running
 from tests.unit.log.batches import NOON, batch, with_header
 
 DUMP = "kafka.tools.DumpLogSegments"
+MIXED = "log-dump-tool"
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
@@ -40,36 +41,36 @@ class BrokerLog:
 
 
 @pytest.fixture(scope="module")
-def broker_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerLog]:
+def broker_log(second_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> BrokerLog:
     """Several segments: all codecs, batches small and large, times that go back, transactions across segments."""
     chance = random.Random(1)
-    with KafkaBroker(overrides={"log.segment.bytes": "1048576"}) as broker:
-        create(broker, "mixed")
-        open_writer = transactional(broker, "spans-segments")
-        open_writer.begin_transaction()
-        open_writer.produce("mixed", b"open early", timestamp=NOON)
-        open_writer.flush()
-        for round_, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"] * 2):
-            writer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5})
-            for i in range(1200):
-                value = (b"%d " % i) * (1 + i % 90) + chance.randbytes(i % 700)
-                writer.produce("mixed", value, key=b"%d" % (i % 50), timestamp=NOON + round_ * 1000 + i * 7919 % 1000)
-                if i % 25 == 0:
-                    writer.flush()
-            writer.flush()
-            within = transactional(broker, f"within-{round_}")
-            within.begin_transaction()
-            for i in range(30):
-                within.produce("mixed", b"in a transaction %d" % i, timestamp=NOON + i)
-            end_transaction(broker.bootstrap, within, [("mixed", 0)], commit=bool(round_ % 3))
-            if round_ == 7:
-                end_transaction(broker.bootstrap, open_writer, [("mixed", 0)], commit=False)
-        del writer, within, open_writer  # they would go on looking for the broker
-        broker.stop()
-        folder = tmp_path_factory.mktemp("mixed")
-        for path in (broker.data_dir / "mixed-0").iterdir():
-            shutil.copy(path, folder)
-        yield BrokerLog(broker, folder)
+    broker = running(second_broker)
+    create(broker, MIXED, **{"segment.bytes": "1048576"})
+    open_writer = transactional(broker, "spans-segments")
+    open_writer.begin_transaction()
+    open_writer.produce(MIXED, b"open early", timestamp=NOON)
+    open_writer.flush()
+    for round_, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"] * 2):
+        writer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5})
+        for i in range(1200):
+            value = (b"%d " % i) * (1 + i % 90) + chance.randbytes(i % 700)
+            writer.produce(MIXED, value, key=b"%d" % (i % 50), timestamp=NOON + round_ * 1000 + i * 7919 % 1000)
+            if i % 25 == 0:
+                writer.flush()
+        writer.flush()
+        within = transactional(broker, f"within-{round_}")
+        within.begin_transaction()
+        for i in range(30):
+            within.produce(MIXED, b"in a transaction %d" % i, timestamp=NOON + i)
+        end_transaction(broker.bootstrap, within, [(MIXED, 0)], commit=bool(round_ % 3))
+        if round_ == 7:
+            end_transaction(broker.bootstrap, open_writer, [(MIXED, 0)], commit=False)
+    del writer, within, open_writer  # they would go on looking for the broker
+    broker.stop()
+    folder = tmp_path_factory.mktemp(MIXED)
+    for path in (broker.data_dir / f"{MIXED}-0").iterdir():
+        shutil.copy(path, folder)
+    return BrokerLog(broker, folder)
 
 
 def create(broker: KafkaBroker, topic: str, **config: str) -> None:
@@ -267,7 +268,7 @@ def last(log: bytes) -> int:
 
 
 def test_broker_takes_rewritten_and_encoded_batches(kafka: KafkaBroker, unique: str) -> None:
-    """Also one whose base timestamp was a delete horizon: its first record's delta is not zero."""
+    """One of them had a delete horizon as its base timestamp: the delta of its first record is not zero."""
     create(
         kafka,
         unique,

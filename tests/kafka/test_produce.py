@@ -13,6 +13,7 @@ from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.produce import Batch
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker
+from tests.kafka.conftest import running
 from tests.kafka.raw import batch, batches, each, numbered, plain, read_all, run, value
 from tests.kafka.test_fetch import create
 
@@ -130,34 +131,34 @@ def test_error_of_the_source_reaches_the_caller(kafka: KafkaBroker, unique: str)
     run(work())
 
 
-def test_broker_killed_in_the_middle_loses_and_repeats_nothing(unique: str) -> None:
-    with KafkaBroker() as broker:
-        create(broker, unique, 2)
+def test_broker_killed_in_the_middle_loses_and_repeats_nothing(second_kafka: KafkaBroker, unique: str) -> None:
+    broker = second_kafka
+    create(broker, unique, 2)
 
-        async def restart() -> None:
-            await asyncio.to_thread(broker.kill)
-            await asyncio.sleep(1)
-            await asyncio.to_thread(broker.start)
+    async def restart() -> None:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.sleep(1)
+        await asyncio.to_thread(broker.start)
 
-        async def one(client: RawClient, partition: int) -> None:
-            producer_id, _ = await client.init_producer_id()
-            offsets = []
-            again: asyncio.Task[None] | None = None
-            async for offset in client.produce_many(unique, partition, each(numbered(producer_id, 1500, 20))):
-                offsets.append(offset)
-                if partition == 0 and len(offsets) == 100:
-                    again = asyncio.create_task(restart())
-            if again is not None:
-                await again
-            assert offsets == list(range(0, 30_000, 20))
-            found = [record for _, record in await read_all(client, unique, partition)]
-            assert found == [value(number) for number in range(30_000)]
+    async def one(client: RawClient, partition: int) -> None:
+        producer_id, _ = await client.init_producer_id()
+        offsets = []
+        again: asyncio.Task[None] | None = None
+        async for offset in client.produce_many(unique, partition, each(numbered(producer_id, 1500, 20))):
+            offsets.append(offset)
+            if partition == 0 and len(offsets) == 100:
+                again = asyncio.create_task(restart())
+        if again is not None:
+            await again
+        assert offsets == list(range(0, 30_000, 20))
+        found = [record for _, record in await read_all(client, unique, partition)]
+        assert found == [value(number) for number in range(30_000)]
 
-        async def work() -> None:
-            async with RawClient(plain(broker.bootstrap)) as client:
-                await asyncio.gather(one(client, 0), one(client, 1))
+    async def work() -> None:
+        async with RawClient(plain(broker.bootstrap)) as client:
+            await asyncio.gather(one(client, 0), one(client, 1))
 
-        run(work())
+    run(work())
 
 
 class Proxy:
@@ -232,9 +233,8 @@ def _advertised() -> Iterator[Advertised]:
 
 @pytest.fixture
 def advertised(_advertised: Advertised) -> Advertised:
-    """It runs, also when the test before has failed between its end and its start."""
-    if not _advertised.broker.process.running:
-        _advertised.broker.start()
+    """It runs."""
+    running(_advertised.broker)
     return _advertised
 
 

@@ -298,7 +298,7 @@ class TestStartedAgain:
         spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
         first = bring_back(spec)
         assert first.groups == 2
-        # As if it had died before it wrote its result; meanwhile one of the groups has gone on.
+        # The run seems to have died before it wrote its result; meanwhile one of the groups has gone on.
         run = tmp_path / "runs" / "restore-1"
         (run / "result.json").unlink()
         commit(kafka, f"{unique}-moved", copy, 9)

@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 @pytest.fixture
 def spark(sql_session: SparkSession) -> Iterator[SparkSession]:
-    """With filters pushed down."""
+    """A session that pushes filters down."""
     register(sql_session)
     yield sql_session
     sql_session.conf.unset(PUSHDOWN)

@@ -28,8 +28,10 @@ def processes():
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                found[int(folder.name)] = (parent, (folder / "cmdline").read_bytes().replace(b"\\0", b" ").decode())
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z":  # a zombie has ended, and waits for the process that has adopted it
+                    line = (folder / "cmdline").read_bytes().replace(b"\\0", b" ").decode()
+                    found[int(folder.name)] = (int(parent), line)
             except OSError:
                 continue
     return found

@@ -86,10 +86,10 @@ def test_an_archive_there_is_compared_with_itself(s3: S3Server, storage: Storage
 
 
 def test_credentials_for_a_prefix_are_enough(s3: S3Server, storage: Storage, proxy: S3Proxy) -> None:
-    """Nobody says then whether an archive lies above it."""
+    """The store then does not say whether an archive lies above the prefix."""
     log = f"orders-0/{0:020}.log"
     storage.put(log, batch(0, 5))
-    # Of an object, and of a list.
+    # Both requests are refused: for an object, and for a list.
     proxy.always(
         answer("403 Forbidden", "AccessDenied"), where=lambda line: b"/orders-0/" not in unquote_to_bytes(line)
     )

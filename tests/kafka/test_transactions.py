@@ -2,7 +2,6 @@
 while it is stopped. A broker that was shut down cleanly does not make them again.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from logkeep_engine.log.segment import read_txn_index
 from tests.cluster.kafka import KafkaBroker
 from tests.data.compare import read_committed
 from tests.kafka.backing_up import Backups, Topics, folder_spec
+from tests.kafka.conftest import running
 from tests.kafka.restores import bring_back, restore_spec
 
 ENDED, OPEN = "ended", "open"
@@ -36,33 +36,33 @@ class Forgetful:
 
 
 @pytest.fixture(scope="module")
-def forgetful() -> Iterator[Forgetful]:
-    with KafkaBroker() as broker:
-        topics = Topics(broker)
-        topics.create(ENDED)
-        topics.transaction(ENDED, COMMITTED, commit=True)
-        topics.transaction(ENDED, ABORTED, commit=False)
-        topics.produce(ENDED, PLAIN)
-        topics.transaction(ENDED, ABORTED, commit=False)
-        still_open = {}
-        for name in FORMATS:
-            topic = topics.create(f"{OPEN}-{name}")
-            aborted = topics.open_transaction(topic, ABORTED)
-            settings = {"transactional.id": f"open-{name}", "transaction.timeout.ms": 900_000}
-            producer = still_open[name] = Producer({"bootstrap.servers": broker.bootstrap, **settings})
-            producer.init_transactions(60)
-            producer.begin_transaction()
-            for value in COMMITTED:
-                producer.produce(topic, value, partition=0)
-            assert producer.flush(30) == 0
-            topics.end(aborted, topic, commit=False)
-        broker.stop()
-        indexes = [path for topic in (ENDED, OPEN) for path in broker.data_dir.glob(f"{topic}*-0/*.txnindex")]
-        assert len(indexes) == 1 + len(FORMATS)
-        for index in indexes:
-            index.unlink()
-        broker.start()
-        yield Forgetful(broker, topics, still_open)
+def forgetful(second_broker: KafkaBroker) -> Forgetful:
+    broker = running(second_broker)
+    topics = Topics(broker)
+    topics.create(ENDED)
+    topics.transaction(ENDED, COMMITTED, commit=True)
+    topics.transaction(ENDED, ABORTED, commit=False)
+    topics.produce(ENDED, PLAIN)
+    topics.transaction(ENDED, ABORTED, commit=False)
+    still_open = {}
+    for name in FORMATS:
+        topic = topics.create(f"{OPEN}-{name}")
+        aborted = topics.open_transaction(topic, ABORTED)
+        settings = {"transactional.id": f"open-{name}", "transaction.timeout.ms": 900_000}
+        producer = still_open[name] = Producer({"bootstrap.servers": broker.bootstrap, **settings})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for value in COMMITTED:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(30) == 0
+        topics.end(aborted, topic, commit=False)
+    broker.stop()
+    indexes = [path for topic in (ENDED, OPEN) for path in broker.data_dir.glob(f"{topic}*-0/*.txnindex")]
+    assert len(indexes) == 1 + len(FORMATS)
+    for index in indexes:
+        index.unlink()
+    broker.start()
+    return Forgetful(broker, topics, still_open)
 
 
 @pytest.fixture

@@ -16,7 +16,20 @@ SOURCES = ("engine/", "operator/", "")
 
 IN_AN_ARCHIVE = {"catalog/", "runs/", "topics/"}
 MADE = {"bench/results/", "test-logs/", "run/"}  # when tests and benchmarks run; git does not keep them
-ROOMS = ("cli/", "convert/", "spark/", "collector.py", "interrupt.py", "limits.py")
+ROOMS = (
+    *(
+        "archiving.py",
+        "backup/",
+        "cli/",
+        "collector.py",
+        "convert/",
+        "frame.py",
+        "interrupt.py",
+        "limits.py",
+        "restore/",
+    ),
+    "spark/",
+)
 PLAIN = ("bench/", "docker/", "operator/", "tests/", *(f"engine/logkeep_engine/{room}" for room in ROOMS))
 OTHERS = {"group-coordinator/", "logkeep.dev/"}  # a folder of Kafka's sources, and a prefix of labels
 

@@ -13,20 +13,18 @@ ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ALONE = "## Names that no class has alone"
 ROOMS = (
-    "logkeep_engine/archive/catalog/",
-    "logkeep_engine/archive/digests.py",
-    "logkeep_engine/archive/moments.py",
-    "logkeep_engine/archive/names.py",
-    "logkeep_engine/archive/ranges.py",
-    "logkeep_engine/archive/writing/",
-    "logkeep_engine/cli/",
-    "logkeep_engine/collector.py",
-    "logkeep_engine/convert/",
-    "logkeep_engine/errors.py",
-    "logkeep_engine/interrupt.py",
-    "logkeep_engine/limits.py",
-    "logkeep_engine/report.py",
-    "logkeep_engine/spark/",
+    *(
+        f"logkeep_engine/archive/{room}"
+        for room in ("catalog/", "digests.py", "moments.py", "names.py", "ranges.py", "writing/")
+    ),
+    *(
+        f"logkeep_engine/{room}"
+        for room in ("archiving.py", "backup/", "cli/", "collector.py", "convert/", "errors.py")
+    ),
+    *(
+        f"logkeep_engine/{room}"
+        for room in ("frame.py", "interrupt.py", "limits.py", "report.py", "restore/", "spark/")
+    ),
     "logkeep_engine/tasks.py",
     "logkeep_operator/",
 )

@@ -22,8 +22,8 @@ from logkeep_engine.log.batch import parse_header
 
 log = logging.getLogger(__name__)
 
-# A run is done in at least so many parts of equal size for each slot, if it is large enough for that.
-PARTS_PER_SLOT = 2
+# A run is divided into at least so many shares of equal size for each slot, if it is large enough for that.
+SHARES_PER_SLOT = 2
 HEAVY = 1.5  # shares; less is not worth looking at: the tasks of a run are never quite equal
 MIN_CHUNK_BYTES = 32 << 20  # smaller objects cost more requests than the evenness wins
 SAMPLES_PER_PARTITION = 64
@@ -36,7 +36,7 @@ Key = tuple[str, int]  # topic id, partition
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At about `bytes_per_offset` lie the offsets [start, end)."""
+    """The offsets [start, end) take about `bytes_per_offset` each."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ def balance(plan: BackupPlan, slots: int, connection: Connection) -> BackupPlan:
 
 def share(chunks: Iterable[Chunk], slots: int) -> int:
     """Bytes of a run that one task may do without others waiting for it in the end."""
-    return max(MIN_CHUNK_BYTES, sum(chunk.bytes for chunk in chunks) // (PARTS_PER_SLOT * max(1, slots)))
+    return max(MIN_CHUNK_BYTES, sum(chunk.bytes for chunk in chunks) // (SHARES_PER_SLOT * max(1, slots)))
 
 
 def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:
@@ -78,8 +78,8 @@ def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:
 def recut(
     plan: BackupPlan, wanted: Mapping[Key, Chunk], samples: Mapping[Key, Sequence[Sample]], slots: int
 ) -> BackupPlan:
-    """The plan with the chunks of the `wanted` partitions made anew, of equal bytes as the samples have it; without
-    samples of equal offsets.
+    """The plan with the chunks of the `wanted` partitions made anew. By the samples they have equal bytes; a partition
+    without samples gets chunks of equal numbers of offsets.
     """
     limit = min(CHUNK_BYTES, share(plan.chunks, slots))
     chunks: list[Chunk] = []
@@ -103,8 +103,8 @@ def cut(whole: Chunk, samples: Sequence[Sample], limit: int) -> list[Chunk]:
     reached = [0.0, *accumulate(weights)]
     bounds = [whole.start]
     number = 0
-    for part in range(1, count):
-        wanted = reached[-1] * part / count
+    for share_number in range(1, count):
+        wanted = reached[-1] * share_number / count
         while reached[number + 1] < wanted:
             number += 1
         sample = samples[number]
@@ -135,7 +135,9 @@ async def _sample(connection: Connection, wanted: Mapping[Key, Chunk]) -> dict[K
 
 
 def filled(seen: Sequence[tuple[int, int, float | None]]) -> list[Sample]:
-    """(start, end, bytes per offset) as samples: where nothing was seen it is as elsewhere; none if it was nowhere."""
+    """Samples from (start, end, bytes per offset). A range in which nothing was seen gets the mean of the others; there
+    are no samples if nothing was seen in any.
+    """
     known = [size for _, _, size in seen if size is not None]
     if not known:
         return []
@@ -151,8 +153,8 @@ def even_ranges(whole: Chunk, count: int) -> Iterable[tuple[int, int]]:
 
 
 async def bytes_per_offset(client: RawClient, whole: Chunk, offset: int, lane: int) -> float | None:
-    """How many bytes an offset has in the batch at `offset`, or in the next one if compaction removed it: then the hole
-    counts too. None if the broker gave none: it is at the end, or in a remote store that is slow.
+    """The bytes per offset of the batch at `offset`. If compaction has removed that one, the next batch counts, with
+    the offsets between. None if the broker gave no batch: the log ends there, or a remote store is slow.
     """
     fetched = await client.fetch(
         whole.topic,

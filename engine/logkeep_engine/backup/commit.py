@@ -1,4 +1,4 @@
-"""From what tasks hand in to commits: what they archived as it is, what they take for lost where that is proved."""
+"""Turns what tasks hand in into commits: archived ranges as they are, and suspected gaps where a loss is proved."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from logkeep_engine.kafka.control import ControlPlane
 
 
 class BackupCommitter(Committer):
-    """Commits what is not settled yet, and what was read by a topic's name only if it is still the topic that was
-    planned. `on_failure` is told what else cannot be committed."""
+    """Commits the ranges for which the archive does not account yet.
+
+    A range that was read by the topic's name is committed only if the name still has the topic id that was planned.
+    `on_failure` gets the errors of all that cannot be committed.
+    """
 
     def __init__(
         self, writer: Writer, control: ControlPlane, losses: LossBook, on_failure: Callable[[LogkeepError], None]
@@ -29,7 +32,7 @@ class BackupCommitter(Committer):
         self._by_name: list[Receipt] = []
 
     def take(self, done: Sequence[PieceDone]) -> dict[int, LogkeepError]:
-        """Take over what these pieces have done; returns failures by the pieces' numbers."""
+        """Take over the results of these pieces; returns the failures by the pieces' numbers."""
         failures: dict[int, LogkeepError] = {item.number: item.failure for item in done if item.failure is not None}
         suspected: list[tuple[Gap, int]] = []
         for item in done:
@@ -55,7 +58,9 @@ class BackupCommitter(Committer):
         return self._waiting
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Those of topics that are what they were; of others not even what was read may be theirs."""
+        """The receipts of topics that still have their topic ids. Records that were read from others by name may be
+        those of another topic.
+        """
         names = {receipt.ranges[0][0]: self._losses.name(receipt.ranges[0][0]) for receipt in receipts}
         now = self._control.topic_ids(names.values())
         checked: list[Receipt] = []

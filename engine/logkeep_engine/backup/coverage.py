@@ -1,8 +1,8 @@
 """The topics of a cluster that a run has protected, and those that must not be missing.
 
-Everything is told in warnings and in the run's result. What `spec.onUnmatched` does not allow fails the run when
-everything else is archived, which is a success for the catalog: what the cluster has is whole in it. Without
-`onUnmatched` a pattern without wildcards must choose a topic, since it is the name of one that somebody counts on.
+Warnings and the run's result tell all of them. If `spec.onUnmatched` does not allow something to be missing, the run
+fails when everything else is archived. For the catalog that is a success, since it holds all that the cluster has.
+Without `onUnmatched`, a pattern without wildcards must choose a topic: it is the name of one that somebody counts on.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatche
 def coverage(
     plan: BackupPlan, state: ArchiveState, include: Sequence[str], not_archived: Collection[Partition]
 ) -> TopicCoverage:
-    """How much the run has protected so far. `not_archived` are partitions that it must leave out."""
+    """The topics that the run has protected so far, counted. `not_archived` are partitions that it must leave out."""
     silent = {name for name, _ in plan.unavailable}
     left = {piece.topic_id for piece in open_pieces(plan, state)}
     left |= {gap.topic_id for gap in open_gaps(plan, state)}

@@ -16,8 +16,8 @@ from logkeep_engine.kafka.topics import TopicInfo
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A KafkaBackup of the cluster. `cluster_id` is that of its archive, "" if no run has told. `succeeded` None: it is
-    not known.
+    """A KafkaBackup of the cluster. `cluster_id` is that of its archive, "" if no run has told it. `succeeded` is None
+    if that is not known.
     """
 
     name: str

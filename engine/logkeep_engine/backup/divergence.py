@@ -1,8 +1,9 @@
 """Asks the leaders whether their logs still begin with what is archived, before a run plans to add to it.
 
 An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
-end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Archives of versions that did not keep
-them say the epoch of their last batch where they hold batches; where they hold records it is not known, and said so.
+end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Some archives were made by versions that
+did not keep leader epochs. If they hold batches, these tell their epochs. If they hold records, the logs cannot be
+compared, and a warning says so.
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ Ask = Callable[[Mapping[TopicPartition, int | None]], Answers[Ended]]
 
 _READERS = 16
 _SHOWN = 3
-_CHANGES = 5  # of a leader in the middle of a comparison, until the partition counts as without an answer
+# So often may a leader change in the middle of a comparison; then the partition counts as one without an answer.
+_CHANGES = 5
 
 
 @dataclass(slots=True)
 class Standings:
-    """By topic and partition. `silent`: no leader gave an answer, and why; `unknown`: brokers do not know them."""
+    """How logs stand to the archive, by topic and partition. `silent` are partitions whose leader gave no answer,
+    `unknown` those that brokers do not know, both with the reason.
+    """
 
     found: dict[TopicPartition, LogStanding] = field(default_factory=dict)
     silent: dict[TopicPartition, str] = field(default_factory=dict)
@@ -56,11 +60,13 @@ class Standings:
 
     @property
     def unanswered(self) -> dict[TopicPartition, str]:
-        """Those of which nobody has said how they stand, and why: nothing may be archived of them."""
+        """The partitions about which nobody has told how they stand, with the reason. Nothing of them may be
+        archived.
+        """
         return {**self.silent, **self.unknown}
 
     def update(self, newer: Standings) -> None:
-        """Take over what is known now of partitions that were compared again."""
+        """Take over the newer standings of partitions that were compared again."""
         for where in (*newer.found, *newer.silent, *newer.unknown):
             self.found.pop(where, None)
         self.found |= newer.found
@@ -71,8 +77,9 @@ class Standings:
 def standings_of(
     archive: Archive, state: ArchiveState, partitions: Mapping[TopicPartition, Partition], ask: Ask
 ) -> Standings:
-    """How the logs of `partitions`, with topic ids in the place of names, stand to the archive. Raises storage errors
-    and what `ask` raises."""
+    """Compare the logs of `partitions` with the archive. The values of `partitions` have topic ids in the place of
+    names. Raises storage errors, and what `ask` raises.
+    """
     lineages = {where: state.lineage(*key) for where, key in partitions.items()}
     standings = compare_logs(lineages, ask)
     if archive.info.segments is not FormatName.KAFKA:
@@ -134,7 +141,7 @@ def compare_again(archive: Archive, control: ControlPlane, plan: BackupPlan, sta
 
 
 def compare_logs(lineages: Mapping[TopicPartition, Lineage], ask: Ask) -> Standings:
-    """Walks all of them back at the same time, one question to each leader a round."""
+    """Walk back in all lineages at the same time, with one question to each leader in a round."""
     standings = Standings()
     left = {where: _Walk(lineage) for where, lineage in lineages.items()}
     while left:
@@ -183,7 +190,7 @@ class _Walk:
 
     @property
     def standing(self) -> LogStanding | None:
-        """None while there is more to ask."""
+        """The result of the comparison; None while there is more to ask."""
         if self._leader_epoch is None or self._comparison.question is not None:
             return None
         epoch = self._leader_epoch if self._has_epochs else UNKNOWN
@@ -194,21 +201,21 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _ArchivedRange:
-    """The part of an archive that is read for its leader epochs: segments, the first from offset `start` on."""
+    """The segments of an archive that are read for their leader epochs, the first one from offset `start` on."""
 
     segments: Sequence[SegmentEntry]
     start: int
 
 
 def _without_history(standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _ArchivedRange | None:
-    """The last batch of an archive that says no epochs: that will do, unless they part."""
+    """The last batch of an archive that tells no epochs. It suffices, unless archive and log part."""
     return None if standing.known else _ArchivedRange(entries[-1:], entries[-1].next_offset - 1)
 
 
 def _parted_without_all_history(
     standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]
 ) -> _ArchivedRange | None:
-    """All of an archive that parts from the log, and may have epochs which the catalog does not say."""
+    """All of an archive that parts from the log, and may have epochs that the catalog does not tell."""
     first = entries[0].base_offset
     if standing.fork is None or (lineage.epochs and lineage.epochs[0][1] <= first):
         return None
@@ -218,7 +225,7 @@ def _parted_without_all_history(
 def _histories(
     storage: Storage, read: Mapping[TopicPartition, _ArchivedRange], lineages: Mapping[TopicPartition, Lineage]
 ) -> dict[TopicPartition, Lineage]:
-    """The lineages of which these batches say more than was known."""
+    """The lineages to which these batches add leader epochs."""
     if not read:
         return {}
 
@@ -250,7 +257,7 @@ def _headers(storage: Storage, topic: str, part: _ArchivedRange) -> Iterator[Bat
 
 
 def diverged(forks: Sequence[Fork], names: Mapping[str, str], format_name: FormatName) -> LogDiverged:
-    """The error of a run that has found logs which are not those of the archive any more; `names` by topic id."""
+    """The error of a run that has found logs that no longer are those of the archive; `names` are by topic id."""
     shown = "; ".join(
         f"topic {names[fork.topic_id]!r} partition {fork.partition} from offset {fork.offset} on, where the archive "
         f"holds the log as it was up to offset {fork.end}"
@@ -285,7 +292,7 @@ def branch_warning(fork: Fork, names: Mapping[str, str]) -> str:
 
 
 def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
-    """The error of a partition of which nobody says whether its log still begins with what is archived."""
+    """The error of a partition if nobody tells whether its log still begins with what is archived."""
     return BrokerUnavailable(
         f"Topic {where[0]!r} partition {where[1]} was not archived: {why}.",
         hint="Everything else was archived. Bring its brokers back and run again.",

@@ -1,7 +1,7 @@
-"""A record-shaped format cannot hold everything: losses are found before anything is written, told, refused or allowed.
+"""The losses that a format of records causes: a run looks for them before it writes, and tells, refuses or allows them.
 
-Losses that belong to batches come with every such format: they are said in the result, never refused. Those of records
-are counted by `pieces.records.LossChecker` and decided on here.
+Losses that belong to batches come with every such format. The result tells them, and nothing refuses them. Losses of
+records are counted by `pieces.records.LossChecker`, and this module decides about them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_SHOWN = 5
 
 
 def loses_records(format_name: FormatName, options: FormatOptions) -> bool:
-    """Whether the format can lose something of a record; then the records are looked through first."""
+    """Whether the format can lose something of a record, so that the records must be looked through first."""
     return format_name is FormatName.AVRO and options.compatibility is Compatibility.STRICT
 
 
@@ -95,7 +95,7 @@ class LossSearch:
 
 
 def not_looked_through(failure: PieceFailure) -> PieceFailure:
-    """The failure of a check for what the format cannot hold."""
+    """The failure of a piece that was read to look for losses of the format."""
     left = (
         "It was not looked through for what the format cannot hold, "
         "so nothing of its chunk was archived in this attempt."
@@ -120,7 +120,7 @@ def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:
 
 
 def format_warnings(spec: KafkaBackupSpec, plan: BackupPlan, losses: Sequence[Loss]) -> list[str]:
-    """What the format does not keep, in sentences: of batches always, of records if it was found and allowed."""
+    """The warnings for losses of the format: always those of batches, and those of records if the spec allows them."""
     if spec.format is FormatName.KAFKA:
         return []
     topics = [topic.name for topic in plan.topics]

@@ -20,13 +20,13 @@ _UNCOMPARED = LogStanding(UNKNOWN, known=False)
 
 @dataclass(frozen=True)
 class BrokerAnswers:
-    """What brokers said of the topics of a run.
+    """The answers of brokers about the topics of a run.
 
-    `earliest` and `ends` are log start and last stable offset per partition; a partition that is missing there is
-    unavailable, and so is one that the archive knows and the topic has not. `configs` of a topic that is missing there
-    are what they were. `sizes` are bytes on the leader's disk, 0 or missing if not known. `standings` say where logs
-    part from the archive, as a log does of which nothing is known and which ends below what is archived. `silent` are
-    partitions whose leader did not say it.
+    `earliest` and `ends` are log start and last stable offset of each partition. A partition without them is
+    unavailable, and so is one that the archive knows and the topic does not have. A topic without `configs` keeps those
+    that the archive knows. `sizes` are bytes on the leader's disk, 0 or missing if not known. `standings` tell where
+    logs part from the archive. A log about which nothing is known parts from it if it ends below the archived end.
+    `silent` are partitions whose leader did not tell how its log stands.
     """
 
     configs: Mapping[str, Mapping[str, str]]
@@ -55,8 +55,8 @@ def make_plan(
     groups: Iterable[GroupEntry] = (),
     chunk_bytes: int | None = None,
 ) -> BackupPlan:
-    """The plan of a run over `topics`: everything from where the archive of a partition begins to the log's end that
-    is not settled yet. What of it lies below the log's start is a gap.
+    """The plan of a run over `topics`: all offsets from the beginning of a partition's archive to the end of its log
+    for which the archive does not account yet. Those of them that lie below the log's start are gaps.
 
     Only partitions `among` these are planned, if given. A partition that the archive does not know starts at its log
     start; since the archive knows topics by id, a recreated topic does too. With `branch` the old end of a log that
@@ -97,7 +97,7 @@ def make_plan(
 
 
 class _Making:
-    """What a plan holds of partitions, added one by one."""
+    """The plan in the making: partitions are added one by one."""
 
     def __init__(
         self,
@@ -127,16 +127,16 @@ class _Making:
             self.unavailable.append(where)
             return
         log_start, end = answered
-        settled = state.accounted_for(*key)
+        accounted = state.accounted_for(*key)
         standing = self._answers.standings.get(where, _UNCOMPARED)
-        parted = _fork(standing, settled, end)
+        parted = _fork(standing, accounted, end)
         if parted is not None:
-            if not self._goes_on(key, parted, settled):
+            if not self._goes_on(key, parted, accounted):
                 return
-            settled, _ = cut(settled, parted)
-        if settled and not standing.known:
+            accounted, _ = cut(accounted, parted)
+        if accounted and not standing.known:
             self.uncompared.append(where)
-        start = self._beginnings.get(key, settled[0][0]) if settled else log_start
+        start = self._beginnings.get(key, accounted[0][0]) if accounted else log_start
         self.gaps += (Gap(*key, *part, REASON_RETENTION) for part in _open(state, key, start, log_start, parted))
         wanted = _open(state, key, max(start, log_start), end, parted)
         self.idle += not wanted
@@ -147,11 +147,11 @@ class _Making:
             for low, high, share in _cut(*part, size, self._chunk_bytes):
                 self.chunks.append(Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, share))
 
-    def _goes_on(self, key: Partition, parted: int, settled: Sequence[Range]) -> bool:
-        """Note a log that parts from the archive; is it planned all the same?"""
+    def _goes_on(self, key: Partition, parted: int, accounted: Sequence[Range]) -> bool:
+        """Note a log that parts from the archive; returns whether it is planned all the same."""
         keeps = self._branch or not cut(self._state.coverage.get(key, ()), parted)[1]
         branch = next_branch(self._state, key[0]) if keeps else ""
-        self.forks.append(Fork(*key, parted, settled[-1][1], branch))
+        self.forks.append(Fork(*key, parted, accounted[-1][1], branch))
         return keeps
 
 
@@ -167,8 +167,10 @@ def _configs(topic: TopicInfo, configs: Mapping[str, Mapping[str, str]], state: 
 
 
 def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
-    """The parts of [start, end) that are not settled; from `fork` on nothing is. None is empty, whatever brokers have
-    said: a log may start behind the fork, and behind its end, which was asked for at another moment.
+    """The ranges in [start, end) for which the archive does not account; from `fork` on it accounts for nothing.
+
+    No range is empty, whatever brokers have said: a log may start behind the fork, and behind its end, since both were
+    asked for at different moments.
     """
     if start >= end:
         return []
@@ -183,9 +185,9 @@ def next_branch(state: ArchiveState, topic_id: str) -> str:
     return branch_id(topic_id, len(state.branch_ids(topic_id)) + 1)
 
 
-def _fork(standing: LogStanding, settled: Sequence[Range], end: int) -> int | None:
+def _fork(standing: LogStanding, accounted: Sequence[Range], end: int) -> int | None:
     """The first offset at which a log that ends at `end` is not what is archived any more."""
-    if standing.known or not settled or settled[-1][1] <= end:
+    if standing.known or not accounted or accounted[-1][1] <= end:
         return standing.fork
     return end
 

@@ -1,8 +1,8 @@
-"""Where the transactions end that are open at the end of a piece: a look at what follows in the log.
+"""The search for the markers of transactions that are open at the end of a piece.
 
-What was read was below the last stable offset, so each of its transactions was decided, and its marker lies somewhere
-behind its records, below the high watermark. A format of records has to know it before it writes: see
-`pieces.records.RecordReader`. In Kafka's format it comes by with the next piece, or the next run.
+All that was read lay below the last stable offset, so each of its transactions was decided, and its marker lies
+somewhere behind its records, below the high watermark. A format of records must know the marker before it writes (see
+`pieces.records.RecordReader`). In Kafka's format the marker comes by with the next piece, or the next run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NO_END = 2**63
 
 
 async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) -> dict[int, tuple[bool, int]]:
-    """Whether the transaction of each producer in `writer.undecided` was aborted, and where its marker lies.
+    """Find out whether the transaction of each producer in `writer.undecided` was aborted, and where its marker lies.
 
-    Those of which the log has lost the marker meanwhile (retention, a topic that is gone) are absent: for them the list
-    of the fetch holds. Raises RecordsWithheld if no marker comes for `Limits.outage`, and what a fetch raises.
+    A producer is absent if the log has lost the marker meanwhile (retention, a topic that is gone): the list of the
+    fetch decides then. Raises RecordsWithheld if no marker comes for `Limits.outage`, and what a fetch raises.
     """
     piece, limits = writer.piece, writer.limits
     search = _Search(set(writer.undecided), writer.looked_until)
@@ -58,7 +58,7 @@ async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) 
 
 
 class _Search:
-    """From offset `at` on, for the markers of the producers that are `wanted`."""
+    """Searches from offset `at` on for the markers of the `wanted` producers."""
 
     def __init__(self, wanted: set[int], at: int) -> None:
         self.wanted = wanted
@@ -66,7 +66,7 @@ class _Search:
         self.found: dict[int, tuple[bool, int]] = {}
 
     def look(self, fetched: Fetched) -> bool:
-        """Whether the answer had anything new."""
+        """Take an answer; returns whether it had anything new."""
         before = self.at
         for position, header in walk_checked(fetched.data, _NO_END):
             if header.base_offset >= self.at and header.is_control and header.producer_id in self.wanted:

@@ -1,9 +1,10 @@
-"""What a backup run will do: a pure function of the cluster's offsets, the archive's state and the spec.
+"""The plan of a backup run: a pure function of the cluster's offsets, the archive's state and the spec.
 
 A plan is made once a run, stored in the archive before the first task, and loaded when the run's driver starts again:
 end offsets and chunk bounds of a run never change. A chunk owns the batches whose base offset lies in [start, end), so
-any split of a partition archives the same bytes, and it settles all offsets of these batches and none of others; in the
-record-shaped formats it owns the records whose offset lies there, so any split archives the same records.
+any division of a partition archives the same bytes. The chunk accounts for all offsets of these batches, and for none
+of others. In the formats of records it owns the records whose offset lies there, so any division archives the same
+records.
 """
 
 from __future__ import annotations
@@ -53,13 +54,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Offsets [start, end) of a partition to archive: what is not settled yet of chunk `number` of the plan.
+    """Offsets [start, end) of a partition to archive: offsets of chunk `number` for which the archive does not account.
 
-    In Kafka's format a batch that begins below `start` belongs to a piece before, with all its offsets, whatever is
-    left of it there. Only the `first` piece that a partition has in this attempt takes the records of such a batch from
-    `start` on: all before is settled. Offsets below `done_below` are in a segment that is archived already, in a batch
-    that began before `start`. No batch of the planned log has a leader epoch above `leader_epoch`, UNKNOWN if that is
-    not known.
+    In Kafka's format a batch that begins below `start` belongs to an earlier piece, with all its offsets. Only the
+    `first` piece that a partition has in this attempt takes the records of such a batch from `start` on, since the
+    archive accounts for all offsets before. Offsets below `done_below` are archived already, in a batch that began
+    before `start`. No batch of the planned log has a leader epoch above `leader_epoch`, which may be UNKNOWN.
     """
 
     number: int
@@ -91,14 +91,13 @@ class GoneTopic:
 class BackupPlan:
     """A run's work. `chunks` are numbered by their place, which is also the number in progress reports.
 
-    `gaps` were found while planning and are committed with the first commit, and so are `leaders`, on whose logs the
-    chunks lie. `forks` are where logs do not go on as the archive does; where nothing becomes a branch there is no
-    chunk of the partition.
-    `uncompared` partitions are archived in part, and nothing says of which leaders. `idle` partitions have nothing new.
-    `unavailable` ones gave no answer, and neither did all of a topic with the number ALL_PARTITIONS; `gone` topics were
-    deleted. What was selected is in one of these: nothing is left out.
-    `sight` is what of the cluster was not selected, or missed.
-    `begun` is when the run had begun for the catalog that it was made by (see `archiving.check_beginning`).
+    `gaps` were found while planning; the first commit notes them, and the `leaders` on whose logs the chunks lie.
+    `forks` are the offsets from which on logs no longer are those of the archive; a partition with a fork has chunks
+    only if its old end becomes a branch. `uncompared` partitions have archived offsets, but nothing tells under which
+    leaders these were written. `idle` partitions have nothing new. `unavailable` partitions gave no answer; the number
+    ALL_PARTITIONS stands for all partitions of a topic. `gone` topics were deleted. Every selected partition is in one
+    of these. `sight` are the topics of the cluster that were not selected, or that are missing. `begun` is the time at
+    which the run had begun, by the catalog with which the plan was made (see `archiving.check_beginning`).
     """
 
     run_id: str
@@ -116,7 +115,7 @@ class BackupPlan:
     sight: Sight = NOTHING_MISSED
 
     def extended(self, more: BackupPlan) -> BackupPlan:
-        """With what was unavailable and is planned in `more`; the numbers of chunks stay as they are."""
+        """The plan with all of `more`, which plans what was unavailable. The numbers of chunks stay as they are."""
         topics = {topic.topic_id: topic for topic in (*self.topics, *more.topics)}
         return replace(
             self,
@@ -165,9 +164,10 @@ class BackupPlan:
 
     @classmethod
     def from_json(cls, data: bytes) -> BackupPlan:
-        """Raises ArchiveMismatch for a plan of another version: that run is finished by the engine that began it.
+        """The plan in a stored object. Raises ArchiveMismatch for a plan of another version: the engine that began
+        such a run must finish it.
 
-        One without leaders was made before they were kept; what it has found `diverged` is a fork.
+        Plans of early versions have no leaders, and their key `diverged` has forks.
         """
         document: dict[str, Any] = json.loads(data)
         if document.get("version") != PLAN_VERSION:
@@ -206,14 +206,16 @@ class BackupPlan:
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
-    """What of the plan's gaps is not settled yet: between two attempts at a plan another run may have committed."""
+    """The gaps of the plan for which the archive does not account yet. Another run may have committed some between two
+    attempts.
+    """
     for gap in plan.gaps:
         for start, end in state.uncovered(gap.topic_id, gap.partition, gap.start, gap.end):
             yield replace(gap, start=start, end=end)
 
 
 def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
-    """What of the plan's chunks is neither archived nor recorded as lost."""
+    """The pieces of the plan's chunks for which the archive does not account yet."""
     before: Partition | None = None
     leaders = {(item.topic_id, item.partition): item.epoch for item in plan.leaders}
     for number, chunk in enumerate(plan.chunks):
@@ -237,24 +239,24 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
 
 
 def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt]:
-    """The receipts without what is settled already, in the archive or by one before them, and without those of which
-    nothing is left.
+    """The receipts without the offsets for which the archive, or an earlier receipt, accounts already. Receipts that
+    are empty then are left out.
 
-    A batch across the end of a chunk settles offsets of the next one, which has settled them too if it has not seen the
-    batch: compaction or retention has removed it between their fetches.
+    A batch across the end of a chunk accounts for offsets of the next chunk. The next chunk accounts for them too if it
+    has not seen the batch, because compaction or retention has removed it between the two fetches.
     """
-    settled = ArchiveState()
+    accounted = ArchiveState()
 
     def parts(item: Coverage | Gap) -> Iterable[Range]:
         key = (item.topic_id, item.partition)
         for part in state.uncovered(*key, item.start, item.end):
-            yield from settled.uncovered(*key, *part)
+            yield from accounted.uncovered(*key, *part)
 
     left: list[Receipt] = []
     for receipt in receipts:
         coverage = tuple(replace(item, start=start, end=end) for item in receipt.coverage for start, end in parts(item))
         gaps = tuple(replace(item, start=start, end=end) for item in receipt.gaps for start, end in parts(item))
-        settled.add_facts((), coverage, (), gaps)
+        accounted.add_facts((), coverage, (), gaps)
         if coverage or gaps:
             left.append(replace(receipt, coverage=coverage, gaps=gaps))
     return left

@@ -1,8 +1,8 @@
-"""Asks the cluster what there is to archive, stores the plan, and asks again for what gave no answer.
+"""Asks the cluster what there is to archive, stores the plan, and asks again for partitions that gave no answer.
 
-A run's plan is stored before its first task and never changes. What was unavailable then is asked for again by every
-attempt; what is found is another plan, stored beside the first (`plan-2.json` and so on) in the same way, so that the
-bounds of chunks stay what they were whenever a driver dies.
+A run's plan is stored before its first task and never changes. Every attempt asks again for the partitions that were
+unavailable. Those that answer get a plan of their own, stored beside the first one (`plan-2.json` and so on) in the
+same way. So the bounds of chunks stay as they were whenever a driver dies.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class BackupPlanner:
         return self._store(replace(self._make(state), begun=state.runs[self._run_id].begin_time))
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
-        """The plan with what was unavailable in it and answers now; None if that is nothing.
+        """The plan, with the partitions that were unavailable and answer now; None if there are none.
 
         Raises BrokerRefused, and ArchiveMismatch for a topic that the archive's format cannot hold beside an older one
         of its name.
@@ -109,8 +109,8 @@ class BackupPlanner:
         try:
             storage.create(path, plan.to_json())
         except ObjectExists:
-            # The answer to this very request was lost; or another driver of this run was faster, and then its plan
-            # holds.
+            # Either the answer to this very request was lost, or another driver of this run was faster. Then the plan
+            # of that one counts.
             plan = BackupPlan.from_json(storage.read(path))
         self._next_file = next(self._files)
         return plan
@@ -129,13 +129,13 @@ class BackupPlanner:
             gone = [topic_id for topic_id, fate in fates.items() if fate in _DELETED]
             hidden = {topic_id: seen[topic_id] for topic_id in fates if topic_id not in gone}
             hidden |= {topic.topic_id: topic for topic in unlisted if topic.topic_id not in hidden}
-            # Some broker that was asked knows an old state of the cluster, if there is one.
+            # If there is such a topic, some broker that was asked knows an old state of the cluster.
             changed = min({topic.name for topic in hidden.values()} & {topic.name for topic in topics}, default="")
             if not changed:
                 plan = self._plan([*topics, *hidden.values()], topics, state, beginnings)
                 changed = self._deleted_meanwhile(topics, plan)
             if not changed:
-                # Of a topic that is not listed, nobody knows all partitions.
+                # Nobody knows all partitions of a topic that is not listed.
                 whole = {*silent, *(topic.name for topic in unlisted)}
                 return replace(
                     plan,
@@ -200,12 +200,14 @@ class BackupPlanner:
         return topics, [topic.name for topic in selected if topic.name in nameless], unlisted, sight
 
     def _unreadable(self, refused: Sequence[str], unlisted: Sequence[str]) -> Names:
-        """The topics that the user may not read, with those of `unlisted` ones that it may not even describe."""
+        """The topics that the user may not read, and those of the `unlisted` ones that it may not even describe."""
         return Names.of([*refused, *(self._control.undescribable(unlisted) if unlisted else ())])
 
     def _not_gone(self, topics: Sequence[TopicEntry]) -> tuple[list[TopicInfo], list[str]]:
-        """Those of these topics of which not all brokers say that they are deleted, or most if some are silent, with
-        the partitions that the archive knows, none of which has a leader; and the names that other topics have now.
+        """The topics that may still exist, and the names of those whose names other topics have now.
+
+        A topic is deleted if all brokers say so, or if most say so and the others are silent. The topics that may still
+        exist have the partitions that the archive knows, none of which has a leader.
         """
         standings = self._control.standings({topic.name: topic.topic_id for topic in topics}) if topics else {}
         left = [
@@ -230,10 +232,10 @@ class BackupPlanner:
             yield topic.topic_id, self._control.standings({topic.name: topic.topic_id})[topic.name].fate
 
     def _deleted_meanwhile(self, topics: Sequence[TopicInfo], plan: BackupPlan) -> str:
-        """The name of a topic that is not what it was any more; empty if there is none.
+        """The name of a topic that was deleted or created again meanwhile; empty if there is none.
 
-        Where the plan has a log that parts from the archive, all brokers must agree on the topic's id: the log of
-        another topic of this name looks so too.
+        If a log of the plan parts from the archive, all brokers must agree on the topic's id: the log of another topic
+        of this name would part as well.
         """
         now = self._control.topic_ids([topic.name for topic in topics])
         forked = {fork.topic_id for fork in plan.forks}
@@ -256,7 +258,9 @@ class BackupPlanner:
     # ---- what was unavailable
 
     def _add(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
-        """A plan of what is unavailable in `plan`, as far as it answers now; `plan` itself if that cannot be told."""
+        """A plan of the partitions that are unavailable in `plan` and answer now; `plan` itself if that cannot be
+        told.
+        """
         before = {topic.topic_id for topic in plan.gone}
         ids = {topic.name: topic.topic_id for topic in plan.topics if topic.topic_id not in before}
         refused = self._refused({name for name, _ in plan.unavailable})
@@ -294,8 +298,8 @@ class BackupPlanner:
         )
 
     def _refused(self, names: Collection[str]) -> list[str]:
-        """Those of these topics that the user may not describe or read. The first question about one, or its first
-        fetch, would end the run, which then would not have tried all the rest.
+        """The names of the topics that the user may not describe or read. The first question about one of them, or its
+        first fetch, would end the run before it has tried all the others.
         """
         unreadable = {topic.name for topic in self._control.list_topics()[0] if not topic.readable}
         return sorted(unreadable.intersection(names).union(self._control.undescribable(sorted(names))))
@@ -362,9 +366,9 @@ class BackupPlanner:
     ) -> tuple[dict[TopicPartition, Bounds], Standings]:
         """The bounds of these partitions, and how their logs stand to the archive.
 
-        Both must be the word of one leader. An election between the two questions may have cut the log off below the
-        end of the first answer, and the second one would take that end for one of the new leader's log: what is lost
-        of it would be a gap in a log that has other records at these offsets.
+        One leader must give both answers. An election between the two questions may have cut the log off below the end
+        of the first answer. The run would take that end for an end of the new leader's log, and note the lost records
+        as a gap in a log that has other records at these offsets.
         """
         bounds: dict[TopicPartition, Bounds] = {}
         standings = Standings()
@@ -378,7 +382,8 @@ class BackupPlanner:
             for where in left:
                 bounds.pop(where, None)
             bounds |= answers.found
-            # After the ends: no batch below them can be of a later leader than the one that answers now.
+            # This question comes after the ends: no batch below them can be of a later leader than the one that
+            # answers now.
             asked = {where: partitions[where] for where in answers.found}
             standings.update(standings_of(self._archive, state, asked, self._control.epoch_ends))
             left = [
@@ -394,8 +399,10 @@ class BackupPlanner:
         return bounds, standings
 
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
-        """The configurations of the topics that tell it. A broker that has not heard of a topic says that there is
-        none, and without its configuration nobody knows what retention may remove: the topic is unavailable then.
+        """The configurations of the topics, as far as brokers tell them.
+
+        A broker that has not heard of a topic says that there is none. Without a configuration nobody knows what
+        retention may remove, so such a topic is unavailable.
         """
         deadline = time.monotonic() + self._connection.limits.unknown
         found: dict[str, dict[str, str]] = {}
@@ -433,7 +440,7 @@ class BackupPlanner:
         ]
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
-        """Bytes of the partitions; nothing if the broker does not tell: then chunks are less even, no more."""
+        """The bytes of the partitions. Empty if the broker does not tell them: chunks are less even then."""
         try:
             return self._control.partition_bytes(topics)
         except BrokerRefused as error:
@@ -466,8 +473,8 @@ def unreadable(names: Sequence[str], what: str) -> BrokerRefused:
 
 
 def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
-    """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for topics
-    that are others than those of the same name that the archive knew `before` the run.
+    """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for new
+    incarnations of topics that the archive knew `before` the run.
     """
     warnings = [*told_patterns(plan, topics), *told_topics(plan)]
     known = {topic.name: topic.topic_id for topic in before.values()}
@@ -480,7 +487,7 @@ def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, To
 
 
 def gone_warnings(plan: BackupPlan) -> list[str]:
-    """The warnings for topics that went while the run was planned."""
+    """The warnings for topics that were deleted while the run was planned."""
     names = {topic.name: topic.topic_id for topic in plan.topics}
     return [
         f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned, or before"

@@ -1,9 +1,9 @@
-"""Is what could not be read really lost?
+"""The proof that offsets are really lost, before a commit notes a gap.
 
-A task that finds offsets deleted, cut off or below the log's start hands them in as gaps, which are suspicions: it has
-asked one broker, in the middle of whatever goes on. A gap in the catalog is for ever, since no later run asks for its
-offsets. So the driver lets the cluster prove each one before it commits it (`kafka.witnesses`), and records what was
-proved, with the reason that the proof gives. What is not proved is not recorded: its piece fails, and so does the run.
+A task hands in offsets as gaps if it finds them deleted, cut off, or below the log's start. Such a gap is a suspicion:
+the task has asked one broker, in the middle of whatever goes on. A gap in the catalog is for ever, since no later run
+asks for its offsets. So the driver lets the cluster prove each gap before it commits it (`kafka.witnesses`), with the
+reason that the proof gives. A gap that is not proved is not committed: its piece fails, and so does the run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`lost` are the parts of a suspected gap that are lost for sure, `left` those of which that is not known."""
+    """The ranges of a suspected gap: those in `lost` are lost for sure, those in `left` may not be."""
 
     lost: tuple[Gap, ...]
     left: tuple[Gap, ...]
 
 
 class LossBook:
-    """All that a run has found lost, and what of it is recorded: with `onDataLoss: Fail` nothing is, so that every run
-    tells it until somebody has decided.
+    """The gaps that a run has found, and whether commits note them. With `onDataLoss: Fail` no commit does, so that
+    every run tells of them until somebody has decided.
     """
 
     def __init__(self, control: ControlPlane, *, record: bool) -> None:
@@ -45,7 +45,7 @@ class LossBook:
         self._record = record
 
     def open(self, state: ArchiveState) -> list[Gap]:
-        """Gaps that are lost and not recorded. A neighbour may have archived a part of it before it was gone."""
+        """The gaps that no commit notes. A neighbour may have archived some offsets of a gap before they were gone."""
         return [
             replace(gap, start=start, end=end)
             for gap in self._lost
@@ -57,8 +57,8 @@ class LossBook:
         return self.topics[topic_id]
 
     def prove(self, gaps: Sequence[Gap]) -> tuple[list[Receipt], list[tuple[Gap, LossNotProved]]]:
-        """The parts of these suspected gaps that are to be committed, and the parts that are not proved, with the
-        reason. Raises what the control plane raises.
+        """The receipts of proved gaps, and the gaps that are not proved, with the reason. Raises what the control plane
+        raises.
         """
         if not gaps:
             return [], []
@@ -87,13 +87,13 @@ def judge(gap: Gap, finding: Finding) -> Proof:
             return Proof((), (gap,))
     start, end = finding.log_start, finding.log_end
     lost = (
-        *_part(gap, gap.start, min(gap.end, start), REASON_RETENTION),
-        *_part(gap, max(gap.start, start, end), gap.end, REASON_TRUNCATED),
+        *_range_of(gap, gap.start, min(gap.end, start), REASON_RETENTION),
+        *_range_of(gap, max(gap.start, start, end), gap.end, REASON_TRUNCATED),
     )
-    return Proof(lost, _part(gap, max(gap.start, start), min(gap.end, end), gap.reason))
+    return Proof(lost, _range_of(gap, max(gap.start, start), min(gap.end, end), gap.reason))
 
 
-def _part(gap: Gap, start: int, end: int, reason: str) -> tuple[Gap, ...]:
+def _range_of(gap: Gap, start: int, end: int, reason: str) -> tuple[Gap, ...]:
     return (replace(gap, start=start, end=end, reason=reason),) if start < end else ()
 
 

@@ -1,4 +1,4 @@
-"""The files beside the segments of the Records format, at the end of a run."""
+"""Writes the files beside the segments of the Records format, at the end of a run."""
 
 from __future__ import annotations
 

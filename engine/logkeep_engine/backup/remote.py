@@ -1,9 +1,9 @@
-"""Cuts what lies in a remote store (KIP-405, tiered storage) into chunks.
+"""Cuts the offsets that lie in a remote store (KIP-405, tiered storage) into chunks.
 
-A broker tells how many bytes of a partition are on its own disk, and nothing of those in the remote store: a partition
-that is all there has size 0 and would be one chunk, of whatever size. So batches are looked at here and there to see
-how many bytes an offset has. And a remote read takes long however small it is, and brings no more than one segment has
-to give: chunks of the remote part are small, so that a task reads one partition in several streams at once.
+A broker tells how many bytes of a partition are on its own disk, and tells nothing about those in the remote store. A
+partition that is all remote has size 0, and would be one chunk of whatever size. So batches are looked at here and
+there to see how many bytes an offset has. A remote read takes long however small it is, and brings no more than one
+segment holds. So chunks of the remote range are small, and a task reads one partition in several streams at once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ Where = tuple[str, int]  # topic name, partition
 
 @dataclass(frozen=True, slots=True)
 class RemoteRange:
-    """Offsets below `end` are in the remote store only; `samples` cover those that are planned, if any batch could be
-    looked at. At each offset from `end` on are about `local_density` bytes on the leader's disk.
+    """The offsets of a partition that are in the remote store only: those below `end`. `samples` cover the planned
+    ones, if any batch could be looked at. From `end` on, an offset takes about `local_density` bytes on the leader's
+    disk.
     """
 
     end: int
@@ -51,16 +52,16 @@ class RemoteRange:
 
 @dataclass(slots=True)
 class _Seen:
-    """All that is known so far: sampling ends when its time is up."""
+    """All that sampling has found so far. It ends when its time is up."""
 
     ends: dict[Where, int] = field(default_factory=dict)
     samples: dict[Where, dict[tuple[int, int], float | None]] = field(default_factory=dict)
 
-    def parts(self, sizes: Mapping[Where, int], log_ends: Mapping[Where, int]) -> dict[Where, RemoteRange]:
+    def ranges(self, sizes: Mapping[Where, int], log_ends: Mapping[Where, int]) -> dict[Where, RemoteRange]:
         found: dict[Where, RemoteRange] = {}
         for where, end in self.ends.items():
-            ranges = sorted(self.samples.get(where, {}).items())
-            samples = filled([(start, stop, size) for (start, stop), size in ranges])
+            seen = sorted(self.samples.get(where, {}).items())
+            samples = filled([(start, stop, size) for (start, stop), size in seen])
             density = sizes.get(where, 0) / max(1, log_ends[where] - end)
             found[where] = RemoteRange(end, density, tuple(samples))
         return found
@@ -73,7 +74,7 @@ def cut_remote(
     slots: int,
     connection: Connection,
 ) -> BackupPlan:
-    """The plan with the remote parts of its partitions estimated and cut. `sizes`: bytes on the leaders' disks.
+    """The plan with the remote ranges of its partitions estimated and cut. `sizes` are bytes on the leaders' disks.
 
     Raises nothing: where brokers do not answer, chunks are as they are.
     """
@@ -89,7 +90,7 @@ def cut_remote(
         asyncio.run(_look(connection, wanted, seen))
     except (LogkeepError, TimeoutError) as error:
         log.info("not all remote parts could be looked at: %s", str(error) or "the remote store is slow")
-    return with_parts(plan, seen.parts(sizes, log_ends), slots)
+    return with_parts(plan, seen.ranges(sizes, log_ends), slots)
 
 
 def with_parts(plan: BackupPlan, parts: Mapping[Where, RemoteRange], slots: int) -> BackupPlan:

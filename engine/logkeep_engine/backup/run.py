@@ -1,6 +1,6 @@
 """A backup run from beginning to end: begin, plan, archive, commit, end.
 
-The order is what makes it safe. Consumer groups are read before end offsets, so no position lies past the archived end.
+The order makes it safe. Consumer groups are read before end offsets, so no position lies past the archived end.
 The plan is stored before the first task, so a driver that starts again does the same chunks. Objects are written before
 the commit that names them. Chunks are fetched by topic id, so they cannot be another incarnation's. Where a broker made
 the engine ask by name, the topic's id is looked up after its chunks were read and before they are committed: ids never
@@ -152,7 +152,7 @@ class BackupRun(ArchivingRun):
                 branch_off(writer, plan.branches)
                 self._leave_out(compare_again(self._archive, control, plan, writer.state))
             self._archive_plan(plan, connection, control, writer, losses)
-            # What gave no answer when it was planned may do now.
+            # Partitions that gave no answer when the run was planned may answer now.
             while (
                 plan.unavailable and not self._failures and (more := self._ask_again(planner, plan, writer)) is not None
             ):
@@ -162,7 +162,9 @@ class BackupRun(ArchivingRun):
         self._conclude(plan, writer)
 
     def _ask_again(self, planner: BackupPlanner, plan: BackupPlan, writer: Writer) -> BackupPlan | None:
-        """Ask for what was unavailable. A refusal fails the run, but takes nothing of what it has archived besides."""
+        """Ask again for partitions that were unavailable. A refusal fails the run, which keeps all that it has
+        archived.
+        """
         try:
             return planner.ask_again(plan, writer.state)
         except (BrokerRefused, ArchiveMismatch) as error:
@@ -172,7 +174,7 @@ class BackupRun(ArchivingRun):
     def _archive_plan(
         self, plan: BackupPlan, connection: Connection, control: ControlPlane, writer: Writer, losses: LossBook
     ) -> None:
-        """Archive what is open in the plan."""
+        """Archive all offsets of the plan for which the archive does not account yet."""
         archive = writer.archive
         branch_off(writer, plan.branches)
         losses.topics = plan.topic_names
@@ -189,8 +191,8 @@ class BackupRun(ArchivingRun):
         pieces = [piece for piece in pieces if piece.number not in unchecked]
         while pieces:
             self._archive_pieces(archive.storage, connection, control, writer, losses, pieces)
-            # What neighbours have left to each other: the log has changed between their fetches. Each round settles
-            # all of the first piece of a partition.
+            # If a log has changed between two fetches, neighbours may have left offsets to each other. Each round
+            # accounts for all of the first piece of a partition.
             over = self._failures or losses.open(writer.state)
             pieces = [] if over else self._open_pieces(plan, writer)
 
@@ -207,7 +209,9 @@ class BackupRun(ArchivingRun):
         return [piece for piece in open_pieces(plan, writer.state) if not self._left_out(piece)]
 
     def _announce(self, plan: BackupPlan, pieces: Sequence[Piece]) -> None:
-        """Chunks done by an earlier attempt count as done, so progress goes on where it was."""
+        """Tell the reporter what the run will do. Chunks of an earlier attempt count as done, so progress goes on where
+        it was.
+        """
         open_from: dict[int, int] = {}
         for piece in pieces:
             open_from[piece.number] = min(piece.start, open_from.get(piece.number, piece.start))
@@ -307,13 +311,16 @@ class BackupRun(ArchivingRun):
         return RunLimits(limits.bytes_per_second_int, limits.readers_per_broker)
 
     def _fail(self, failure: LogkeepError) -> None:
-        """The run goes on with all the rest, and fails in the end."""
+        """Note a failure. The run goes on with all the rest, and fails in the end."""
         log.error("%s", failure)
         self._failures.append(failure)
 
     def _conclude(self, plan: BackupPlan, writer: Writer) -> None:
-        """End the run in the archive, as succeeded or with the error that is raised then. A run that only misses what
-        the cluster does not have is a success there: restores take all of it, with the positions of groups."""
+        """End the run in the archive as succeeded, or raise the error of a failed one.
+
+        For the archive, a run that only misses topics which the cluster does not have is a success: restores take all
+        of it, with the positions of groups.
+        """
         self._tried_all = True
         if self._failures:
             raise self._failures[0]
@@ -335,12 +342,12 @@ class BackupRun(ArchivingRun):
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)
-        if missed is not None:  # nothing is removed meanwhile: what is missing may be wanted from the archive
+        if missed is not None:  # retention waits: the missing topics may be wanted from the archive
             raise missed
         self._retain(writer)
 
     def _retain(self, writer: Writer) -> None:
-        """Remove what is older or more than `spec.retention` says."""
+        """Remove the segments that `spec.retention` does not keep."""
         retention = self._spec.retention
         limits = RetentionLimits(
             None if retention.max_age_seconds is None else retention.max_age_seconds * 1000, retention.max_bytes_int

@@ -20,8 +20,9 @@ from logkeep_engine.storage import Storage
 MAX_NAMES_IN_MESSAGE = 10
 
 AVRO_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "_schemas"})
-"""Topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for it: where groups stood, and
-the schemas that records refer to. They are of all tenants of the cluster, so nobody gets them unasked."""
+"""The topics that an Avro archive holds besides the chosen ones if `topics.internal` asks for them. One holds the
+positions of groups, the other the schemas to which records refer. Both hold data of all tenants of the cluster, so
+nobody gets them unasked."""
 
 
 def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
@@ -30,8 +31,9 @@ def added_topics(spec: KafkaBackupSpec) -> frozenset[str]:
 
 
 class Chooser:
-    """Whether a run archives a topic: `spec.topics` chooses it, or it is one of `also`, which are archived beside those
-    unless they are excluded. `internal`: brokers call it Kafka's own.
+    """Tells whether a run archives a topic: `spec.topics` chooses it, or it is one of `also` and not excluded.
+
+    `internal`: brokers call the topic Kafka's own.
     """
 
     def __init__(self, wanted: Topics, also: frozenset[str] = frozenset()) -> None:
@@ -40,7 +42,7 @@ class Chooser:
         self._also = also
 
     def may_choose(self, name: str, *, internal: bool = False) -> bool:
-        """Whether it is none that only `spec.topics.internal` chooses."""
+        """Whether patterns may choose the topic. Kafka's own need `spec.topics.internal`."""
         return self._internal or not is_internal(name, internal=internal)
 
     def chooses(self, name: str, *, internal: bool = False) -> bool:
@@ -58,8 +60,8 @@ def is_internal(name: str, *, internal: bool = False) -> bool:
 def select_topics(
     existing: Sequence[TopicInfo], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicInfo]:
-    """The topics a run archives, by name. `also` are archived too where they exist, unless they are excluded. Raises
-    NoTopicMatches, which names the patterns and topics that do exist.
+    """The topics that a run archives, by name. Those of `also` that exist are added, unless they are excluded. Raises
+    NoTopicMatches, which names the patterns and the topics that exist.
     """
     chooser = Chooser(wanted, also)
     selected = [topic for topic in existing if chooser.chooses(topic.name, internal=topic.internal)]
@@ -85,8 +87,8 @@ def select_topics(
 def unlisted_topics(
     state: ArchiveState, listed: Collection[str], wanted: Topics, *, also: frozenset[str] = frozenset()
 ) -> list[TopicEntry]:
-    """The topics that a run archives if they exist, and that the archive knows but a broker has not `listed`: the
-    newest incarnation of each name.
+    """The topics that a run archives if they exist, that the archive knows, and that a broker has not `listed`. Each
+    name has its newest incarnation.
     """
     chooser = Chooser(wanted, also)
     return [
@@ -108,8 +110,8 @@ def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
 
 
 def check_incarnations(topics: Sequence[TopicInfo], state: ArchiveState) -> None:
-    """Raises ArchiveMismatch for a topic of whose name the archive holds, or has held, an earlier incarnation: in the
-    record-shaped formats both would have one folder, and objects of the same names.
+    """Raises ArchiveMismatch for a topic if the archive holds, or has held, an earlier incarnation of it. In the
+    formats of records both would have one folder, and objects of the same names.
     """
     ids = {state.topics[topic_id].name: topic_id for topic_id, _ in (*state.removed, *state.segments)}
     for topic in topics:

@@ -1,6 +1,6 @@
-"""The topics that planning has seen or missed, and that are not in the plan as work. Pure.
+"""The topics that planning has seen, or has found missing, and that the plan does not archive. Pure.
 
-It is a part of the run's stored plan, so that a run which is started again tells the same of the cluster.
+They are stored in the run's plan, so that a run that is started again tells the same about the cluster.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.contract.spec import Topics
 from logkeep_engine.kafka.topics import TopicInfo
 
-# A dot matches any character, but who writes orders.v1 means the topic of this name.
+# A dot matches any character, but a user who writes orders.v1 means the topic of this name.
 _LITERAL = re.compile(r"(?:[A-Za-z0-9._-]|\\[._-])+")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How many topics, and the names of the first ones."""
+    """A number of topics, with the names of the first ones."""
 
     total: int = 0
     shown: tuple[str, ...] = ()
@@ -42,8 +42,9 @@ NO_NAMES = Names()
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """`left_out`: the cluster has them, and nothing chooses them. `vanished`: the archive holds records of them, and
-    every broker says that they are gone. `unreadable`: brokers do not let the user read them.
+    """The topics that a plan does not archive. The cluster has the `left_out` ones, and nothing chooses them. The
+    archive holds records of the `vanished` ones, and every broker says that they are gone. Brokers do not let the user
+    read the `unreadable` ones.
     """
 
     left_out: Names = NO_NAMES
@@ -56,7 +57,7 @@ class Sight:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Sight:
-        """Plans of earlier versions have none: nothing is known then."""
+        """The topics in a stored plan. Plans of earlier versions name none."""
         parts = {key: Names(total, tuple(shown)) for key, (total, shown) in document.items()}
         return cls(parts.get("leftOut", NO_NAMES), parts.get("vanished", NO_NAMES), parts.get("unreadable", NO_NAMES))
 
@@ -70,7 +71,7 @@ def literal(pattern: str) -> str | None:
 
 
 def left_out(found: Iterable[TopicInfo], chosen: Collection[str], wanted: Topics) -> Names:
-    """The topics of the cluster that are not chosen; Kafka's own only where they might be."""
+    """The topics of the cluster that are not chosen, without Kafka's own unless patterns may choose these."""
     chooser = Chooser(wanted)
     return Names.of(
         topic.name

@@ -1,13 +1,11 @@
-"""One task of a backup: fetch chunks of partitions, check every batch, write segments, and say in receipts what was
-done.
+"""One task of a backup: it fetches pieces of partitions, checks every batch, writes segments, and returns receipts.
 
     stream (kafka/fetch.py) -> walk and CRC (log/batch.py) -> SegmentBuilder (log/segment.py) -> objects (storage/)
 
-In the record-shaped formats `pieces.records.RecordChunkWriter` stands in the place of `pieces.batches.ChunkWriter`, all
-else is the same.
+In the formats of records, `pieces.records.RecordChunkWriter` takes the place of `pieces.batches.ChunkWriter`.
 
-Memory: per partition one fetch in work, one in flight, and the storage's writer; at most CONCURRENT partitions at once.
-Their fetches together are FETCH_BYTES: it is the same for one partition and for many, and whatever their size.
+Memory: each partition has one fetch in work, one in flight, and the storage's writer, and a task reads at most
+CONCURRENT partitions at once. Their fetches share FETCH_BYTES, however many and however large the partitions are.
 """
 
 from __future__ import annotations
@@ -52,13 +50,14 @@ PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged
 
 @dataclass(frozen=True, slots=True)
 class PieceDone:
-    """`receipt` is None if nothing was settled. `failure`: a damaged batch, one too large to be unpacked, or records
-    that the broker does not give, stopped the piece after what the receipt holds; or the log is not the planned one any
-    more, then nothing is settled.
-    `by_name`: bytes were asked for by the topic's name only, so they may be another incarnation's.
-    `losses`: what the format cannot hold of the piece, if that was all that was asked for. `disagreements`: of which
-    transactions the broker said something else than their markers, which hold. `repeated`: the piece was taken more
-    than once, so objects may lie beside its segments that are none.
+    """The result of one piece. `receipt` is None if the task accounts for no offset of it.
+
+    `failure` is the error at which the piece stopped, behind the offsets of the receipt: a damaged batch, a batch too
+    large to be unpacked, or records that the broker does not give. There is no receipt if the log is no longer the
+    planned one. `by_name`: bytes were fetched by the topic's name only, so they may be another incarnation's. `losses`
+    are those of the format, if the task was only to look for them. `disagreements` are the transactions about which the
+    broker's lists contradict the markers; the markers hold. `repeated`: the piece was read more than once, so objects
+    of no segment may lie beside its segments.
     """
 
     number: int
@@ -71,10 +70,10 @@ class PieceDone:
 
 
 def archive_pieces(setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
-    """Archive `pieces` and return what became of each, in their order.
+    """Archive `pieces` and return the result of each, in their order.
 
-    With `setting.checking` nothing is written, and what is said is what the format would lose. Raises what Kafka client
-    and storage raise; then nothing that a commit names is of this attempt.
+    With `setting.checking` nothing is written, and the results tell what the format would lose. Raises what Kafka
+    client and storage raise; no commit names anything of such an attempt.
     """
     return asyncio.run(_archive_pieces(setting, pieces, context))
 
@@ -132,8 +131,9 @@ async def _report(writers: Sequence[PieceWriter], context: TaskContext) -> None:
 
 
 async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone:
-    """Until all of the piece has come by as its transactions ended, see `PieceWriter.must_restart`, or all of it that
-    can be had."""
+    """Read the piece until all of it was taken as its transactions ended (see `PieceWriter.must_restart`), or as much
+    of it as the broker gives.
+    """
     piece = writer.piece
     failure: PieceFailure | None = None
     for number in range(_PASSES):
@@ -149,15 +149,15 @@ async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, p
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """The piece must be taken once more, up to offset `until`: more of it cannot be had, for `failure`, or records were
-    taken that should not have been."""
+    """The piece must be read once more, up to offset `until`: the broker gives no more of it (`failure`), or records
+    were taken that should not have been."""
 
     until: int
     failure: PieceFailure | None = None
 
 
 async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone | _Again:
-    """Take the piece."""
+    """Read the piece once."""
     piece = writer.piece
     damaged_at = -1
     by_name = False
@@ -214,8 +214,8 @@ async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, port
 
 
 async def _stop(writer: PieceWriter, failure: PieceFailure, *, by_name: bool) -> PieceDone | _Again:
-    """Nothing comes behind what has come so far. How transactions ended that are open there, nobody knows: where that
-    matters they are left for another run."""
+    """End the piece where the broker gives no more. Nobody knows how transactions ended that are open there: where the
+    format needs to know it, they are left for another run."""
     if writer.undecided or writer.must_restart:
         return _Again(writer.decided_until, failure)
     receipt = await asyncio.to_thread(writer.finish, writer.at)

@@ -1,9 +1,9 @@
-"""Which batches of a piece belong to aborted transactions: by the lists that fetches bring, and by the markers.
+"""Tells which batches of a piece belong to aborted transactions, by the lists that fetches bring and by the markers.
 
 A list comes before the records, and a marker behind them. A broker's list may be incomplete: a replica that has just
-become the leader was seen to leave transactions out. So the marker decides, and where the two disagree it is noted.
-What was taken by the list until then is put right by whoever writes: an index is written when its segment ends, and a
-piece in a format of records is read once more, `corrected`.
+become the leader was seen to leave transactions out. So the marker decides, and a disagreement between the two is
+noted. The writer corrects what it has taken by the list until then: it writes the index when the segment ends, and it
+reads a piece in a format of records once more.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _MAX_OFFSET = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ListDisagreement:
-    """The list of a fetch was wrong about a transaction, which ends with a marker at offset `marker`. `aborted` is what
-    the marker says."""
+    """The list of a fetch was wrong about a transaction that ends with a marker at offset `marker`. `aborted` tells
+    what the marker says.
+    """
 
     producer_id: int
     first: int
@@ -36,22 +37,22 @@ class ListDisagreement:
 
 
 class TransactionNotes(Protocol):
-    """Who wants to know of the transactions that come by."""
+    """Takes notes of the transactions that come by."""
 
     def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
-        """A batch of a transaction that a list calls aborted, whose marker has not come by yet."""
+        """Note a batch of a transaction that a list calls aborted, and whose marker has not come by yet."""
 
     def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
-        """The end of an aborted transaction."""
+        """Note the end of an aborted transaction."""
 
     def commit_marker(self, producer_id: int) -> None:
-        """The end of a transaction that was committed."""
+        """Note the end of a transaction that was committed."""
 
 
 class PieceTransactions:
     """Follows the transactions of one piece.
 
-    `before`: an earlier pass over the same piece, whose markers are known in this one before their records come by.
+    `before` is an earlier pass over the same piece. Its markers are known in this pass before their records come by.
     """
 
     def __init__(self, before: PieceTransactions | None = None) -> None:
@@ -76,17 +77,17 @@ class PieceTransactions:
 
     @property
     def disagreements(self) -> tuple[ListDisagreement, ...]:
-        """Those of markers and lists, in all passes so far."""
+        """The disagreements of markers and lists, in all passes so far."""
         return (*self._before, *self._found)
 
     @property
     def open_producers(self) -> frozenset[int]:
-        """Those whose last batch with records has no marker behind it, as far as is known."""
+        """The producers whose last batch with records has no known marker behind it."""
         return frozenset(part.producer_id for part in self._open())
 
     @property
     def open_from(self) -> int:
-        """Where the first of their transactions begins; no offset is as high if there is none."""
+        """The offset at which the first open transaction begins; without one, an offset that no log reaches."""
         return min((part.first for part in self._open()), default=_MAX_OFFSET)
 
     @property
@@ -112,14 +113,16 @@ class PieceTransactions:
         return not header.is_control and self._is_aborted(header, notes)
 
     def end_behind(self, producer_id: int, aborted: bool, marker: int) -> None:
-        """The marker of a producer's open transaction lies behind the piece."""
+        """Note that the marker of a producer's open transaction lies behind the piece."""
         part = self._follower.open_part(producer_id)
         if part is not None:
             self._compare(part, marker, aborted)
             self._marker[producer_id] = marker
 
     def cut(self) -> None:
-        """Offsets that cannot be had come next: they may hold the markers of what is open, for which the lists hold."""
+        """Note that the next offsets cannot be read. They may hold the markers of open transactions, so the lists
+        decide about these.
+        """
         self._aborted += (
             (part.producer_id, part.first, part.last) for part in self._follower.cut() if part.producer_id in self._left
         )

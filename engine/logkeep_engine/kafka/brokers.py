@@ -290,6 +290,20 @@ class BrokerPool:
                     known = self._topics[topic]
         return self._leader_in(known.metadata, topic, partition)
 
+    async def ask_leader(self, topic: str, partition: int, what: str, ask: Callable[[Leader], Awaitable[R]]) -> R:
+        """Ask the leader of a partition, and the next one, until one answers.
+
+        `ask` puts the question to a leader; it raises Trouble for an answer that may get better. `what` completes
+        "Cannot ..." in messages. Raises TopicGone, BrokerUnavailable, BrokerRefused, and what `ask` raises.
+        """
+        patience = Patience(self.limits, f"{what} topic {topic!r} partition {partition}")
+        newer_than = -1.0
+        while True:
+            try:
+                return await ask(await self.leader(topic, partition, newer_than=newer_than))
+            except Trouble as trouble:
+                newer_than = await patience.wait(trouble)
+
     def _leader_in(self, metadata: protocol.TopicMetadata | None, topic: str, partition: int) -> Leader:
         code = metadata.code if metadata else Code.UNKNOWN_TOPIC_OR_PARTITION
         found = metadata.partitions.get(partition) if metadata else None

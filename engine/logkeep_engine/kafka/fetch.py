@@ -223,23 +223,20 @@ class Fetcher:
         LATEST is the high watermark, with `committed` the last stable offset. Raises TopicGone, BrokerUnavailable,
         BrokerRefused.
         """
-        patience = Patience(self._pool.limits, f"list offsets of topic {topic!r} partition {partition}")
-        newer_than = -1.0
-        while True:
-            try:
-                leader = await self._pool.leader(topic, partition, newer_than=newer_than)
-                call = protocol.list_offset(topic, partition, leader.epoch, timestamp, committed=committed)
-                answer = await self._pool.send(leader.node, 0, call)
-                broker = self._pool.name(leader.node)
-                raise_for(answer.code, topic, partition, "list offsets of", "DESCRIBE", broker)
-                if answer.code == Code.NONE and answer.offset < 0 and timestamp in (EARLIEST, LATEST):
-                    raise Trouble(f"{broker} gives the offset {answer.offset}")
-            except Trouble as trouble:
-                newer_than = await patience.wait(trouble)
-                continue
+        what = "list offsets of"
+
+        async def ask(leader: Leader) -> int:
+            call = protocol.list_offset(topic, partition, leader.epoch, timestamp, committed=committed)
+            answer = await self._pool.send(leader.node, 0, call)
+            broker = self._pool.name(leader.node)
+            raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
             if answer.code != Code.NONE:
-                raise refused(answer.code, topic, partition, "list offsets of", broker)
+                raise refused(answer.code, topic, partition, what, broker)
+            if answer.offset < 0 and timestamp in (EARLIEST, LATEST):
+                raise Trouble(f"{broker} gives the offset {answer.offset}")
             return answer.offset
+
+        return await self._pool.ask_leader(topic, partition, what, ask)
 
     async def local_start(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Where the log begins on its leader's own disk, and the leader's epoch; None if the leader's version has no
@@ -247,25 +244,21 @@ class Fetcher:
 
         Raises TopicGone, BrokerUnavailable, BrokerRefused.
         """
-        patience = Patience(self._pool.limits, f"ask for the local log of topic {topic!r} partition {partition}")
-        newer_than = -1.0
-        while True:
-            try:
-                leader = await self._pool.leader(topic, partition, newer_than=newer_than)
-                call = protocol.earliest_local_offset(topic, partition, leader.epoch)
-                if not await self._pool.speaks(leader.node, call):
-                    return None
-                answer = await self._pool.send(leader.node, 0, call)
-                broker = self._pool.name(leader.node)
-                raise_for(answer.code, topic, partition, "list offsets of", "DESCRIBE", broker)
-                if answer.code == Code.NONE and answer.offset < 0:
-                    raise Trouble(f"{broker} does not know where its local log begins")
-            except Trouble as trouble:
-                newer_than = await patience.wait(trouble)
-                continue
+
+        async def ask(leader: Leader) -> tuple[int, int] | None:
+            call = protocol.earliest_local_offset(topic, partition, leader.epoch)
+            if not await self._pool.speaks(leader.node, call):
+                return None
+            answer = await self._pool.send(leader.node, 0, call)
+            broker = self._pool.name(leader.node)
+            raise_for(answer.code, topic, partition, "list offsets of", "DESCRIBE", broker)
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, "list offsets of", broker)
+            if answer.offset < 0:
+                raise Trouble(f"{broker} does not know where its local log begins")
             return answer.offset, leader.epoch
+
+        return await self._pool.ask_leader(topic, partition, "ask for the local log of", ask)
 
     async def written_by(
         self, topic: str, partition: int, producer_id: int, *, start: int, end: int | None = None

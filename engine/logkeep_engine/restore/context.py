@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.salvage import Survey
+from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.kafka.connection import Connection
 from logkeep_engine.kafka.control import ControlPlane
@@ -63,7 +63,7 @@ class Planned:
     fresh: bool
 
     @cached_property
-    def surveys(self) -> dict[Partition, Survey]:
+    def surveys(self) -> dict[Partition, DamageSurvey]:
         """The surveys of the partitions that have one."""
         return {(item.topic_id, item.partition): item.survey for item in self.plan.surveys}
 

@@ -1,4 +1,4 @@
-"""Whether the target still has what a run has written, at its end: success is not told before.
+"""Checks at the end of a run that the target still has all that the run has written. Success is not told before.
 
 An acknowledged record can be lost as long as leaders change: an unclean election, or a disk that failed. The leader of
 each partition is asked for the leader epoch in which the last record was written (see `landed.Mark`), which costs no
@@ -34,7 +34,9 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The end of what a run says that it has written to a partition; `mark` None: nothing."""
+    """The end of all that a run has written to a partition, by its own account. `mark` is None if it has written
+    nothing.
+    """
 
     target: TargetPartition
     mark: Mark | None
@@ -77,7 +79,7 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
 
 
 def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:
-    """All that has to be there: of created topics also the partitions that must be empty."""
+    """The ends of all partitions to which the run has written, and of those of created topics that must be empty."""
     found = []
     for topic in plan.topics:
         for part in topic.partitions:
@@ -93,7 +95,7 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
 
 
 def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[TargetPartition]:
-    """The targets that lack something of it.
+    """The partitions that lack something that was written.
 
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
     answers for `patience` seconds: such records are neither there nor lost.

@@ -1,9 +1,9 @@
 """A restore that would bring nothing is no success: it is refused before the first topic is created.
 
-An archive in which no backup has come to its end holds a part that nobody has chosen. `onDamagedArchive: Skip` takes
-it, for a cluster that was lost during its first backup. Topics may have no record because they had none, because
-retention has removed them all, because transactions were aborted, or because nothing of them is whole; `allowEmpty`
-takes that.
+An archive in which no backup has come to its end holds whatever that backup has got to. `onDamagedArchive: Skip`
+restores it, for a cluster that was lost during its first backup. Topics may have no record because they had none,
+because retention has removed them all, because transactions were aborted, or because nothing of them is whole;
+`allowEmpty` allows that.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What becomes of each archived batch: left out, sent as it is with new producer fields, or built anew from its
-records (and `merge`: together with its neighbours). Pure.
+"""Decides about each archived batch: it is left out, sent as it is with new producer fields, or built anew from its
+records (by `merge` together with its neighbours). Pure.
 
 The stream that comes out is a function of the archive's bytes and the plan alone: the same batches, with the same
 bounds, in every attempt. That is what lets a task that starts again find its place by a count of records, and what lets
@@ -21,7 +21,7 @@ from logkeep_engine.log.transactions import Spans, Unseen, unseen
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
 PRODUCER_EPOCH = 0
-_RUN_BYTES = 128  # of a run of offsets as an object
+_ROW_BYTES = 128  # the bytes that a row of `Outgoing.source` takes as an object
 
 
 class Action(Enum):
@@ -36,7 +36,7 @@ _LEFT_OUT = {Unseen.CONTROL: Action.CONTROL, Unseen.ABORTED: Action.ABORTED, Uns
 
 
 def decide(header: BatchHeader, aborted: Spans) -> Action:
-    """What to do with a batch, from its header.
+    """The action for a batch, by its header.
 
     Built anew are batches a broker would refuse or change: last offset delta other than count - 1 (INVALID_RECORD),
     append time (a CreateTime topic clears the attribute and shows the producer's times), magic 0 and 1, a delete
@@ -54,9 +54,9 @@ def decide(header: BatchHeader, aborted: Spans) -> Action:
 class Outgoing:
     """One batch ready to send.
 
-    `index` is the number of records of the stream before it, `source` are the runs (first source offset, count) of its
-    records, in order; `data` are its pieces, one behind the other, the header first. It is None, and only the `size`
-    known, when the caller said that the batch is already in the target. `append_times`: how many of its records had the
+    `index` is the number of records of the stream before it. `source` has rows (first source offset, count) for its
+    records, in order. `data` are its bytes in several buffers, the header first; it is None, and only the `size` is
+    known, if the caller said that the batch is already in the target. `append_times` counts the records that had the
     time of the append, which is now their create time.
     """
 
@@ -75,8 +75,8 @@ class Outgoing:
 
     @property
     def weight(self) -> int:
-        """About the memory it takes."""
-        return (self.size if self.data is not None else 0) + _RUN_BYTES * len(self.source)
+        """The memory that the batch takes, about."""
+        return (self.size if self.data is not None else 0) + _ROW_BYTES * len(self.source)
 
     @property
     def base_sequence(self) -> int:
@@ -112,37 +112,37 @@ def rebuilt(
 ) -> Iterator[Outgoing]:
     """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
 
-    `index` is the number of records sent before it; `max_bytes` is what the target topic takes; of the stream's first
-    `done` records only the source offsets are wanted. `most`: where it is cut follows from the bytes before
-    compression, at most so many; without it from those after (`merge.Rule`). Raises CorruptBatch if the records are not
-    what the header says.
+    `index` is the number of records sent before it. `max_bytes` are the bytes of the largest batch that the target
+    topic takes. The stream's first `done` records come with source offsets only. With `most` the batch is cut so that
+    no batch has more bytes before compression; without it the bytes after compression count (`merge.Rule`). Raises
+    CorruptBatch if the records are not what the header says.
     """
     records = decode(batch)
     if header.magic >= 2 and len(records) != header.record_count:
         raise CorruptBatch(
             f"batch at offset {header.base_offset} holds {len(records)} records, its header says {header.record_count}"
         )
-    pieces = (
+    groups = (
         _halves(records, header, index, producer_id, max_bytes)
         if most is None
-        else _runs_of(records, header, index, producer_id, most)
+        else _groups_of(records, header, index, producer_id, most)
     )
-    for part, built in pieces:
+    for group, built in groups:
         yield Outgoing(
             index=index,
-            count=len(part),
+            count=len(group),
             size=len(built),
-            data=(built,) if index + len(part) > done else None,
-            source=tuple(source_runs([record.offset for record in part])),
-            append_times=len(part) if header.is_log_append_time else 0,
+            data=(built,) if index + len(group) > done else None,
+            source=tuple(source_runs([record.offset for record in group])),
+            append_times=len(group) if header.is_log_append_time else 0,
         )
-        index += len(part)
+        index += len(group)
 
 
-def _runs_of(
+def _groups_of(
     records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, most: int
 ) -> Iterator[tuple[Sequence[Record], bytes]]:
-    """Runs of records of at most `most` bytes before compression, unless one record has more."""
+    """The records in groups of at most `most` bytes before compression, unless one record has more."""
     start = size = 0
     for at, record in enumerate(records):
         taken = largest_size(record)
@@ -155,7 +155,7 @@ def _runs_of(
 
 
 def largest_size(record: Record | LogRecord) -> int:
-    """The most that a record takes in a batch before compression, wherever in the batch it is."""
+    """The most bytes that a record takes in a batch before compression, wherever in the batch it is."""
     key, value, headers = record.key, record.value, record.headers
     size = _LARGEST_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
@@ -183,8 +183,8 @@ def _encoded(records: Sequence[Record], header: BatchHeader, index: int, produce
 def _halves(
     records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
 ) -> Iterator[tuple[Sequence[Record], bytes]]:
-    """Halves of halves until each fits. A single record that does not fit is handed out: the broker's refusal names the
-    limit.
+    """The records in halves of halves until each fits. A single record that does not fit is handed out: the broker's
+    refusal names the limit.
     """
     if not records:
         return
@@ -198,7 +198,7 @@ def _halves(
 
 
 def source_runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs (first offset, count) of consecutive offsets; there is at least one, and they rise."""
+    """Rows (first offset, count) of consecutive offsets; there is at least one offset, and they rise."""
     first, count = offsets[0], len(offsets)
     if offsets[-1] - first == count - 1:
         yield first, count

@@ -1,12 +1,12 @@
-"""Positions of consumer groups after a restore: every archived position becomes that of the record it stood before.
+"""Sets the positions of consumer groups after a restore: a group goes on with the record before which it stood.
 
     moves = translate(select(state.groups, spec.consumer_groups), plan.topics, read_map, archived_end)
     moved = commit(moves, control)
 
-A position is the next record to read. If its record was restored, the group goes on with that record; if there is no
-record at the position (a transaction marker, what compaction took, what was lost), with the next one; behind the last
-record, at the end of the restored ones. Nothing is committed over a position that the group has in the target already,
-and nothing for a group with members.
+A position is the offset of the next record to read. If that record was restored, the group goes on with it. If there is
+no record at the position (a transaction marker, a record that compaction removed, or a lost one), the group goes on
+with the next record; behind the last record, with the end of the restored ones. Nothing is committed over a position
+that the group has in the target already, and nothing for a group with members.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
         return read_offset_map(state.storage.read(path), f"{state.storage.uri}/{path}")
 
     def archived_end(topic_id: str, partition: int) -> int:
-        settled = archived.accounted_for(topic_id, partition)
-        return settled[-1][1] if settled else 0
+        accounted = archived.accounted_for(topic_id, partition)
+        return accounted[-1][1] if accounted else 0
 
     moves = translate(select(archived.groups, wanted), planned.plan.topics, read_map, archived_end)
     moved = commit(moves, context.control)
@@ -60,7 +60,7 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
 
 
 class PositionOutcome(StrEnum):
-    """What became of a position."""
+    """The outcome of setting a position."""
 
     SET = "set"
     KEPT = "kept"  # the group has another position in the target, which stays
@@ -79,13 +79,13 @@ class Move:
 
     @property
     def position(self) -> GroupOffset:
-        """As it is committed. The leader epoch is one of the source, and means nothing in the target."""
+        """The position to commit. The archived leader epoch is one of the source, and means nothing in the target."""
         return GroupOffset(self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """`reason`: why it was not set; `members`: because the group has some."""
+    """The outcome of a move. `reason` tells why the position was not set; `members`: because the group has members."""
 
     move: Move
     outcome: PositionOutcome
@@ -152,7 +152,7 @@ def _moved(move: Move, before: int | None, refused: NotSet | None) -> Moved:
 
 
 def report(moved: Sequence[Moved]) -> Iterator[bytes]:
-    """The document `consumer-groups.json`, piece by piece: a row for every position."""
+    """The document `consumer-groups.json`, row by row: one for every position."""
     columns = ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"]
     yield (json.dumps({"format": FORMAT, "columns": columns}, separators=(",", ":"))[:-1] + ',"rows":[').encode()
     for number, item in enumerate(moved):
@@ -172,7 +172,7 @@ def report(moved: Sequence[Moved]) -> Iterator[bytes]:
 
 
 def warnings(moved: Sequence[Moved], document: str) -> list[str]:
-    """What the user should know; `document` is where all of it stands."""
+    """The warnings for the user; `document` is the object with all positions."""
     found = _by_group(
         (item for item in moved if item.members),
         "the group has members, and only they may commit for it; stop its consumers and set the offsets by hand",

@@ -1,10 +1,10 @@
-"""A run's records in a target partition: read back from the log, by producer id and sequence.
+"""Reads a run's records in a target partition back from the log, by producer id and sequence.
 
     landed = await look(client, target, throttle, fresh=False)
     landed.records, landed.mark
 
-That is how a task finds its place, whatever happened before: an attempt that died, or a leader that has lost what the
-one before it had acknowledged. A record is only counted if all before it are there.
+So a task finds its place, whatever has happened before: an attempt died, or a leader has lost records that the one
+before it had acknowledged. A record is only counted if all before it are there.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _DELETE_AND_BEGIN = (
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """Where a run writes. `start` is where the partition ended before the run; `created`: nobody else writes to it;
-    `compacts`: its compaction may take records of the run while it goes on.
+    """A partition to which a run writes. It ended at offset `start` before the run. `created`: nobody else writes to
+    it. `compacts`: its compaction may remove records of the run while the run goes on.
     """
 
     topic: str
@@ -74,8 +74,9 @@ async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at
 
 
 class Runs:
-    """(index of the first record, target offset, count), in order; neighbours that follow one another are one. Memory
-    is bounded: there is one for each batch where other producers write between.
+    """The places of a run's records: rows of (index of the first record, target offset, count), in order. Neighbours
+    that follow one another are one row. Memory is bounded: other producers may write between any two batches, and then
+    each batch has a row.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Runs:
         self._last = (index, offset, count)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """When all have been added."""
+        """The rows, when all have been added."""
         self._spool.seek(0)
         while block := self._spool.read(_BLOCK * _RUN.size):
             yield from _RUN.iter_unpack(block)
@@ -105,8 +106,8 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The first `records` of a run are in the log, where `runs` say; or were there, and the target's compaction or
-    retention has removed them. `mark` None: there is no batch of the run.
+    """The first `records` of a run are in the log, where `runs` say, or the target's compaction or retention has
+    removed them from there. `mark` is None if there is no batch of the run.
     """
 
     records: int = 0

@@ -32,18 +32,18 @@ from logkeep_engine.restore.filter import (
 # A batch sent alone costs 100 to 200 us (both ends, one core), a record merged about 2 us.
 SMALL_RECORDS = 64
 SMALL_BYTES = 8 << 10
-# Archived bytes of what goes together: with more a request costs no less a byte, and a reader would have to take more
-# at a time than the source's producers made it.
+# The archived bytes of batches that go together. With more bytes a request costs no less a byte, and a reader would
+# have to take more at a time than the source's producers gave it.
 MERGED_BYTES = 64 << 10
-# The same, unpacked: a bound on memory, whatever the batches were compressed to.
+# The unpacked bytes of batches that go together: a bound on memory, whatever the batches were compressed to.
 MERGED_UNPACKED = 1 << 20
 
 _CUT_AHEAD = 2 << 20  # bytes to send that are cut from a large batch in one go
 
 
 class Rule(IntEnum):
-    """How bounds of batches are found. A run that has sent batches by one rule is finished by it, so the plan says
-    which; the numbers are those of the plan's formats.
+    """The rule that finds the bounds of batches. A run that has sent batches by one rule is finished by it, so the plan
+    says which; the numbers are those of the plan's formats.
     """
 
     UNMERGED = 1
@@ -56,7 +56,7 @@ class Rule(IntEnum):
 
 
 def packed_limit(max_bytes: int) -> int:
-    """Packed records of so many bytes fit a topic that takes batches of `max_bytes`, whatever compression does."""
+    """The most bytes of packed records that fit a topic with batches of `max_bytes`, whatever compression does."""
     return surely_fit(max_bytes - HEADER_SIZE)
 
 
@@ -69,9 +69,10 @@ class _Member:
 
 
 class BatchStream:
-    """Turns archived batches into those to send. Take what `add` and, at the end, `finish` give, in order.
+    """Turns archived batches into those to send. `add` and, at the end, `finish` give them in order.
 
-    `max_bytes` is what the target topic takes; of the first `done` records only source offsets and sizes are wanted.
+    `max_bytes` are the bytes of the largest batch that the target topic takes. The first `done` records come without
+    data, with source offsets and sizes only.
     """
 
     def __init__(self, *, producer_id: int, max_bytes: int, done: int = 0, rule: Rule = Rule.BY_UNPACKED_SIZE) -> None:
@@ -88,7 +89,7 @@ class BatchStream:
         self._unpacked = 0
 
     def add(self, batch: memoryview, header: BatchHeader, action: Action) -> Iterator[Outgoing]:
-        """What is ready when this batch is known: RAW or REBUILD, its CRC checked.
+        """Take a batch whose CRC was checked; returns the batches that are ready then. `action` is RAW or REBUILD.
 
         A small batch is copied, of a large one the outgoing batch holds a view. Raises CorruptBatch if the records are
         not what the header says, and BatchTooLarge for a batch that must be built anew and cannot be unpacked.
@@ -112,7 +113,7 @@ class BatchStream:
             yield from self._cut(batch, header)
 
     def finish(self) -> Iterator[Outgoing]:
-        """What was kept back for more to come."""
+        """The batches that were kept back for more to come."""
         group = self._group
         if group:
             self._group = []
@@ -168,8 +169,8 @@ class BatchStream:
     def _cut(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
         """The batches for one that is too large to be built anew as a whole.
 
-        It is unpacked again for every few of them: it must not lie in memory while these are on their way, beside those
-        of all other partitions.
+        It is unpacked again for every few of them, so that it does not lie in memory while these are on their way,
+        beside the large batches of all other partitions.
         """
         taken = 0
         while taken < header.record_count:

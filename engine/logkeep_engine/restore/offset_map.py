@@ -1,10 +1,11 @@
-"""Where each record went: runs of (source offset, target offset, count).
+"""The map from source offsets to target offsets: rows of (source offset, target offset, count).
 
-A task tells an `OffsetMapBuilder` the source runs in the order it sends the records, and the target runs in the order
-the broker acknowledges them; the n-th record of one side is the n-th record of the other. The finished map is one JSON
-object, `runs/<run id>/offset-maps/<target topic>/<partition>.json`. Its first line holds everything but the rows, so
-that a driver that starts again learns how many records a partition has without reading a map that may be large (a
-compacted topic has a row for every hole). Memory is bounded: rows that are complete go to a temporary file.
+A task tells an `OffsetMapBuilder` the source offsets in the order in which it sends the records, and the target offsets
+in the order in which the broker acknowledges them. The n-th record of one side is the n-th record of the other. The
+finished map is one JSON object, `runs/<run id>/offset-maps/<target topic>/<partition>.json`. Its first line holds
+everything but the rows: a driver that starts again learns how many records a partition has without reading a map that
+may be large (a compacted topic has a row behind every record that compaction removed). Memory is bounded: rows that are
+complete go to a temporary file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _GONE = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What a finished task did: the facts of an offset map without its rows.
+    """The facts of an offset map without its rows, which a finished task reports.
 
     `bytes` are those of the batches as sent. `target_start` is where the target's log ended before the run,
     `target_end` is one past the last restored record (equal to `target_start` when nothing was restored).
@@ -53,7 +54,7 @@ class PartitionSummary:
 
 
 class OffsetMapBuilder:
-    """Joins source runs and target runs into rows. Not thread-safe."""
+    """Joins source offsets and target offsets into rows. Not thread-safe."""
 
     def __init__(self) -> None:
         self._sources: deque[tuple[int, int]] = deque()
@@ -65,18 +66,18 @@ class OffsetMapBuilder:
         self.target_records = 0
 
     def source(self, offset: int, count: int) -> None:
-        """The next `count` records of the stream have source offsets from `offset` on, without a hole."""
+        """Note that the next `count` records of the stream have the source offsets from `offset` on."""
         self.source_records += count
         self._push(self._sources, offset, count)
 
     def target(self, offset: int, count: int) -> None:
-        """The next `count` records of the stream lie at target offsets from `offset` on, without a hole."""
+        """Note that the next `count` records of the stream have the target offsets from `offset` on."""
         self.target_records += count
         self._push(self._targets, offset, count)
 
     def gone(self, count: int) -> None:
-        """The next `count` records of the stream were in the target, and its retention or compaction has removed them
-        since.
+        """Note that the next `count` records of the stream were in the target, and that its retention or compaction has
+        removed them since.
         """
         self.target_records += count
         self._push(self._targets, _GONE, count)
@@ -112,7 +113,7 @@ class OffsetMapBuilder:
         self._rows += 1
 
     def blocks(self, summary: PartitionSummary) -> Iterator[bytes]:
-        """The finished document, piece by piece. Every source run must have met its target run."""
+        """The finished document, block by block. Every source offset must have met its target offset."""
         if self._sources or self._targets or self.source_records != summary.records:
             raise AssertionError(
                 f"offset map of {summary.target_topic}-{summary.target_partition}: {self.source_records} source "
@@ -162,11 +163,11 @@ def _header(summary: PartitionSummary) -> bytes:
 
 
 class OffsetPlace(Enum):
-    """What is at a source offset."""
+    """The restored record that stands for a source offset."""
 
-    RECORD = "record"
-    GAP = "gap"  # no restored record; the next one stands for it
-    END = "end"  # nor any behind it
+    RECORD = "record"  # the record at this offset
+    GAP = "gap"  # no record of this offset was restored: the next one
+    END = "end"  # no record of this offset, or behind it, was restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class OffsetMap:
         return self.find(source_offset)[0]
 
     def find(self, source_offset: int) -> tuple[int, OffsetPlace]:
-        """As `translate`, and what is at `source_offset`."""
+        """The target offset that `translate` gives, and the record that stands for `source_offset`."""
         at = bisect_right(self.sources, source_offset) - 1
         if at >= 0 and source_offset < self.sources[at] + self.counts[at]:
             return self.targets[at] + source_offset - self.sources[at], OffsetPlace.RECORD
@@ -228,7 +229,9 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
 
 
 def _rows(text: bytes) -> Iterator[Sequence[int]]:
-    """Rows are lines: so many are parsed at once that they take no more memory than the text. Raises ValueError."""
+    """The rows. They are lines, and so many are parsed at once that they take no more memory than the text. Raises
+    ValueError.
+    """
     if not text.endswith(b"]}\n"):
         raise ValueError("the end is missing")
     at, end = 0, len(text) - 3

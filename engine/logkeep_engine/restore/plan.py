@@ -1,4 +1,4 @@
-"""What a restore will do, decided before the first topic is created. Pure: no clients, no storage.
+"""The plan of a restore, made before the first topic is created. Pure: no clients, no storage.
 
 The plan is stored at `runs/<run id>/restore-plan.json` by a conditional create; a driver that starts again loads it, so
 that sources, targets, producer ids and start offsets stay as they were. Segments are not listed in it: they are those
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
+from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, GroupRestore, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
@@ -30,8 +30,8 @@ NEEDS_PRODUCER_ID = -2
 
 
 def batching_of(segments: FormatName, wanted: RecordBatches) -> Batching | None:
-    """How the records of an archive become batches; None if it holds batches. Raises SpecError for what has no meaning
-    then.
+    """The size of batches that are made of an archive's records; None if it holds batches. Raises SpecError for a field
+    that has no meaning then.
     """
     if segments is not FormatName.KAFKA:
         return Batching(
@@ -58,7 +58,7 @@ _CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """The archived partition of this number goes to the target partition of the same number.
+    """One partition of a topic. The archived partition goes to the target partition of the same number.
 
     `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
     alone, epoch 0; -1 for a partition without segments, which has no task.
@@ -71,9 +71,12 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """`max_batch_bytes` is what the target takes; batches built anew are cut to it. `replication_factor` is 0 for an
-    existing topic, -1: the cluster's default. `compacts`: the target's compaction may remove records while the run goes
-    on. `target_id` is the id of an existing topic; empty if the run or its brokers do not know it.
+    """An archived topic and its target. Batches that are built anew are cut to `max_batch_bytes`, which the target
+    takes.
+
+    `replication_factor` is 0 for an existing topic, and -1 for the cluster's default. `compacts`: the target's
+    compaction may remove records while the run goes on. `target_id` is the id of an existing topic, empty if the run or
+    its brokers do not know it.
     """
 
     source: str
@@ -90,11 +93,11 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """What is left out of an archived partition, see `salvage.Survey`."""
+    """The offsets of an archived partition that are left out, see `salvage.DamageSurvey`."""
 
     topic_id: str
     partition: int
-    survey: Survey
+    survey: DamageSurvey
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,10 @@ class RestorePlan:
     """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the
     same spec.
 
-    `loss` are source offsets that will not be restored, `warnings` what was found while planning. `rule`: how bounds
-    of batches are found; a run that was begun by a version with another rule is finished by that, since the bounds of
-    the batches it has sent must stay what they were. `batching`: the archive holds records, and batches are made of
-    them like this.
+    `loss` are source offsets that will not be restored. `warnings` were found while planning. `rule` finds the bounds
+    of batches: a run that a version with another rule has begun is finished by that rule, since the bounds of the
+    batches that it has sent must not change. With `batching` the archive holds records, and batches of that size are
+    made of them.
     """
 
     run_id: str
@@ -172,7 +175,7 @@ class RestorePlan:
                     replication_factor=topic["replicationFactor"],
                     max_batch_bytes=topic["maxBatchBytes"],
                     partitions=tuple(PartitionPlan(*row) for row in topic["partitions"]),
-                    # Earlier versions have not looked.
+                    # Earlier versions did not look for it.
                     compacts=topic.get("compacts", not topic["created"]),
                     target_id=topic.get("targetId", ""),
                 )
@@ -245,7 +248,7 @@ def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:
 
 def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     aborted = body["aborted"]
-    survey = Survey(
+    survey = DamageSurvey(
         damaged=tuple(body["damaged"]),
         lost=tuple(UnreadableRange(*row) for row in body["lost"]),
         aborted=None if aborted is None else tuple(AbortedTxn(*row) for row in aborted),
@@ -283,7 +286,7 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
 
 
 def spec_digest(spec: KafkaRestoreSpec) -> str:
-    """Changes with everything that decides what is restored to where; not with Spark's settings or how to log in."""
+    """A digest of all fields that decide what is restored to where. Spark's settings and logins are not among them."""
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
@@ -291,7 +294,7 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,
     }
-    # Only where they say something: the digest of a run begun by a version that does not know them stays what it was.
+    # These fields count only if they are set: so the digest of a run that an earlier version has begun does not change.
     if spec.record_batches != RecordBatches():
         decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
     if spec.source.topic_ids:

@@ -1,8 +1,8 @@
 """The stream of batches of one partition whose archive holds records (formats Records and Avro). Pure.
 
-The archived records have no batches any more, so batches are made: as many records as the plan says, and not more bytes
-than it says. Their bounds follow from the archived records and the plan alone (see `filter`), never from how the
-records were read: neither the end of a segment nor that of a block ends a batch.
+The archived records have no batches any more, so this module makes batches. The plan says how many records and how many
+bytes go into one. Their bounds follow from the archived records and the plan alone (see `filter`), never from how the
+records were read: neither the end of a segment nor the end of a block ends a batch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HEADER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How records become batches: at most `max_records` of together about `max_bytes` before they are compressed with
-    `codec`; a record larger than that is a batch of its own.
+    """The size of batches that are made of records: at most `max_records`, of together about `max_bytes` before they
+    are compressed with `codec`. A record larger than that is a batch of its own.
     """
 
     max_records: int = MAX_RECORDS
@@ -42,11 +42,10 @@ class Batching:
 
 
 class RecordStream:
-    """Turns records into the batches to send. Take what `add` and, at the end, `finish` give, in order.
+    """Turns records into the batches to send. `add` and, at the end, `finish` give them in order.
 
-    `limit` is what the target topic takes; of the first `done` records only source offsets and sizes are wanted. `rule`
-    is that of the plan.
-    `source` and `target` name partitions, for errors.
+    `limit` are the bytes of the largest batch that the target topic takes. The first `done` records come without data,
+    with source offsets and sizes only. `rule` is that of the plan. `source` and `target` name partitions, for errors.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class RecordStream:
             at = cut
 
     def finish(self) -> Iterator[Outgoing]:
-        """What was kept back for more to come."""
+        """The batches that were kept back for more records to come."""
         group = self._group
         if group:
             self._group = []

@@ -1,4 +1,4 @@
-"""Which topics of an archive are restored, which incarnation or branch of each, and under which name. Pure."""
+"""Chooses the topics of an archive that are restored, the incarnation or branch of each, and its name. Pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ def select_topics(
     topic_ids: Mapping[str, str] = MappingProxyType({}),
     shows: Shows = as_counted,
 ) -> TopicSelection:
-    """The topics to restore, by target name, and their target names. `topic_ids`: topic id by name, where another
-    incarnation is wanted than the newest that has records, or id of a branch (then `state` is that of `with_branches`).
-    `shows` as in `incarnations.taken`.
+    """The topics to restore, with their target names, in the order of these.
+
+    `topic_ids` names the topics for which another incarnation is wanted than the newest that has records, with its
+    topic id; or with the id of a branch, and then `state` is that of `with_branches`. `shows` is as in
+    `incarnations.taken`.
 
     Raises NoTopicMatches when nothing is left, SpecError for a rename that makes an illegal name or brings two topics
     together, and for a topic id that chooses nothing.
@@ -113,7 +115,7 @@ def _choose_incarnations(
     topic_ids: Mapping[str, str],
     taken: Mapping[str, TopicEntry],
 ) -> dict[str, TopicEntry]:
-    """The incarnation of each name: the one of `topic_ids`, by default the one that is `taken`."""
+    """The incarnation of each name: the one in `topic_ids`, or else the one that is `taken`."""
     chosen = dict(taken)
     for name, topic_id in topic_ids.items():
         if name not in found:
@@ -134,7 +136,9 @@ def _choose_incarnations(
 
 
 def with_branches(state: ArchiveState, topic_ids: Mapping[str, str]) -> ArchiveState:
-    """The archive with these branches in the place of the newest logs of their topics."""
+    """The archive with these branches in the place of the newest logs of their topics. Topic ids of incarnations change
+    nothing.
+    """
     for name, chosen in topic_ids.items():
         for topic in state.topics.values():
             if topic.name == name and chosen in state.branch_ids(topic.topic_id):

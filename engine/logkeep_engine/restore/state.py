@@ -1,7 +1,8 @@
-"""Where a restore keeps what it must know to go on: `runs/<run id>/` below `spec.state`, by default beside the archive.
+"""The state that a restore needs to go on: objects in `runs/<run id>/` below `spec.state`, by default beside the
+archive.
 
-The archive is only read: keys that may not write to it are enough where the state has a place of its own. A place that
-cannot be written is told of before anything else is done.
+The archive is only read, so credentials that cannot write to it suffice if the state has a place of its own. If that
+place cannot be written, the restore says so before it does anything else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OFFSET_MAPS = "offset-maps"
 
 @dataclass(frozen=True)
 class RestoreState:
-    """The objects of one run. `beside`: they lie where the archive lies."""
+    """The objects of one run's state. `beside`: they lie beside the archive."""
 
     storage: Storage
     run_id: str
@@ -49,8 +50,8 @@ class RestoreState:
         return self.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
 
     def begin(self, archive: Archive) -> None:
-        """Note that the run was started. Raises StateRefused where nothing can be written, and SpecError if the run has
-        been begun with its state beside the archive and that was not moved: it must find that again.
+        """Note that the run was started. Raises StateRefused if nothing can be written here, and SpecError if the run
+        was begun with its state beside the archive, and that state was not moved here.
         """
         if not self.beside and self._is_begun_beside(archive.storage):
             raise SpecError(
@@ -71,8 +72,8 @@ class RestoreState:
             raise StateRefused(f"The restore cannot keep its state {where}: {error.message}", hint=hint) from error
 
     def _is_begun_beside(self, archive: Storage) -> bool:
-        """Whether the plan of the run lies beside the archive and not here: the same plan is a copy, or this is the
-        same place by another name.
+        """Whether the plan of the run lies beside the archive and not here. If the same plan is here, it is a copy, or
+        this is the same place by another name.
         """
         path = self.file(PLAN)
         if not archive.list(path):

@@ -1,5 +1,5 @@
-"""The topics that a restore creates: how they are while they are filled, and how they are left; and whether those that
-were there before are still the same.
+"""Creates topics with a working configuration, gives them their own at the end, and checks that topics that were there
+before are still the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from logkeep_engine.restore.topics import (
 
 
 class CreatedTopics:
-    """Those of one run. `replicas`: so many were wanted, None: as many as the archived topics had."""
+    """The topics that one run creates. `replicas` is the number that the spec wants; None stands for the number that
+    the archived topics had.
+    """
 
     def __init__(self, control: ControlPlane, state: ArchiveState, replicas: int | None) -> None:
         self._control = control
@@ -32,8 +34,10 @@ class CreatedTopics:
         self._replicas = replicas
 
     def create(self, plan: RestorePlan, *, fresh: bool) -> None:
-        """With a configuration that takes every batch as it is and deletes nothing. Not `fresh`: an earlier start of
-        the run may have created some. Raises TopicExists for one that somebody else has created.
+        """Create the topics with a configuration that takes every batch as it is and deletes nothing.
+
+        If the plan is not `fresh`, an earlier start of the run may have created some. Raises TopicExists for a topic
+        that somebody else has created.
         """
         wanted = [
             NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, self._working(topic))
@@ -81,7 +85,7 @@ class CreatedTopics:
         return warnings
 
     def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> list[str]:
-        """The cluster does not know or allow something of the source's configuration: set the rest."""
+        """Set as much as the cluster knows and allows of the source's configuration; returns warnings for the rest."""
         self._control.alter_topic_configs(name, {}, gone)
         warnings = []
         for key, value in sorted(own.items()):
@@ -96,8 +100,10 @@ class CreatedTopics:
 
 
 def check_same(control: ControlPlane, plan: RestorePlan) -> None:
-    """Check that topics that were there are still the same: records went with the topic that they were written to, and
-    offsets and leader epochs of another one of its name may look the same.
+    """Check that topics that were there before the run are still the same.
+
+    Records go with the topic to which they were written, and another topic of its name may have the same offsets and
+    leader epochs.
 
     Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
     """

@@ -22,7 +22,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition
-from logkeep_engine.archive.reading.salvage import Survey
+from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -53,25 +53,25 @@ _AHEAD_COUNT = 512
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
 _RESUMES = 20
 _THREADS = 8
-# What the partitions that are on their way at once may take together: the blocks read of each, and what is made ready.
+# The bytes that the partitions on their way at once may take together: blocks that were read, and batches made ready.
 _MEMORY = 128 << 20
 _MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * _AHEAD_BYTES
 _MEMORY_LEAST = 1 << 20
-# Records as objects: small ones take several times their bytes.
+# Small records take several times their bytes as objects.
 _COPIES_OF_RECORDS = 8
-# A large one: in the block that was read, as an object, in a batch, compressed.
+# A large record lies in the block that was read, as an object, in a batch, and compressed.
 _COPIES_OF_THE_LARGEST = 5
 _MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """What is to be done for one partition; pickles without secrets. `number` is the part's number for the reporter.
-    `storage` holds the archive, `state` what the run knows of itself.
+    """The work for one partition; pickles without secrets. `number` stands for the partition in progress reports.
+    `storage` holds the archive, `state` the state of the run.
 
-    `start` is the target's end offset before the run; `fresh`: this driver made the plan, so nothing can be there
-    before attempt 0. `rule`: how bounds of batches are found. `batching`: the archive holds records, which become
-    batches like this. `compacts`: the target may remove records while the run goes on.
+    `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
+    nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
+    become batches of that size. `compacts`: the target may remove records while the run goes on.
     """
 
     number: int
@@ -89,7 +89,7 @@ class RestoreTask:
     producer_id: int
     start: int
     segments: tuple[SegmentEntry, ...]
-    survey: Survey | None
+    survey: DamageSurvey | None
     map_path: str
     batching: Batching | None = None
     compacts: bool = False
@@ -104,7 +104,7 @@ class RestoreTask:
 
     @property
     def bytes(self) -> int:
-        """Archived."""
+        """The bytes of the archived segments."""
         return sum(segment.bytes for segment in self.segments)
 
     @property
@@ -119,9 +119,9 @@ class RestoreTask:
 def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> tuple[PartitionSummary, ...]:
     """Restore some partitions of one cluster and write their offset maps. Safe to repeat, and to run twice at once.
 
-    What an earlier attempt has finished is not looked at again. Raises ArchiveDamaged if an object is not what the
-    catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic, and what the
-    clients raise: the first error of any partition.
+    Partitions that an earlier attempt has finished are not looked at again. Raises ArchiveDamaged if an object is not
+    what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic, and
+    what the clients raise: the first error of any partition.
     """
     with ThreadPoolExecutor(min(_THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
         return asyncio.run(_restore_all(tasks, context, pool))
@@ -151,7 +151,7 @@ async def _restore_all(
 
 
 def _finished(task: RestoreTask) -> PartitionSummary | None:
-    """What an earlier attempt has done with the partition, if it has brought it to its end."""
+    """The summary of the partition, if an earlier attempt has finished it."""
     try:
         head = task.state.read_range(task.map_path, 0, HEADER_MAX_BYTES)
     except ObjectMissing:
@@ -169,8 +169,8 @@ async def _restore(
         try:
             return await attempt.run(client)
         except (ProduceRefused, _LookAgain) as error:
-            # Another attempt of this very task has written more than this one knows of: go on behind it. Or a leader
-            # has lost what the one before it had acknowledged: what is there ends before, and the rest is sent again.
+            # Either another attempt of this very task has written more than this one knows: go on behind it. Or a
+            # leader has lost records that the one before it had acknowledged: send them again.
             seen = await look(client, task.place, throttle, fresh=False)
             if isinstance(error, ProduceRefused) and seen.records == attempt.acknowledged:
                 seen.close()
@@ -185,11 +185,11 @@ async def _restore(
 
 
 class _LookAgain(Exception):
-    """It is not known any more what is in the target: read it back."""
+    """The task no longer knows what is in the target, and must read it back."""
 
 
 class _MemoryBudget:
-    """So many bytes, shared by those who come in turn."""
+    """A number of bytes that partitions share, in the order in which they ask."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -198,7 +198,7 @@ class _MemoryBudget:
 
     @asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
-        """Wait until there is room, and take it; whoever wants more than all has it alone."""
+        """Wait until so many bytes are left, and take them. A partition that wants more than all gets all."""
         size = min(size, self._size)
         async with self._given_back:
             await self._given_back.wait_for(lambda: self._left >= size)
@@ -212,7 +212,9 @@ class _MemoryBudget:
 
 
 class _Attempt:
-    """One pass over the archived partition, from its first byte: what is in the target already is only counted."""
+    """One pass over the archived partition, from its first byte. Records that are in the target already are only
+    counted.
+    """
 
     def __init__(
         self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
@@ -279,7 +281,7 @@ class _Attempt:
                 writer.write(block)
 
     async def _confirm(self, client: RawClient, leader: Leader) -> None:
-        """A leader gets nothing before it is known to have all that others had acknowledged. Raises _LookAgain."""
+        """Check that a leader has all that earlier leaders had acknowledged, before it gets more. Raises _LookAgain."""
         task = self._task
         if self._mark is not None:
             whole = await is_there(client, task.place, self._mark, at_least=leader.epoch)
@@ -290,7 +292,7 @@ class _Attempt:
         self._epoch = leader.epoch
 
     def _take_over(self, records: int) -> None:
-        """Note where the first `records` lie that are there already."""
+        """Note the target offsets of the first `records`, which are there already."""
         while self._placed < records:
             index, offset, count = next(self._there)
             if index > self._placed:
@@ -344,7 +346,7 @@ class _Attempt:
             self._progress.tell(_update(self._task, item.source_end, self._made, self._bytes))
 
     def _acknowledge(self, item: Outgoing, offset: int) -> None:
-        """Raises _LookAgain if the batch is not where it can only be."""
+        """Note where the broker has put a batch. Raises _LookAgain if it cannot lie there."""
         task = self._task
         if task.created:
             expected = task.start + item.index
@@ -368,7 +370,9 @@ def _update(task: RestoreTask, at: int, records: int, size: int) -> PartitionUpd
 
 
 def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
-    """What is sent for the partition, in order; of the first `done` records only source offsets and sizes."""
+    """The batches to send for the partition, in order. The first `done` records come with source offsets and sizes
+    only.
+    """
     if task.batching is not None:
         yield from _stream_of_records(task, task.batching, done)
         return
@@ -430,7 +434,9 @@ def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryv
             yield run[at : at + header.size], header
 
 
-def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _salvaged(
+    task: RestoreTask, segment: SegmentEntry, survey: DamageSurvey
+) -> Iterator[tuple[memoryview, BatchHeader]]:
     known = _known(survey)
     for item in open_damaged(task.storage, task.source, (segment,)).batches():
         if not isinstance(item, Damage):
@@ -441,7 +447,7 @@ def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Itera
             raise _damaged_further(task, segment, item.lost, item.what)
 
 
-def _known(survey: Survey) -> set[Range]:
+def _known(survey: DamageSurvey) -> set[Range]:
     return {(item.start, item.end) for item in survey.lost}
 
 

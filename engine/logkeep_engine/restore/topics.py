@@ -25,7 +25,7 @@ _CLUSTER_BOUND = ("leader.replication.throttled.replicas", "follower.replication
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the catalog says of a topic's segments. Times are ms since the epoch, -1 if there is no record."""
+    """The facts about a topic's segments in the catalog. Times are ms since the epoch, -1 if there is no record."""
 
     records: int
     bytes: int
@@ -38,7 +38,7 @@ class TopicFacts:
 def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
     """The facts of a topic from all of its segments; zeros and -1 if it has none.
 
-    Of segments that hold records `max_batch_bytes` is what the largest record may take as a batch.
+    For segments that hold records, `max_batch_bytes` is the most that the largest record may take as a batch.
     """
     found = [segment for segment in segments if segment.batches]
     return TopicFacts(
@@ -54,7 +54,7 @@ def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
 
 
 def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]:
-    """All that are archived of a topic, by partition."""
+    """All archived segments of a topic, in the order of its partitions."""
     return [
         entry for partition in range(topic.partitions) for entry in state.segments.get((topic.topic_id, partition), ())
     ]
@@ -95,8 +95,8 @@ def _listing(names: Sequence[str]) -> str:
 
 
 def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> list[str]:
-    """Raises TargetUnsuitable if `existing` cannot take the topic's records as they are; returns warnings about what it
-    will do to them.
+    """The warnings about what `existing` will do to the topic's records. Raises TargetUnsuitable if it cannot take them
+    as they are.
     """
     name, configs = existing.name, existing.configs
     if existing.partitions < choice.source.partitions:
@@ -145,7 +145,7 @@ def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: Topi
 
 
 def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts, now_ms: int) -> list[str]:
-    """What the topic's own configuration will soon do to the restored records."""
+    """The warnings for a topic whose own configuration will soon remove restored records."""
     warnings = []
     policy = configs.get("cleanup.policy", "delete").replace(" ", "").split(",")
     if "delete" in policy:
@@ -185,7 +185,7 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
 
 
 def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """(to set, to delete) that turn a topic with the working configuration into one with the source's own."""
+    """The keys to set and to delete, to turn a topic with the working configuration into one with the source's own."""
     own = {key: value for key, value in source.items() if key not in _CLUSTER_BOUND}
     return own, sorted(set(working) - set(own))
 
@@ -232,7 +232,7 @@ def plan_topic(
 
 
 def replicas_of(source: TopicEntry, wanted: int | None) -> int:
-    """Of a new topic. An imported archive does not know (-1): the cluster's default is taken."""
+    """The number of replicas of a new topic. An imported archive does not know it: the cluster's default counts."""
     if wanted is not None:
         return wanted
     return source.replication_factor if source.replication_factor > 0 else BROKER_DEFAULT

@@ -29,7 +29,7 @@ MAX_FAULTS = 10
 
 @dataclass(slots=True)
 class _Log:
-    """What one pass over a log told."""
+    """The result of one pass over a log."""
 
     index: bytes = b""
     timeindex: bytes = b""
@@ -45,7 +45,7 @@ class _Log:
 
 
 class _Producers:
-    """What is known of the producers of a partition, while its segments go by."""
+    """The producers of a partition, followed from segment to segment."""
 
     def __init__(self) -> None:
         self.tracker = TransactionTracker()
@@ -230,7 +230,8 @@ def _outcomes(logs: Sequence[_Log]) -> list[dict[int, bool]]:
 def _archived_transactions(
     source: LogSource, segment: ToolboxSegment, log: _Log, outcomes: Mapping[int, bool]
 ) -> Index:
-    """As a backup writes it: also the transactions that have only data in the segment, up to their last batch there.
+    """The index as a backup writes it: also transactions that have only data in the segment, up to their last batch
+    there.
 
     Its hash is in the catalog, so what is made here is known to be right, or not to be.
     """

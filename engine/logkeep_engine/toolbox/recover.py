@@ -44,8 +44,8 @@ ORIGINAL = ".orig"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What would be done to one segment. `cut_bytes` 0, and neither `dropped` nor `unindexed`: it is whole.
+class RecoveryPlan:
+    """The plan for one segment. `cut_bytes` 0, and neither `dropped` nor `unindexed`: it is whole.
 
     `at`: the position of the first byte that goes. `next_offset`: the one behind the last that stays. `dropped`: the
     segment lies behind the damage of another one, and goes as a whole. `unindexed`: nothing goes, but an index is
@@ -71,8 +71,8 @@ class Plan:
         return not (self.cut_bytes or self.dropped or self.unindexed)
 
 
-def plan_recovery(source: LogSource) -> Iterator[Plan]:
-    """What recovery would do to every segment; nothing is changed. Raises Refused for what is not recovered so: an
+def plan_recovery(source: LogSource) -> Iterator[RecoveryPlan]:
+    """Plan the recovery of every segment; nothing is changed. Raises Refused for objects that are not recovered so: an
     archive's objects, objects of an object store, compressed logs and objects of the Avro format.
     """
     _check(source)
@@ -82,7 +82,7 @@ def plan_recovery(source: LogSource) -> Iterator[Plan]:
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if damaged is not None:
                 reason = f"it is behind the damage of {damaged.name}"
-                yield Plan(segment, 0, 0, segment.size, segment.base_offset, reason, dropped=True)
+                yield RecoveryPlan(segment, 0, 0, segment.size, segment.base_offset, reason, dropped=True)
                 continue
             with os_errors(segment.name):
                 plan = _plan_log(segment, following, tracker) if segment.has_batches else _plan_records(segment)
@@ -92,7 +92,7 @@ def plan_recovery(source: LogSource) -> Iterator[Plan]:
                 damaged = segment
 
 
-def carry_out(plans: Sequence[Plan], *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> dict[str, list[Path]]:
+def carry_out(plans: Sequence[RecoveryPlan], *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> dict[str, list[Path]]:
     """Do as planned, all durable; returns what was kept of the originals, by the segment's name.
 
     Copies come first, so that a full disk is met while nothing has changed. Then the last segment does: until the
@@ -115,7 +115,7 @@ def carry_out(plans: Sequence[Plan], *, interval_bytes: int = INDEX_INTERVAL_BYT
     return kept
 
 
-def _mend(plan: Plan, interval_bytes: int) -> None:
+def _mend(plan: RecoveryPlan, interval_bytes: int) -> None:
     path = _path_of(plan.segment)
     if plan.segment.has_batches:
         recover(
@@ -153,7 +153,7 @@ def _check(source: LogSource) -> None:
             raise Refused(f"{segment.name}: a file of this format is whole or not there, it is never cut.")
 
 
-def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker: TransactionTracker) -> Plan:
+def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker: TransactionTracker) -> RecoveryPlan:
     path = _path_of(segment)
     end_offset = following.base_offset if following is not None else None
     opened = dict(tracker.open_transactions)
@@ -167,7 +167,7 @@ def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker
     stem = str(path).removesuffix(segment.suffix)
     missing = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if not Path(stem + suffix).exists()]
     unindexed = bool(missing and not found.cut_bytes)
-    return Plan(
+    return RecoveryPlan(
         segment,
         found.valid_bytes,
         found.valid_bytes,
@@ -180,7 +180,7 @@ def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker
     )
 
 
-def _plan_records(segment: ToolboxSegment) -> Plan:
+def _plan_records(segment: ToolboxSegment) -> RecoveryPlan:
     path = _path_of(segment)
     try:
         found = recover_segment(path, _index_of(path), dry_run=True)
@@ -191,12 +191,14 @@ def _plan_records(segment: ToolboxSegment) -> Plan:
     if not found.records and (lost or segment.size != len(MAGIC)):
         reason = "; ".join(["it has no whole record", *named])
         empty = lost > 0 and not segment.size
-        return Plan(segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost)
+        return RecoveryPlan(
+            segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost
+        )
     at = found.cuts[0].position if found.cuts else found.size
     cut_bytes = found.size - found.valid_bytes
     unindexed = not cut_bytes and found.index.state is not IndexState.GOOD
     reasons = [found.index.what.rstrip(".")] if unindexed else [cut.what.rstrip(".") for cut in found.cuts]
-    return Plan(
+    return RecoveryPlan(
         segment,
         at,
         found.valid_bytes,
@@ -209,11 +211,11 @@ def _plan_records(segment: ToolboxSegment) -> Plan:
 
 
 def _entries(index: Path) -> int:
-    """How many whole entries an index has, whatever they say; 0 if there is none."""
+    """The number of whole entries of an index, whatever they say; 0 if there is no index."""
     return max(0, index.stat().st_size - 1) // ENTRY_BYTES if index.exists() else 0
 
 
-def _cut_records(plan: Plan, path: Path) -> None:
+def _cut_records(plan: RecoveryPlan, path: Path) -> None:
     """A segment that has nothing whole is taken away: the original tool begins its partition anew, or goes on in the
     segment before. It goes last of what knows it.
     """

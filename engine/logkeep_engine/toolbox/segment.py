@@ -81,8 +81,8 @@ class ToolboxSegment:
 
     @property
     def folder(self) -> str:
-        """Where it lies in `storage`, for the same partition may lie there twice: of two brokers, or moved away. "" in
-        an archive, whose catalog says what belongs together.
+        """Its folder in `storage`. The same partition may lie there twice: from two brokers, or moved away. "" in an
+        archive, whose catalog says what belongs together.
         """
         return "" if self.entry is not None else self.path.rpartition("/")[0]
 
@@ -122,8 +122,8 @@ class ToolboxSegment:
         )
 
     def scan_from(self, offset: int) -> Iterator[Batch | DamagedBytes]:
-        """As `scan`, from the batch that holds `offset` or the first behind it; goes by the offset index, if it is
-        that of the log.
+        """The items of `scan` from the batch that holds `offset` or the first behind it. The offset index leads there,
+        if it is that of the log.
         """
         position = self._hint(offset)
         items = self.scan(position)
@@ -133,7 +133,7 @@ class ToolboxSegment:
         return iter(())
 
     def scan_from_time(self, timestamp: int) -> Iterator[Batch | DamagedBytes]:
-        """As `scan`, from a batch before which no record has this time (ms) or a later one."""
+        """The items of `scan` from a batch before which no record has this time (ms) or a later one."""
         data = without_preallocated(self.beside(names.TIMEINDEX) or b"", TIME_ENTRY_BYTES)
         if len(data) % TIME_ENTRY_BYTES:
             return self.scan()
@@ -207,7 +207,7 @@ class ToolboxSegment:
     def placed(
         self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None
     ) -> Iterator[tuple[Batch | RecordBlock | None, Sequence[LogRecord]]]:
-        """As `records`, with the batch, or the place in the file, that they were found in."""
+        """The records of `records`, with their batch, or their place in the file."""
         if self.has_batches:
             yield from self._of_batches(start_offset, on_damage)
             return

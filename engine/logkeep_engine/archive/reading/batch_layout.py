@@ -30,7 +30,8 @@ class BatchLayout:
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Run]:
-        """From the batch that holds `start` on. A reader that goes on behind damage reads the log from its begin."""
+        """The runs from the batch that holds `start` on. A reader that goes on behind damage reads the log from its
+        beginning, since it needs the batch before the damage."""
         if start <= entry.base_offset:
             return read_segment(storage, topic, entry, on_damage=on_damage)
         if on_damage is None:
@@ -48,7 +49,7 @@ class BatchLayout:
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """Out of the `.txnparts` object, or out of the log and its index."""
+        """The `.txnparts` object says them, or the log and its index do."""
         if not entry.transactional:
             return SegmentTransactions.without(entry)
         found = known_parts(storage, topic, entry)
@@ -65,7 +66,7 @@ class BatchLayout:
 def _what_is_left_of_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage
 ) -> SegmentTransactions:
-    """What a damaged log, or a log with a damaged index, says of transactions."""
+    """The transactions that a damaged log, or a log with a damaged index, still names."""
     follower = SegmentFollower(entry.base_offset, entry.epoch)
 
     def note(damage: Damage) -> None:

@@ -1,6 +1,6 @@
 """The bytes of an archived log, block by block, whether it lies there as it is or in seekable zstd.
 
-    for item in read_log(storage, path, entry): ...      # Block | DamagedBytes
+    for item in read_log(storage, path, entry): ...      # LogBlock | DamagedBytes
 
 Blocks are read, and decompressed, ahead of the caller in threads. They lie in buffers that are used again as soon as
 no view of them is left (fresh pages cost more than the work on them), so a caller may keep a view as long as it likes.
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Block:
+class LogBlock:
     """Bytes [start, end) of `buffer` are the next of the log; what lies before `start` is free for the caller."""
 
     buffer: bytearray
@@ -62,7 +62,7 @@ class Block:
 
 def read_log(
     storage: Storage, path: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
-) -> Iterator[Block | DamagedBytes]:
+) -> Iterator[LogBlock | DamagedBytes]:
     """The log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is compressed.
 
     The bytes are those of the object, be they more or fewer than the catalog says.
@@ -73,7 +73,7 @@ def read_log(
     return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
 
 
-def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | DamagedBytes]:
+def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[LogBlock | DamagedBytes]:
     at = start
     try:
         while True:
@@ -105,7 +105,7 @@ class _Compressed:
         self._ring = _Ring(min(block, entry.bytes), _headroom(entry))
         self._stored = _Ring(frame_bound(block), 0)
 
-    def items(self, start: int) -> Iterator[Block | DamagedBytes]:
+    def items(self, start: int) -> Iterator[LogBlock | DamagedBytes]:
         try:
             table, whole = self._open()
         except CorruptFrame as wrong:
@@ -165,7 +165,9 @@ class _Compressed:
         view = memoryview(self._stored.take(size).buffer)[:size]
         return view[: self._storage.read_into(self._path, group[0].at, view)]
 
-    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | DamagedBytes]:
+    def _decompressed(
+        self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]
+    ) -> Iterator[LogBlock | DamagedBytes]:
         for group, stored in groups:
             item = self._ring.take(sum(frame.size for frame in group))
             item.end = item.start
@@ -179,14 +181,14 @@ class _Compressed:
                         yield item
                     where = f"the zstd frame at byte {frame.at} of the object, {frame.stored} bytes, is damaged"
                     yield DamagedBytes(f"{where}: {wrong.message}", frame.size)
-                    item = Block(item.buffer, item.end + frame.size, item.end + frame.size)
+                    item = LogBlock(item.buffer, item.end + frame.size, item.end + frame.size)
                 else:
                     item.end += frame.size
             if item.end > item.start:
                 yield item
             del item, target, stored
 
-    def _without_table(self) -> Iterator[Block | DamagedBytes]:
+    def _without_table(self) -> Iterator[LogBlock | DamagedBytes]:
         """Frame by frame, as plain `zstd -d` would go, and on to the next frame where it would give up."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
@@ -222,7 +224,7 @@ class _Compressed:
                 data = data[position:]
                 at += position
 
-    def _frame(self, ring: _Ring, data: bytes, position: int, final: bool) -> tuple[Block | None, int]:
+    def _frame(self, ring: _Ring, data: bytes, position: int, final: bool) -> tuple[LogBlock | None, int]:
         """The frame at `position` and where it ends; (None, 0): more bytes are needed."""
         if len(data) - position < len(FRAME_MAGIC) and not final:
             return None, 0
@@ -242,12 +244,12 @@ class _Compressed:
         return item, end
 
 
-def _skip(items: Iterator[Block | DamagedBytes], count: int) -> Iterator[Block | DamagedBytes]:
+def _skip(items: Iterator[LogBlock | DamagedBytes], count: int) -> Iterator[LogBlock | DamagedBytes]:
     """`items` without the first `count` bytes of the log."""
     for item in items:
         if isinstance(item, DamagedBytes):
             count = max(0, count - item.size) if item.size >= 0 else 0
-        if isinstance(item, Block) and count:
+        if isinstance(item, LogBlock) and count:
             skipped = min(count, item.end - item.start)
             item.start += skipped
             count -= skipped
@@ -292,16 +294,16 @@ class _Ring:
         self._size = size
         self._buffers: list[bytearray] = []
 
-    def take(self, size: int = 0) -> Block:
+    def take(self, size: int = 0) -> LogBlock:
         """Room for `size` bytes, by default all that a buffer has."""
         wanted = self._headroom + max(size, self._size)
         for index in range(len(self._buffers)):
             if _references(self._buffers, index) == _UNUSED and len(self._buffers[index]) >= wanted:
-                return Block(self._buffers[index], self._headroom, wanted)
+                return LogBlock(self._buffers[index], self._headroom, wanted)
         if len(self._buffers) == _BUFFERS_MAX:
             del self._buffers[0]  # its views keep it alive; it is just not used again
         self._buffers.append(_idle.take(wanted) or bytearray(wanted))
-        return Block(self._buffers[-1], self._headroom, wanted)
+        return LogBlock(self._buffers[-1], self._headroom, wanted)
 
     def close(self) -> None:
         """No more is taken: the next log may have the buffers."""

@@ -23,7 +23,7 @@ from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import is_batched, reader_of
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.archive.reading.segments import Run
-from logkeep_engine.archive.reading.transactions import Outcomes
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """The `aborted` transactions of a partition, undecided ones among them, and how they are known. `damage`: what
-    could not be read for it, behind damage only."""
+    """The `aborted` transactions of a partition, and how they are known. Undecided transactions count as aborted.
+    `damage`: the objects that a reader behind damage could not read for them."""
 
     aborted: Sequence[AbortedTxn]
-    outcomes: Outcomes
+    outcomes: TransactionOutcomes
     damage: tuple[Damage, ...] = ()
 
 
@@ -62,7 +62,7 @@ class PartitionReader(Protocol[D_co]):
 
     @property
     def transactions(self) -> Transactions:
-        """How the transactions ended. Behind damage, those are undecided of which neither a marker nor an index is
+        """How the transactions ended. Behind damage, a transaction is undecided if neither its marker nor an index is
         left."""
         ...
 
@@ -89,13 +89,13 @@ def open_damaged(
     kept: Sequence[Range] = (),
     aborted: Sequence[AbortedTxn] | None = None,
 ) -> PartitionReader[Damage]:
-    """As `open_partition`; the reader goes on behind damage and hands it out in its place."""
+    """A reader that goes on behind damage and hands it out in its place, else like that of `open_partition`."""
     return _Tolerant(storage, topic, tuple(entries), tuple(kept), aborted)
 
 
 @dataclass(frozen=True)
 class _Partition:
-    """The entries, and what both readers do alike."""
+    """The entries of a partition, for both readers."""
 
     storage: Storage
     topic: str
@@ -158,7 +158,7 @@ class _Tolerant(_Partition):
 def _in_place(
     read: Callable[[SegmentEntry, int, OnDamage | None], Iterator[T]], entry: SegmentEntry, start: int
 ) -> Iterator[T | Damage]:
-    """What `read` gives of a segment, with the damage that it tells in between."""
+    """The items that `read` gives of a segment, and between them the damage that it tells."""
     told: list[Damage] = []
     for item in read(entry, start, told.append):
         yield from told

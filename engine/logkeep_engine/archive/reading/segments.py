@@ -1,9 +1,9 @@
-"""Reading archived segments, every batch checked. Bounded memory whatever the segment's size, compressed or not.
+"""Reads archived segments and checks every batch. Memory is bounded whatever the segment's size, compressed or not.
 
-`read_segment` is strict (the first fault is ArchiveDamaged) or, with `on_damage`, goes on with the next whole batch and
-says which offsets are lost. What a CRC does not cover (offsets, leader epochs) is held against the catalog: offsets
-must rise inside the segment's range, and the whole object must have the catalog's SHA-256. The last is known at the end
-only: whoever must not act on a segment that is altered there verifies it first.
+`read_segment` is strict: it raises ArchiveDamaged at the first damage. With `on_damage` it goes on with the next whole
+batch and says which offsets are lost. A CRC does not cover offsets and leader epochs. So offsets must rise inside the
+segment's range, and the whole object must have the catalog's SHA-256. The SHA-256 is known at the end only: who must
+not use a batch of an altered segment verifies the segment first.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def read_segment(
 def read_from(
     storage: Storage, topic: str, entry: SegmentEntry, offset: int, *, block: int = SEEK_BLOCK
 ) -> Iterator[Run]:
-    """As `read_segment`, from the batch that holds `offset` on, or from the first behind it; what lies before is not
-    read.
+    """The runs of `read_segment` from the batch that holds `offset` on, or from the first behind it. Earlier batches
+    are not read.
 
     Three small requests lead to the first run: index, seek table, frame (plain segments: index, range). The offset
     index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
-    ArchiveDamaged at the first fault of what is read; the SHA-256 of the whole cannot be held against a part.
+    ArchiveDamaged at the first damage of what is read. The SHA-256 of the whole cannot be compared with a part.
     """
     runs = _from_hint(storage, topic, entry, offset, block)
     if runs is None:
@@ -77,7 +77,7 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
     """The first batch of a segment whose max timestamp is `timestamp` (ms) or later, None if there is none. Compaction
     may have emptied it.
 
-    Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged as `read_from`.
+    Reads time index, offset index and what lies between two of their entries. Raises ArchiveDamaged like `read_from`.
     """
     if entry.times.max_timestamp < timestamp:
         return None
@@ -130,7 +130,7 @@ def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list
 def read_index(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
 ) -> list[AbortedTxn] | None:
-    """As `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
+    """The entries of `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
     if not entry.files.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX

@@ -1,1 +1,1 @@
-"""A task's pieces of partitions: their fetched batches become segments, in each format."""
+"""The writers of pieces: they make segments of fetched batches, in each format."""

@@ -1,10 +1,10 @@
-"""Pieces in Kafka's format: batches as the broker gave them.
+"""The writer of pieces in Kafka's format: batches as the broker gave them.
 
 There is one exception: when the log starts inside a batch (DeleteRecords, or an offset that retention chose), the
-records before that are gone for every consumer, and the batch is built anew without them. A batch across a bound
-between two chunks is the first one's with all its offsets: if that one fails, the hole that it leaves has the whole
-batch, and if the log's start moves into the batch between the two fetches, what neither has settled is done by another
-round of tasks.
+records before that are gone for every consumer, and the batch is built anew without them. A batch across the bound
+between two chunks belongs to the first one, with all its offsets. If that chunk fails, the whole batch is left for a
+later attempt. If the log's start moves into the batch between the two fetches, another round of tasks archives the
+offsets for which neither accounts.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class ChunkWriter(PieceWriter):
             self._flush(data, run)
 
     def _space_left(self) -> tuple[int, int]:
-        """How many bytes the open segment may still take, and below which offset; nothing if none is open."""
+        """The bytes that the open segment may still take, and the offset below which they must lie; (-1, -1) if no
+        segment is open.
+        """
         if self._segment is None:
             return -1, -1
         builder = self._segment.builder
@@ -93,9 +95,9 @@ class ChunkWriter(PieceWriter):
             self._transactions.observe(data, position, header, self._segment)
 
     def _overlapping(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        """A batch that begins below where this piece goes on."""
+        """Take a batch that begins below the offset at which this piece goes on."""
         if header.next_offset <= self.at:
-            return  # lies wholly before the offset that was asked for
+            return  # the batch lies wholly before the offset that was asked for
         self._check_overlap(header)
         if header.base_offset < self.piece.start and not self.piece.first:
             self._leave_below(header.next_offset)
@@ -174,25 +176,25 @@ class _OpenSegment(LogSegment):
         self._unended: dict[int, tuple[int, int]] = {}
 
     def aborted_data(self, producer_id: int, first_offset: int, last_offset: int) -> None:
-        """A batch of an aborted transaction whose marker has not come by yet."""
+        """Note a batch of an aborted transaction whose marker has not come by yet."""
         self._unended[producer_id] = (first_offset, last_offset)
 
     def abort_marker(self, producer_id: int, first_offset: int, offset: int) -> None:
-        """The end of an aborted transaction."""
+        """Note the end of an aborted transaction."""
         self._unended.pop(producer_id, None)
         self._ended[offset] = (producer_id, first_offset)
 
     def commit_marker(self, producer_id: int) -> None:
-        """The end of a transaction that was committed, whatever a list has said."""
+        """Note the end of a transaction that was committed, whatever a list has said."""
         self._unended.pop(producer_id, None)
 
     def aborted(self) -> list[AbortedTxn]:
-        """The segment's transaction index: what has its marker here, as a broker writes it, and what only has data
-        here.
+        """The segment's transaction index: aborted transactions that have their marker here, as a broker writes them,
+        and those that only have data here.
 
-        The second kind is more than a broker writes. Its marker lies in a later segment, maybe past the end of this
-        run, and without an entry here a reader of this run could not know that these records were never committed. The
-        entry ends with the last batch.
+        A broker does not write the second kind. Their markers lie in a later segment, maybe past the end of this run,
+        and without an entry here a reader of this run could not know that these records were never committed. The entry
+        ends with the last batch.
         """
         last = dict(self._ended)
         for producer_id, (first_offset, last_offset) in self._unended.items():

@@ -1,10 +1,10 @@
-"""Pieces in the record-shaped formats: batches are taken apart, and what a consumer of committed records sees is
-written.
+"""The writers of pieces in the formats of records: they take batches apart, and write the records that a consumer of
+committed records sees.
 
-A record belongs to the piece that holds its own offset, whatever batch it came in. So any split of a partition gives
-the same records, each segment lies inside of its receipt's coverage, and neighbours need not agree on a batch of which
-both have a part, even if compaction or DeleteRecords changes it between them; it is taken apart twice. Left out are
-control batches and the records of aborted transactions.
+A record belongs to the piece that holds its own offset, whatever batch it came in. So any division of a partition gives
+the same records, and each segment lies inside of its receipt's coverage. Two pieces that share a batch both take it
+apart. They need not agree on it, even if compaction or DeleteRecords changes it between their fetches. Control batches
+and the records of aborted transactions are left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 class RecordReader(PieceWriter):
     """The committed records of a piece, in order, batch by batch.
 
-    Which they are is certain when their markers have come by, and then it is too late for records that were taken by
-    the list of a fetch: such a piece is read once more. Markers that lie behind the piece are looked up there.
+    Only markers tell for certain which records were committed, and they come behind the records. A piece that has taken
+    records wrongly by the list of a fetch is read once more. Markers that lie behind the piece are looked up there.
     """
 
     @property
@@ -83,7 +83,7 @@ class RecordReader(PieceWriter):
             del records
 
     def _take_part(self, records: Sequence[LogRecord], header: BatchHeader) -> None:
-        """Records of a batch, those of this piece."""
+        """Take the records of a batch that belong to this piece."""
         if header.base_offset < self.at or header.next_offset > self.piece.end:
             records = [record for record in records if self.at <= record.offset < self.piece.end]
         if records:
@@ -92,7 +92,7 @@ class RecordReader(PieceWriter):
 
     @abstractmethod
     def _take(self, records: Sequence[LogRecord]) -> None:
-        """Records whose offsets rise, at least one."""
+        """Take records, at least one; their offsets rise."""
 
 
 class RecordChunkWriter(RecordReader):
@@ -136,7 +136,7 @@ class RecordChunkWriter(RecordReader):
 
 
 class LossChecker(RecordReader):
-    """Writes nothing: says what the format cannot hold of the records of one piece. `bytes` stay 0."""
+    """Writes nothing: tells what the format cannot hold of the records of one piece. `bytes` stay 0."""
 
     def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         from logkeep_engine.formats.avro import losses  # slow to import; backups that lose nothing do without
@@ -150,7 +150,7 @@ class LossChecker(RecordReader):
         return tuple(self._losses.values())
 
     def finish(self, end: int) -> None:
-        """Nothing is settled."""
+        """End the piece. There is no receipt, since nothing was archived."""
         self.at = min(end, self.piece.end)
 
     def _take(self, records: Sequence[LogRecord]) -> None:

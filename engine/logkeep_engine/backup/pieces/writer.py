@@ -1,4 +1,4 @@
-"""What becomes of the fetched batches of one piece, whatever the format: offsets that are settled, gaps, transactions.
+"""The half of a piece's writer that all formats share: archived ranges, gaps, transactions.
 
 `batches.ChunkWriter` writes batches as they are, `records.RecordChunkWriter` takes them apart.
 """
@@ -25,9 +25,9 @@ from logkeep_engine.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class BackupSetting:
-    """What all tasks of a run share. Pickles without secrets; a task takes its own from its environment.
+    """The settings that all tasks of a run share. They pickle without secrets; a task takes those from its environment.
 
-    `checking`: nothing is written, tasks only say what the format would lose.
+    `checking`: tasks write nothing, they only tell what the format would lose.
     """
 
     connection: Connection
@@ -43,7 +43,7 @@ class BackupSetting:
 class PieceWriter(ABC):
     """The segments of one piece, from fetched bytes. Synchronous and without Kafka; one thread at a time.
 
-    `at` is the offset up to which everything is settled or in the open segment; `records` and `bytes` count what was
+    Below offset `at`, everything is in the receipt to come or in the open segment. `records` and `bytes` count what was
     taken.
     """
 
@@ -76,26 +76,26 @@ class PieceWriter(ABC):
 
     @property
     def disagreements(self) -> tuple[ListDisagreement, ...]:
-        """Transactions of which markers and lists of fetches say different things, in all passes over the piece."""
+        """The transactions about which markers and lists of fetches contradict each other, in all passes."""
         return self._transactions.disagreements
 
     @property
     def undecided(self) -> frozenset[int]:
-        """Producers whose markers, behind the piece, this writer has to know before it can finish."""
+        """The producers whose markers lie behind the piece, and must be known before this writer can finish."""
         return frozenset()
 
     @property
     def must_restart(self) -> bool:
-        """Records were taken, or left out, that should not have been: everything must come by once more."""
+        """Whether records were taken, or left out, wrongly, so that the piece must be read once more."""
         return False
 
     @property
     def decided_until(self) -> int:
-        """Where the first transaction begins that is open where the writer stands; there, if none is."""
+        """The offset at which the first open transaction begins; without one, the offset at which the writer stands."""
         return min(self.at, self._transactions.open_from)
 
     def restart(self, until: int) -> None:
-        """Forget what was taken, but not what the markers said; the piece ends at offset `until` now."""
+        """Forget the records that were taken, but not the markers. The piece now ends at offset `until`."""
         with self._lock:
             self._drop_segment()
             self.piece = replace(self.piece, end=until)
@@ -108,7 +108,7 @@ class PieceWriter(ABC):
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """What the format cannot hold of the records so far, if this is what was asked for."""
+        """The losses of the format in the records so far, if the writer was only to look for them."""
         return ()
 
     def absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
@@ -122,7 +122,7 @@ class PieceWriter(ABC):
                 self._absorb(data, aborted)
 
     def skip_to(self, offset: int, reason: str) -> None:
-        """Record [at, offset) as gone, at most to the piece's end, and go on from there; the log starts there now."""
+        """Note [at, offset) as a gap, at most to the piece's end, and go on behind it."""
         offset = min(offset, self.piece.end)
         if offset <= self.at:
             return
@@ -133,14 +133,15 @@ class PieceWriter(ABC):
         self.at = self._from = offset
 
     def reach_end(self) -> None:
-        """Everything up to the piece's end was handed over; the last batch may reach past it, or compaction left none
-        there.
+        """Note that everything up to the piece's end was handed over. The last batch may reach past the end, or
+        compaction may have left none there.
         """
         self.at = max(self.at, self.piece.end)
 
     def finish(self, end: int) -> Receipt | None:
-        """Close the segment and say what was done up to `end`, or to where the last batch ends; None if it is
-        nothing."""
+        """Close the segment; returns the receipt up to `end`, or to the end of the last batch, and None if it would be
+        empty.
+        """
         self._close_segment()
         self.at = max(self.at, end)
         self._cover()
@@ -149,7 +150,7 @@ class PieceWriter(ABC):
         return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps), tuple(self._epochs))
 
     def abort(self) -> None:
-        """Drop the open segment, if any; what is absorbed from now on is ignored."""
+        """Drop the open segment, if any. Batches that come from now on are ignored."""
         with self._lock:
             self._aborted = True
             self._drop_segment()
@@ -178,8 +179,8 @@ class PieceWriter(ABC):
     def _note_epoch(self, epoch: int, offset: int) -> None:
         """Note that the batch at `offset` is of another leader epoch than the one before it.
 
-        Raises LogDiverged for an epoch above that of the leader whose log the run has planned to archive: all below the
-        planned end was there already, so a later leader cannot have written it unless the log was cut off since.
+        Raises LogDiverged for an epoch above that of the leader whose log the run has planned to archive. All batches
+        below the planned end were there already, so a later leader cannot have written one unless the log was cut off.
         """
         self._epoch = epoch
         if epoch < 0:
@@ -195,7 +196,7 @@ class PieceWriter(ABC):
         self._epochs.append(LeaderEpoch(piece.topic_id, piece.partition, epoch, offset))
 
     def _begin(self) -> None:
-        """Be as at the beginning of the piece."""
+        """Go back to the beginning of the piece."""
         self.at = min(max(self.piece.start, self.piece.done_below), self.piece.end)
         self.records = self.bytes = 0
         self._from = self.piece.start
@@ -209,7 +210,7 @@ class PieceWriter(ABC):
             self._from = self.at
 
     def _leave_below(self, offset: int) -> None:
-        """Settle nothing below `offset`, and go on from there."""
+        """Account for nothing below `offset`, and go on from there."""
         self._coverage.clear()
         self._gaps.clear()
         self.at = self._from = offset

@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.reading import layouts
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
-from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
+from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.archive.reading.segments import Run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compression, FormatOptions
@@ -289,7 +289,7 @@ def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[Se
         producer_id=7,
         start=0,
         segments=tuple(toys),
-        survey=Survey((0,), (UnreadableRange(0, 4, "damaged"),)),
+        survey=DamageSurvey((0,), (UnreadableRange(0, 4, "damaged"),)),
         map_path="map.json",
         batching=Batching(),
     )

@@ -1,0 +1,162 @@
+"""The command `logkeep` in a process of its own, without the seconds that its imports take.
+
+    done = logkeep("inspect", uri, "-o", "json")
+    assert done.returncode == 0, done.stderr
+
+One process imports what the command imports, and forks for each call. The fork has its own arguments, environment,
+standard streams and exit code, as any process has.
+"""
+
+import io
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never, Self
+
+if TYPE_CHECKING:
+    from logkeep_engine.tasks import TaskRunner
+
+_SECONDS = 240
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+_IMPORTED = (
+    "logkeep_engine.archive.care.inspect",
+    "logkeep_engine.archive.care.verify",
+    "logkeep_engine.backup.run",
+    "logkeep_engine.cli",
+    "logkeep_engine.convert.run",
+    "logkeep_engine.restore.run",
+    "logkeep_engine.spark.runner",
+    "logkeep_engine.spark.session",
+    "logkeep_engine.storage.s3",
+    "tests.kafka.restores",
+)
+
+
+def logkeep(
+    *arguments: str | Path,
+    stdin: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    spark: bool = False,
+    constants: Mapping[str, float] | None = None,
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end. Its environment is this process's without logins, and `environ`.
+
+    Spark, whose start takes seconds of a processor, runs its tasks only with `spark=True`; else its own process does.
+    `constants` have other values in the command, by module and name: for waits that are not the subject.
+    """
+    with tempfile.TemporaryDirectory(prefix="logkeep-command-") as folder:
+        streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
+        streams[0].write_text(stdin or "")
+        words = [str(argument) for argument in arguments]
+        call = {
+            "arguments": words,
+            "environ": environment(environ),
+            "streams": [str(stream) for stream in streams],
+            "spark": spark,
+            "constants": dict(constants or {}),
+        }
+        code = _ask(_parent(), call)
+        return subprocess.CompletedProcess(words, code, streams[1].read_text(), streams[2].read_text())
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without logins, and `more`."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "LOGKEEP_"))}
+    return {**plain, "PYTHONPATH": os.pathsep.join(sys.path), **(more or {})}
+
+
+@cache
+def _parent() -> "subprocess.Popen[str]":
+    """The process that forks. It ends when this process has gone, and with that its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.command"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _ask(parent: "subprocess.Popen[str]", call: Mapping[str, Any]) -> int:
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write(json.dumps(call) + "\n")
+    parent.stdin.flush()
+    answer = parent.stdout.readline()
+    assert answer, "the process that forks commands has gone"
+    return int(answer)
+
+
+def _serve() -> None:
+    """Fork for each call on standard input, and answer with its exit code. A fork returns from here by SystemExit."""
+    for name in _IMPORTED:
+        import_module(name)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _become(json.loads(line))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(code, flush=True)
+
+
+def _become(call: Mapping[str, Any]) -> Never:
+    signal.alarm(_SECONDS)  # no test waits longer for a command
+    os.environ.clear()
+    os.environ.update(call["environ"])
+    for number, (path, flags) in enumerate(zip(call["streams"], (os.O_RDONLY, _NEW, _NEW), strict=True)):
+        file = os.open(path, flags, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)))
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), line_buffering=True)
+    if not call["spark"]:
+        _without_spark()
+    for where, value in call["constants"].items():
+        module, _, name = where.rpartition(".")
+        assert hasattr(import_module(module), name), where
+        setattr(import_module(module), name, value)
+    sys.argv = ["logkeep", *call["arguments"]]
+    runpy.run_module("logkeep_engine.cli", run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+def _without_spark() -> None:
+    from logkeep_engine.spark import session
+
+    session.Session = _InProcess  # type: ignore[assignment,misc]
+
+
+class _InProcess:
+    """A session that runs tasks in the command's process."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def runner(self) -> "TaskRunner":
+        from tests.kafka.restores import ThreadRunner
+
+        return ThreadRunner()
+
+    def learn(self) -> bool:
+        return False
+
+
+if __name__ == "__main__":
+    _serve()
