@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Ending, Part, Spans, TransactionFollower
+from logkeep_engine.log.transactions import Ending, Spans, TransactionFollower, TransactionPart
 
 NOT_NAMED = -1
 UNKNOWN = -2
@@ -32,7 +32,7 @@ class KnownPart:
     """A part of a transaction in one segment, and from which offset on the segment's own index calls it aborted:
     NOT_NAMED if it does not, UNKNOWN if the index cannot be read."""
 
-    part: Part
+    part: TransactionPart
     since: int
 
 
@@ -72,7 +72,9 @@ class SegmentTransactions:
                 return None
             parts = tuple(
                 KnownPart(
-                    Part(row[0], row[1], row[2], Ending(row[3]), row[4], bool(row[5]), bool(row[6]), bool(row[7])),
+                    TransactionPart(
+                        row[0], row[1], row[2], Ending(row[3]), row[4], bool(row[5]), bool(row[6]), bool(row[7])
+                    ),
                     int(row[8]),
                 )
                 for row in body["parts"]
@@ -107,7 +109,7 @@ class SegmentFollower:
         self._base = self._at = base_offset
         self._epoch = epoch
         self._follower = TransactionFollower()
-        self._parts: list[Part] = []
+        self._parts: list[TransactionPart] = []
 
     def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """The next batches. Raises CorruptBatch for a marker that cannot be read."""
@@ -153,7 +155,7 @@ class _Named:
     def __init__(self, index: Sequence[AbortedTxn] | None) -> None:
         self._spans = None if index is None else Spans.of(index)
 
-    def since(self, part: Part) -> int:
+    def since(self, part: TransactionPart) -> int:
         if self._spans is None:
             return UNKNOWN
         at = part.last if part.first >= 0 else part.marker
