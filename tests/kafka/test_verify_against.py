@@ -9,7 +9,7 @@ import pytest
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.errors import ArchiveMismatch
-from logkeep_engine.toolbox.against import AgainstReport, Compared, Missing, compare
+from logkeep_engine.toolbox.against import AgainstReport, ComparedPartition, Missing, compare
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
@@ -21,7 +21,7 @@ def against(backups: Backups, broker: KafkaBroker) -> AgainstReport:
     return compare(backups.archive, plain(broker.bootstrap))
 
 
-def of_topic(report: AgainstReport, topic: str) -> list[Compared]:
+def of_topic(report: AgainstReport, topic: str) -> list[ComparedPartition]:
     """The partitions of one topic: an archive of format Avro has `__consumer_offsets` too, once the broker has it."""
     return [found for found in report.partitions if found.topic == topic]
 

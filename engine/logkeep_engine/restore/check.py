@@ -17,7 +17,7 @@ from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missin
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.salvage import (
-    Survey,
+    DamageSurvey,
     SurveyTask,
     UnreadableRange,
     survey_partition,
@@ -25,7 +25,7 @@ from logkeep_engine.archive.reading.salvage import (
     with_transactions,
 )
 from logkeep_engine.archive.reading.segments import read_transactions
-from logkeep_engine.archive.reading.transactions import Outcomes, fold
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes, fold
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import OnDamagedArchive
 from logkeep_engine.errors import ArchiveDamaged
@@ -123,11 +123,11 @@ class ArchiveCheck:
 
     def _outcomes(
         self, state: ArchiveState, topic: TopicEntry, partition: int, transactions: Mapping[_Key, SegmentTransactions]
-    ) -> Outcomes:
+    ) -> TransactionOutcomes:
         """The outcomes of transactions that the transaction indexes of a partition do not tell."""
         entries = state.segments.get((topic.topic_id, partition), ())
         if not any(entry.transactional for entry in entries):
-            return Outcomes()
+            return TransactionOutcomes()
         said = (transactions.get(_key(entry)) or SegmentTransactions.without(entry) for entry in entries)
         return fold(said, state.kept(topic.topic_id, partition))
 
@@ -180,7 +180,7 @@ class ArchiveCheck:
         state: ArchiveState,
         partitions: Sequence[tuple[TopicEntry, int]],
         faults: Sequence[Damage],
-        outcomes: Mapping[Partition, Outcomes],
+        outcomes: Mapping[Partition, TransactionOutcomes],
     ) -> tuple[PartitionSurvey, ...]:
         """The surveys of the partitions that their indexes do not describe as they are."""
         faulty: dict[tuple[str, int], list[Damage]] = {}
@@ -188,7 +188,7 @@ class ArchiveCheck:
             path = fault.object.removeprefix(f"{self._storage.uri}/")
             faulty.setdefault((fault.topic, fault.partition), []).append(replace(fault, object=path))
         work, keys = [], []
-        surveys: dict[Partition, Survey] = {}
+        surveys: dict[Partition, DamageSurvey] = {}
         for topic, partition in partitions:
             key = (topic.topic_id, partition)
             segments: Sequence[SegmentEntry] = state.segments.get(key, ())
@@ -198,12 +198,12 @@ class ArchiveCheck:
                 continue
             objects = {fault.object for fault in found}
             if found or not outcomes[key].indexes_suffice:
-                surveys[key] = Survey((), ())
+                surveys[key] = DamageSurvey((), ())
             damaged = [entry for entry in segments if entry.stem(topic.name) + entry.log_suffix in objects]
             if damaged:
                 work.append(SurveyTask(self._storage, topic.name, tuple(damaged)))
                 keys.append(key)
-        done: dict[int, Survey] = {}
+        done: dict[int, DamageSurvey] = {}
         self._run_tasks(work, survey_partition, done.__setitem__)
         surveys.update((keys[index], done[index]) for index in done)
         topics = {topic.topic_id: topic.name for topic, _ in partitions}
@@ -217,10 +217,10 @@ class ArchiveCheck:
         state: ArchiveState,
         topic: str,
         key: Partition,
-        survey: Survey,
+        survey: DamageSurvey,
         faulty: Mapping[tuple[str, int], Sequence[Damage]],
-        outcomes: Mapping[Partition, Outcomes],
-    ) -> Survey:
+        outcomes: Mapping[Partition, TransactionOutcomes],
+    ) -> DamageSurvey:
         objects = {fault.object for fault in faulty.get((topic, key[1]), ())}
         indexed = [entry for entry in state.segments.get(key, ()) if entry.files.txnindex_bytes]
         readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
@@ -294,7 +294,7 @@ def _archive_warnings(state: ArchiveState, choices: Sequence[Choice], faults: Se
     return warnings
 
 
-def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, Outcomes]) -> list[str]:
+def _transaction_warnings(state: ArchiveState, outcomes: Mapping[Partition, TransactionOutcomes]) -> list[str]:
     """The warnings for transaction indexes that markers contradict."""
     warnings = []
     for (topic_id, partition), found in outcomes.items():

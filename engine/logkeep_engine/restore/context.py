@@ -11,9 +11,9 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.salvage import Survey
+from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.contract.spec import KafkaRestoreSpec
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Reporter
@@ -39,7 +39,7 @@ class RestoreContext:
     state: RestoreState
     cluster_id: str
     control: ControlPlane
-    connection: Connection
+    connection: KafkaConnection
     runner_factory: Callable[[], TaskRunner]
     reporter: Reporter
 
@@ -63,7 +63,7 @@ class Planned:
     fresh: bool
 
     @cached_property
-    def surveys(self) -> dict[Partition, Survey]:
+    def surveys(self) -> dict[Partition, DamageSurvey]:
         """The surveys of the partitions that have one."""
         return {(item.topic_id, item.partition): item.survey for item in self.plan.surveys}
 

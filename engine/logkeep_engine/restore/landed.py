@@ -20,7 +20,7 @@ from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.survey import Ended
-from logkeep_engine.kafka.trouble import Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
@@ -189,20 +189,20 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
             if target.created:
                 return await _last_one(client, target, end)
             return await _among_others(client, target, end, throttle, fresh=fresh)
-        except Trouble as trouble:
+        except BrokerTrouble as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # what was to be read was removed, or cut off, meanwhile
-            await patience.wait(Trouble(error.message))
+            await patience.wait(BrokerTrouble(error.message))
 
 
 async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
     """A topic that the run has created holds its batches and nothing else: the last one tells, and must fit. Raises
-    Trouble if it is not to be had now.
+    BrokerTrouble if it is not to be had now.
     """
     fetched = await client.fetch(target.topic, target.partition, end - 1, max_bytes=1, max_wait_ms=500, committed=False)
     last = next((header for _, header in walk(fetched.data) if header.base_offset < end), None)
     if last is None:
-        raise Trouble(f"its leader does not give the last batch, before offset {end}")
+        raise BrokerTrouble(f"its leader does not give the last batch, before offset {end}")
     if last.magic < 2 or last.producer_id != target.producer_id:
         raise TopicExists(
             f"{target} holds records that this restore has not written.",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
+from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import BatchCompression, FormatName, GroupRestore, KafkaRestoreSpec, RecordBatches
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
@@ -93,11 +93,11 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """The offsets of an archived partition that are left out, see `salvage.Survey`."""
+    """The offsets of an archived partition that are left out, see `salvage.DamageSurvey`."""
 
     topic_id: str
     partition: int
-    survey: Survey
+    survey: DamageSurvey
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:
 
 def _survey_from_json(body: dict[str, Any]) -> PartitionSurvey:
     aborted = body["aborted"]
-    survey = Survey(
+    survey = DamageSurvey(
         damaged=tuple(body["damaged"]),
         lost=tuple(UnreadableRange(*row) for row in body["lost"]),
         aborted=None if aborted is None else tuple(AbortedTxn(*row) for row in aborted),

@@ -22,7 +22,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition
-from logkeep_engine.archive.reading.salvage import Survey
+from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -34,7 +34,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.brokers import Leader
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader
@@ -77,7 +77,7 @@ class RestoreTask:
     number: int
     storage: Storage
     state: Storage
-    connection: Connection
+    connection: KafkaConnection
     source: str
     topic_id: str
     partition: int
@@ -89,7 +89,7 @@ class RestoreTask:
     producer_id: int
     start: int
     segments: tuple[SegmentEntry, ...]
-    survey: Survey | None
+    survey: DamageSurvey | None
     map_path: str
     batching: Batching | None = None
     compacts: bool = False
@@ -434,7 +434,9 @@ def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryv
             yield run[at : at + header.size], header
 
 
-def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _salvaged(
+    task: RestoreTask, segment: SegmentEntry, survey: DamageSurvey
+) -> Iterator[tuple[memoryview, BatchHeader]]:
     known = _known(survey)
     for item in open_damaged(task.storage, task.source, (segment,)).batches():
         if not isinstance(item, Damage):
@@ -445,7 +447,7 @@ def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: Survey) -> Itera
             raise _damaged_further(task, segment, item.lost, item.what)
 
 
-def _known(survey: Survey) -> set[Range]:
+def _known(survey: DamageSurvey) -> set[Range]:
     return {(item.start, item.end) for item in survey.lost}
 
 

@@ -33,7 +33,7 @@ from logkeep_engine.errors import (
     TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.batch import BatchHeader, walk_checked
 from logkeep_engine.log.records import decode
@@ -55,7 +55,7 @@ class Missing:
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparedPartition:
     """A partition of the archive beside the live one.
 
     `ranges`: the offsets that were compared. `live`: the records that the log has there, `archived`: those in segments
@@ -82,7 +82,7 @@ class Compared:
 @dataclass(frozen=True, slots=True)
 class AgainstReport:
     bootstrap: tuple[str, ...]
-    partitions: list[Compared]
+    partitions: list[ComparedPartition]
 
     @property
     def whole(self) -> bool:
@@ -97,7 +97,7 @@ class AgainstReport:
         }
 
 
-def compare(archive: Archive, connection: Connection) -> AgainstReport:
+def compare(archive: Archive, connection: KafkaConnection) -> AgainstReport:
     """Raises ArchiveMismatch if the archive is of another cluster, and what the cluster's control plane raises."""
     state = archive.load()
     with ControlPlane(connection) as control:
@@ -113,12 +113,12 @@ def compare(archive: Archive, connection: Connection) -> AgainstReport:
         configs = control.topic_configs([topic.name for topic in here.values()])
     compacted = {topic_id for topic_id, topic in here.items() if _is_compacted(configs.get(topic.name, {}))}
     led = {(topic_id, part.id): part.leader >= 0 for topic_id, topic in live.items() for part in topic.partitions}
-    partitions: list[Compared] = []
-    wanted: list[Compared] = []
+    partitions: list[ComparedPartition] = []
+    wanted: list[ComparedPartition] = []
     for topic_id, number in state.partitions():
         if topic_id not in state.topics or not state.kept(topic_id, number):
             continue
-        item = Compared(state.topics[topic_id].name, topic_id, number)
+        item = ComparedPartition(state.topics[topic_id].name, topic_id, number)
         partitions.append(item)
         if (topic_id, number) not in led:
             item.not_compared.append(
@@ -137,12 +137,12 @@ def _is_compacted(configs: Mapping[str, str]) -> bool:
 
 
 async def _compare(
-    connection: Connection, state: ArchiveState, wanted: Iterable[Compared], compacted: set[str]
+    connection: KafkaConnection, state: ArchiveState, wanted: Iterable[ComparedPartition], compacted: set[str]
 ) -> None:
     gate = asyncio.Semaphore(PARTITIONS_AT_ONCE)
     async with RawClient(connection) as client:
 
-        async def one(item: Compared) -> None:
+        async def one(item: ComparedPartition) -> None:
             async with gate:
                 try:
                     await _partition(client, state, item, item.topic_id in compacted)
@@ -152,7 +152,7 @@ async def _compare(
         await asyncio.gather(*(one(item) for item in wanted))
 
 
-async def _partition(client: RawClient, state: ArchiveState, item: Compared, compacted: bool) -> None:
+async def _partition(client: RawClient, state: ArchiveState, item: ComparedPartition, compacted: bool) -> None:
     key: Partition = (item.topic_id, item.partition)
     start = await client.start_offset(item.topic, item.partition)
     end = await client.end_offset(item.topic, item.partition, committed=True)
@@ -179,7 +179,7 @@ class Search:
     """Looks for live records in the segments of a partition, in the order of the log."""
 
     def __init__(
-        self, item: Compared, segments: Sequence[SegmentEntry], epochs: Sequence[EpochStart], compacted: bool
+        self, item: ComparedPartition, segments: Sequence[SegmentEntry], epochs: Sequence[EpochStart], compacted: bool
     ) -> None:
         self._item = item
         self._segments = segments
@@ -288,6 +288,6 @@ class Search:
         return entry if entry.base_offset <= offset < entry.next_offset else None
 
     def _begins_within(self, header: BatchHeader) -> bool:
-        """Whether a segment begins inside of the batch."""
+        """A segment begins inside of the batch."""
         following = self._segments[self._at : self._at + 2]
         return any(header.base_offset < entry.base_offset <= header.last_offset for entry in following)

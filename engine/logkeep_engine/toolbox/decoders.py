@@ -104,7 +104,7 @@ def _avro(path: Path | None, confluent: bool) -> Decoder:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
+    """The value in types that JSON can hold."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

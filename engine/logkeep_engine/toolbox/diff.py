@@ -1,7 +1,7 @@
 """Two archives, or an archive and the topics of a live cluster, record by record.
 
     with LiveSide(connection, topics) as live:
-        comparison = Comparison(ArchiveSide(source), live)
+        comparison = RecordComparison(ArchiveSide(source), live)
         for difference in comparison: print(difference)
         comparison.counts
 
@@ -44,7 +44,7 @@ from logkeep_engine.toolbox.transactions import outcomes
 
 if TYPE_CHECKING:
     from logkeep_engine.kafka.client import RawClient
-    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.kafka.connection import KafkaConnection
 
 WINDOW = 1000
 """Records of each side among which equal ones are looked for after a difference."""
@@ -54,7 +54,7 @@ _MAX_OFFSET = 2**63 - 1
 Partition = tuple[str, int]
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     ONLY_A = "only in A"
     ONLY_B = "only in B"
     DIFFERENT = "different"
@@ -66,7 +66,7 @@ class Difference:
     is that of a whole partition.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     topic: str
     partition: int
     offset_a: int | None
@@ -77,9 +77,9 @@ class Difference:
         where = f"{self.topic}-{self.partition}"
         if self.offset_a is None and self.offset_b is None:
             return f"{where}: the partition is {self.kind}"
-        if self.kind is Kind.ONLY_A:
+        if self.kind is DifferenceKind.ONLY_A:
             return f"{where}: offset {self.offset_a} of A is not in B"
-        if self.kind is Kind.ONLY_B:
+        if self.kind is DifferenceKind.ONLY_B:
             return f"{where}: offset {self.offset_b} of B is not in A"
         return f"{where}: offset {self.offset_a} of A and {self.offset_b} of B differ in {', '.join(self.fields)}"
 
@@ -123,7 +123,7 @@ class Counts:
 
 
 class Side(Protocol):
-    """What is compared: partitions by name and number, and their committed records in order of offsets."""
+    """One of two sides that are compared: partitions by name and number, and their committed records by offset."""
 
     def partitions(self) -> Sequence[Partition]: ...
 
@@ -192,7 +192,7 @@ def _archived(
 class LiveSide(AbstractContextManager["LiveSide"]):
     """Topics of a cluster, up to the last stable offset of the moment at which a partition's turn comes."""
 
-    def __init__(self, connection: Connection, topics: Sequence[str], partitions: Sequence[int] = ()) -> None:
+    def __init__(self, connection: KafkaConnection, topics: Sequence[str], partitions: Sequence[int] = ()) -> None:
         """`partitions`: only these; empty: all."""
         self._connection = connection
         self._topics = topics
@@ -275,7 +275,7 @@ async def _committed(client: RawClient, topic: str, partition: int) -> AsyncGene
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is compared. `rename`: topic of A to topic of B. `ignore`: "headers", "timestamp"."""
+    """The rules of a comparison. `rename`: topic of A to topic of B. `ignore`: "headers", "timestamp"."""
 
     offsets: bool = False
     ignore: frozenset[str] = frozenset()
@@ -296,7 +296,7 @@ class Rules:
         return tuple(found)
 
 
-class Comparison(Iterator[Difference]):
+class RecordComparison(Iterator[Difference]):
     """The differences, found while they are asked for; `counts` are complete at the end."""
 
     def __init__(self, a: Side, b: Side, rules: Rules | None = None) -> None:
@@ -322,11 +322,11 @@ class Comparison(Iterator[Difference]):
             if (name, number) not in there:
                 if next(a.records(topic, number), None) is not None:
                     self.counts.partitions_only_a += 1
-                    yield Difference(Kind.ONLY_A, topic, number, None, None)
+                    yield Difference(DifferenceKind.ONLY_A, topic, number, None, None)
             elif (name, number) not in renamed:
                 if next(b.records(name, number), None) is not None:
                     self.counts.partitions_only_b += 1
-                    yield Difference(Kind.ONLY_B, name, number, None, None)
+                    yield Difference(DifferenceKind.ONLY_B, name, number, None, None)
             else:
                 self.counts.partitions += 1
                 one, other = a.records(topic, number), b.records(name, number)
@@ -339,11 +339,11 @@ class Comparison(Iterator[Difference]):
         while left is not None or right is not None:
             if right is None or (left is not None and left.offset < right.offset):
                 self.counts.only_a += 1
-                yield Kind.ONLY_A, left, None, ()
+                yield DifferenceKind.ONLY_A, left, None, ()
                 left = next(one, None)
             elif left is None or right.offset < left.offset:
                 self.counts.only_b += 1
-                yield Kind.ONLY_B, None, right, ()
+                yield DifferenceKind.ONLY_B, None, right, ()
                 right = next(other, None)
             else:
                 yield from self._pair(left, right)
@@ -369,10 +369,10 @@ class Comparison(Iterator[Difference]):
                 yield from self._pair(ahead_a.popleft(), ahead_b.popleft())
             for _ in range(skip_a - min(skip_a, skip_b)):
                 self.counts.only_a += 1
-                yield Kind.ONLY_A, ahead_a.popleft(), None, ()
+                yield DifferenceKind.ONLY_A, ahead_a.popleft(), None, ()
             for _ in range(skip_b - min(skip_a, skip_b)):
                 self.counts.only_b += 1
-                yield Kind.ONLY_B, None, ahead_b.popleft(), ()
+                yield DifferenceKind.ONLY_B, None, ahead_b.popleft(), ()
 
     def _apart(
         self,
@@ -381,7 +381,7 @@ class Comparison(Iterator[Difference]):
         ahead_b: deque[LogRecord],
         other: Iterator[LogRecord],
     ) -> tuple[int, int]:
-        """How many records of each side to pass over until both go on with equal ones; at least one of either."""
+        """The numbers of records of each side to pass over until both go on with equal ones; at least one of either."""
         _fill(ahead_a, one, self._rules.window)
         _fill(ahead_b, other, self._rules.window)
         where: dict[_Content, int] = {}
@@ -405,12 +405,12 @@ class Comparison(Iterator[Difference]):
         fields = self._rules.differing(left, right)
         if fields:
             self.counts.different += 1
-            yield Kind.DIFFERENT, left, right, fields
+            yield DifferenceKind.DIFFERENT, left, right, fields
         else:
             self.counts.equal += 1
 
 
-_Found = tuple[Kind, LogRecord | None, LogRecord | None, tuple[str, ...]]
+_Found = tuple[DifferenceKind, LogRecord | None, LogRecord | None, tuple[str, ...]]
 _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
 
 

@@ -1,4 +1,4 @@
-"""What stands in a log: its batches, their records, its indexes, row by row.
+"""Shows a log row by row: its batches and their records. `dump_files` shows its indexes.
 
     for row in dump_segment(segment, Options(deep=True)): print(row.text())
 
@@ -110,7 +110,7 @@ def damage_row(damage: DamagedBytes, segment: ToolboxSegment) -> Row:
 
 
 def file_row(segment: ToolboxSegment) -> Row:
-    """What stands above the rows of a segment."""
+    """The row above those of a segment."""
     return Row(
         RowKind.FILE,
         {"file": segment.name, "topic": segment.topic, "partition": segment.partition}
@@ -273,7 +273,7 @@ def _data_fields(record: LogRecord, options: Options) -> dict[str, Any]:
 
 
 def _control_fields(record: LogRecord) -> dict[str, Any]:
-    """What a marker says."""
+    """The fields of a control record."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         return {"problem": "the key of a control record is not version and type"}
     kind = _CONTROL_KEY.unpack_from(record.key)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.reading.log_reader import Block, read_log
+from logkeep_engine.archive.reading.log_reader import LogBlock, read_log
 from logkeep_engine.errors import (
     CorruptFrame,
     ObjectMissing,
@@ -34,7 +34,7 @@ def archived_blocks(storage: Storage, path: str, entry: SegmentEntry, start: int
     """The log of a segment that a catalog names, from position `start` on."""
     try:
         for item in read_log(storage, path, entry, start=start, block=_BLOCK):
-            if isinstance(item, Block):
+            if isinstance(item, LogBlock):
                 yield memoryview(item.buffer)[item.start : item.end]
             else:
                 yield item

@@ -149,7 +149,7 @@ class _Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordKind:
     """A kind of record: what its key holds (keys are never flexible), and its value."""
 
     name: str
@@ -297,16 +297,18 @@ _ACTIVE_STANDBY_WARMUP = tuple(
     Field(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
 )
 
-GROUP_RECORDS: Mapping[int, Kind] = {
-    0: Kind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
-    1: Kind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
-    2: Kind("GroupMetadata", (Field("group", "string"),), _GROUP_METADATA),
-    3: Kind("ConsumerGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64", tag=0)))),
-    4: Kind("ConsumerGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
-    5: Kind("ConsumerGroupMemberMetadata", _MEMBER, _CONSUMER_MEMBER),
-    6: Kind("ConsumerGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
-    7: Kind("ConsumerGroupTargetAssignmentMember", _MEMBER, _TARGET),
-    8: Kind(
+GROUP_RECORDS: Mapping[int, RecordKind] = {
+    0: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
+    1: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
+    2: RecordKind("GroupMetadata", (Field("group", "string"),), _GROUP_METADATA),
+    3: RecordKind(
+        "ConsumerGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64", tag=0)))
+    ),
+    4: RecordKind("ConsumerGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
+    5: RecordKind("ConsumerGroupMemberMetadata", _MEMBER, _CONSUMER_MEMBER),
+    6: RecordKind("ConsumerGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
+    7: RecordKind("ConsumerGroupTargetAssignmentMember", _MEMBER, _TARGET),
+    8: RecordKind(
         "ConsumerGroupCurrentMemberAssignment",
         _MEMBER,
         Schema(
@@ -317,8 +319,8 @@ GROUP_RECORDS: Mapping[int, Kind] = {
             )
         ),
     ),
-    9: Kind("ShareGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
-    10: Kind(
+    9: RecordKind("ShareGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
+    10: RecordKind(
         "ShareGroupMemberMetadata",
         _MEMBER,
         Schema(
@@ -330,15 +332,15 @@ GROUP_RECORDS: Mapping[int, Kind] = {
             )
         ),
     ),
-    11: Kind("ShareGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
-    12: Kind("ShareGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
-    13: Kind("ShareGroupTargetAssignmentMember", _MEMBER, _TARGET),
-    14: Kind(
+    11: RecordKind("ShareGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
+    12: RecordKind("ShareGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
+    13: RecordKind("ShareGroupTargetAssignmentMember", _MEMBER, _TARGET),
+    14: RecordKind(
         "ShareGroupCurrentMemberAssignment",
         _MEMBER,
         Schema((*_MEMBER_EPOCHS, Field("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
     ),
-    15: Kind(
+    15: RecordKind(
         "ShareGroupStatePartitionMetadata",
         _GROUP,
         Schema(
@@ -349,18 +351,18 @@ GROUP_RECORDS: Mapping[int, Kind] = {
             )
         ),
     ),
-    16: Kind(
+    16: RecordKind(
         "ConsumerGroupRegularExpression",
         (Field("groupId", "string"), Field("regularExpression", "string")),
         Schema(
             (Field("topics", "string", array=True), Field("version", "int64"), Field("timestamp", "int64")),
         ),
     ),
-    17: Kind("StreamsGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
-    19: Kind("StreamsGroupMemberMetadata", _MEMBER, _STREAMS_MEMBER),
-    20: Kind("StreamsGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
-    21: Kind("StreamsGroupTargetAssignmentMember", _MEMBER, Schema(_ACTIVE_STANDBY_WARMUP)),
-    22: Kind(
+    17: RecordKind("StreamsGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
+    19: RecordKind("StreamsGroupMemberMetadata", _MEMBER, _STREAMS_MEMBER),
+    20: RecordKind("StreamsGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
+    21: RecordKind("StreamsGroupTargetAssignmentMember", _MEMBER, Schema(_ACTIVE_STANDBY_WARMUP)),
+    22: RecordKind(
         "StreamsGroupCurrentMemberAssignment",
         _MEMBER,
         Schema(
@@ -373,12 +375,12 @@ GROUP_RECORDS: Mapping[int, Kind] = {
             )
         ),
     ),
-    23: Kind("StreamsGroupTopology", _GROUP, _STREAMS_TOPOLOGY),
+    23: RecordKind("StreamsGroupTopology", _GROUP, _STREAMS_TOPOLOGY),
 }
 """Records of `__consumer_offsets` by the type that their key begins with."""
 
-TRANSACTION_RECORDS: Mapping[int, Kind] = {
-    0: Kind(
+TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
+    0: RecordKind(
         "TransactionLog",
         (Field("transactionalId", "string"),),
         Schema(
@@ -419,14 +421,14 @@ SUBSCRIPTION = Schema(
     latest=3,
     flexible=_LATEST,
 )
-"""What a consumer says to its group (`ConsumerProtocolSubscription`)."""
+"""The subscription that a consumer sends to its group (`ConsumerProtocolSubscription`)."""
 
 ASSIGNMENT = Schema(
     (Field("assignedPartitions", _TOPIC_PARTITIONS, array=True), Field("userData", "bytes?")),
     latest=3,
     flexible=_LATEST,
 )
-"""What the group's leader gives to a consumer (`ConsumerProtocolAssignment`)."""
+"""The assignment that the group's leader gives to a consumer (`ConsumerProtocolAssignment`)."""
 
 _VOTER = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))
 LEADER_CHANGE = Schema(

@@ -1,4 +1,4 @@
-"""What Kafka's coordinators keep: committed offsets and groups (`__consumer_offsets`), transactions
+"""The records of Kafka's coordinators: committed offsets and groups (`__consumer_offsets`), transactions
 (`__transaction_state`).
 
     record = decode_offset_record(key, value)
@@ -35,7 +35,7 @@ _TRANSACTION_STATES = (
 
 
 class StateTopic(StrEnum):
-    """Which of the two a record belongs to."""
+    """The two topics of the coordinators."""
 
     OFFSETS = CONSUMER_OFFSETS
     TRANSACTIONS = TRANSACTION_STATE
@@ -146,7 +146,7 @@ def decode_state_record(topic: StateTopic, key: bytes | None, value: bytes | Non
 
 
 def state_topic(topic: str) -> StateTopic | None:
-    """Which of Kafka's two topics it is, None for any other."""
+    """The topic of the coordinators that has this name, None for any other."""
     return StateTopic(topic) if topic in StateTopic.__members__.values() else None
 
 
@@ -161,7 +161,7 @@ def state_of(records: Iterable[StateRecord]) -> Iterator[StateRecord]:
     yield from last.values()
 
 
-def _decode(kinds: Mapping[int, messages.Kind], key: bytes | None, value: bytes | None) -> StateRecord:
+def _decode(kinds: Mapping[int, messages.RecordKind], key: bytes | None, value: bytes | None) -> StateRecord:
     if key is None or len(key) < _TYPE.size:
         raise UndecodableRecord("it has no key with a type", hint="Is this a topic of Kafka's coordinators?")
     (number,) = _TYPE.unpack_from(key)

@@ -1,19 +1,19 @@
-"""Cutting a log after its last valid batch, as a broker does when it starts after a crash.
+"""Cuts a log after its last valid batch, as a broker does when it starts after a crash.
 
     plans = list(plan_recovery(source))
     for plan in plans: print(plan.segment.name, plan.cut_bytes, plan.reason)
     carry_out(plans)
 
 A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
-(`log.recovery`). Of a segment of the Records format goes what is no record (`formats.records_recovery`): its torn end,
-and what its index jumps over, since the original tool goes on behind a torn record. A segment of its first byte alone
-is whole: that tool makes one when it begins a partition, which may never get a record. What is behind the damage in a
-log goes too, later segments of the partition included: a broker drops them, since after a crash nothing there was ever
-acknowledged as durable. Everything that is cut away is kept under its name with `.orig` behind it, or `.orig.2` and so
-on if an earlier recovery has taken that name.
+(`log.recovery`). From a segment of the Records format, bytes that are no record are cut out
+(`formats.records_recovery`): its torn end, and the bytes that its index jumps over, since the original tool goes on
+behind a torn record. A segment of one byte is whole: that tool makes it when it begins a partition, which may never get
+a record. Everything behind the damage of a log is cut off too, with the later segments of the partition. A broker drops
+them, since after a crash nothing there was ever acknowledged as durable. The bytes that are cut off are kept under
+their name with `.orig` behind it, or `.orig.2` and so on if an earlier recovery has taken that name.
 
-A crash at any moment leaves what running again finishes. The damage that all else is known by is cut last, and its
-copy is durable before; then indexes that are missing say that there is still something to do.
+If a recovery is killed at any moment, another run finishes it. The damage is cut last, since it shows what else is to
+do, and its copy is durable before. After that, missing indexes show that something is still to do.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ ORIGINAL = ".orig"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What would be done to one segment. `cut_bytes` 0, and neither `dropped` nor `unindexed`: it is whole.
+class RecoveryPlan:
+    """The plan for one segment. `cut_bytes` 0, and neither `dropped` nor `unindexed`: it is whole.
 
     `at`: the position of the first byte that goes. `next_offset`: the one behind the last that stays. `dropped`: the
     segment lies behind the damage of another one, and goes as a whole. `unindexed`: nothing goes, but an index is
@@ -71,8 +71,8 @@ class Plan:
         return not (self.cut_bytes or self.dropped or self.unindexed)
 
 
-def plan_recovery(source: LogSource) -> Iterator[Plan]:
-    """What recovery would do to every segment; nothing is changed. Raises Refused for what is not recovered so: an
+def plan_recovery(source: LogSource) -> Iterator[RecoveryPlan]:
+    """Plan the recovery of every segment; nothing is changed. Raises Refused for objects that are not recovered so: an
     archive's objects, objects of an object store, compressed logs and objects of the Avro format.
     """
     _check(source)
@@ -82,7 +82,7 @@ def plan_recovery(source: LogSource) -> Iterator[Plan]:
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if damaged is not None:
                 reason = f"it is behind the damage of {damaged.name}"
-                yield Plan(segment, 0, 0, segment.size, segment.base_offset, reason, dropped=True)
+                yield RecoveryPlan(segment, 0, 0, segment.size, segment.base_offset, reason, dropped=True)
                 continue
             with os_errors(segment.name):
                 plan = _plan_log(segment, following, tracker) if segment.has_batches else _plan_records(segment)
@@ -92,11 +92,11 @@ def plan_recovery(source: LogSource) -> Iterator[Plan]:
                 damaged = segment
 
 
-def carry_out(plans: Sequence[Plan], *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> dict[str, list[Path]]:
-    """Do as planned, all durable; returns what was kept of the originals, by the segment's name.
+def carry_out(plans: Sequence[RecoveryPlan], *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> dict[str, list[Path]]:
+    """Carry out the plans, all durable. Returns the copies of the originals, by the segment's name.
 
-    Copies come first, so that a full disk is met while nothing has changed. Then the last segment does: until the
-    damage is cut, it tells which segments lie behind it. Raises StorageRefused.
+    Copies come first: if the disk is full, nothing has changed yet. Then the segments follow from the last to the
+    first: until the damage is cut, it shows which segments lie behind it. Raises StorageRefused.
     """
     kept = {}
     for plan in plans:
@@ -115,7 +115,7 @@ def carry_out(plans: Sequence[Plan], *, interval_bytes: int = INDEX_INTERVAL_BYT
     return kept
 
 
-def _mend(plan: Plan, interval_bytes: int) -> None:
+def _mend(plan: RecoveryPlan, interval_bytes: int) -> None:
     path = _path_of(plan.segment)
     if plan.segment.has_batches:
         recover(
@@ -153,7 +153,7 @@ def _check(source: LogSource) -> None:
             raise Refused(f"{segment.name}: a file of this format is whole or not there, it is never cut.")
 
 
-def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker: TransactionTracker) -> Plan:
+def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker: TransactionTracker) -> RecoveryPlan:
     path = _path_of(segment)
     end_offset = following.base_offset if following is not None else None
     opened = dict(tracker.open_transactions)
@@ -167,7 +167,7 @@ def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker
     stem = str(path).removesuffix(segment.suffix)
     missing = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if not Path(stem + suffix).exists()]
     unindexed = bool(missing and not found.cut_bytes)
-    return Plan(
+    return RecoveryPlan(
         segment,
         found.valid_bytes,
         found.valid_bytes,
@@ -180,7 +180,7 @@ def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker
     )
 
 
-def _plan_records(segment: ToolboxSegment) -> Plan:
+def _plan_records(segment: ToolboxSegment) -> RecoveryPlan:
     path = _path_of(segment)
     try:
         found = recover_segment(path, _index_of(path), dry_run=True)
@@ -191,12 +191,14 @@ def _plan_records(segment: ToolboxSegment) -> Plan:
     if not found.records and (lost or segment.size != len(MAGIC)):
         reason = "; ".join(["it has no whole record", *named])
         empty = lost > 0 and not segment.size
-        return Plan(segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost)
+        return RecoveryPlan(
+            segment, 0, 0, segment.size, segment.base_offset, reason, unindexed=empty, lost_records=lost
+        )
     at = found.cuts[0].position if found.cuts else found.size
     cut_bytes = found.size - found.valid_bytes
     unindexed = not cut_bytes and found.index.state is not IndexState.GOOD
     reasons = [found.index.what.rstrip(".")] if unindexed else [cut.what.rstrip(".") for cut in found.cuts]
-    return Plan(
+    return RecoveryPlan(
         segment,
         at,
         found.valid_bytes,
@@ -209,11 +211,11 @@ def _plan_records(segment: ToolboxSegment) -> Plan:
 
 
 def _entries(index: Path) -> int:
-    """How many whole entries an index has, whatever they say; 0 if there is none."""
+    """The number of whole entries of an index, whatever they say; 0 if there is no index."""
     return max(0, index.stat().st_size - 1) // ENTRY_BYTES if index.exists() else 0
 
 
-def _cut_records(plan: Plan, path: Path) -> None:
+def _cut_records(plan: RecoveryPlan, path: Path) -> None:
     """A segment that has nothing whole is taken away: the original tool begins its partition anew, or goes on in the
     segment before. It goes last of what knows it.
     """

@@ -34,7 +34,7 @@ class Row:
     fields: Mapping[str, Any]
 
     def text(self) -> str:
-        """As Kafka's tool prints it."""
+        """The line that Kafka's tool prints."""
         return _TEXTS[self.kind](self.fields)
 
     def to_json(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import READERS
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.segments import Run, read_transactions
+from logkeep_engine.archive.reading.segments import Stretch, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -71,18 +71,18 @@ class ToolboxSegment:
 
     @property
     def path(self) -> str:
-        """In the storage, of the log or the records."""
+        """The path of the log or the records in the storage."""
         return self.stem + self.suffix
 
     @property
     def name(self) -> str:
-        """For the user: a path, or a URI if it is not a local file."""
+        """The name for the user: a path, or a URI if it is not a local file."""
         return display(self.storage, self.path)
 
     @property
     def folder(self) -> str:
-        """Where it lies in `storage`, for the same partition may lie there twice: of two brokers, or moved away. "" in
-        an archive, whose catalog says what belongs together.
+        """Its folder in `storage`. The same partition may lie there twice: from two brokers, or moved away. "" in an
+        archive, whose catalog says what belongs together.
         """
         return "" if self.entry is not None else self.path.rpartition("/")[0]
 
@@ -122,8 +122,8 @@ class ToolboxSegment:
         )
 
     def scan_from(self, offset: int) -> Iterator[Batch | DamagedBytes]:
-        """As `scan`, from the batch that holds `offset` or the first behind it; goes by the offset index, if it is
-        that of the log.
+        """The items of `scan` from the batch that holds `offset` or the first behind it. The offset index leads there,
+        if it is that of the log.
         """
         position = self._hint(offset)
         items = self.scan(position)
@@ -133,7 +133,7 @@ class ToolboxSegment:
         return iter(())
 
     def scan_from_time(self, timestamp: int) -> Iterator[Batch | DamagedBytes]:
-        """As `scan`, from a batch before which no record has this time (ms) or a later one."""
+        """The items of `scan` from a batch before which no record has this time (ms) or a later one."""
         data = without_preallocated(self.beside(names.TIMEINDEX) or b"", TIME_ENTRY_BYTES)
         if len(data) % TIME_ENTRY_BYTES:
             return self.scan()
@@ -197,7 +197,7 @@ class ToolboxSegment:
                 yield from _records_of(item, on_damage)
 
     def records(self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None) -> Iterator[Sequence[LogRecord]]:
-        """Its records from `start_offset` on, without control records. Those of transactions are all there.
+        """Its records from `start_offset` on, without control records. Records of aborted transactions are among them.
 
         Damage ends the reading with CorruptBatch or CorruptSegment, unless `on_damage` takes note of it.
         """
@@ -207,7 +207,7 @@ class ToolboxSegment:
     def placed(
         self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None
     ) -> Iterator[tuple[Batch | RecordBlock | None, Sequence[LogRecord]]]:
-        """As `records`, with the batch, or the place in the file, that they were found in."""
+        """The records of `records`, with their batch, or their place in the file."""
         if self.has_batches:
             yield from self._of_batches(start_offset, on_damage)
             return
@@ -279,7 +279,7 @@ class ToolboxSegment:
         return (position_before(index, start_offset) or 0) if index.end == self.size else 0
 
 
-def _records_of(run: Run, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
+def _records_of(run: Stretch, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
     data, headers = run
     for position, header in headers:
         if header.is_control:
@@ -298,5 +298,5 @@ def _bytes_of(damage: Damage) -> DamagedBytes:
 
 
 def damage_of(batch: Batch, what: str) -> DamagedBytes:
-    """A batch that cannot be used, as the bytes that are lost."""
+    """The damage that stands for a batch that cannot be used."""
     return DamagedBytes(what, batch.header.size, batch.position, batch.header.base_offset)

@@ -1,6 +1,7 @@
-"""Where the user points: segments of an archive, of a broker's log folders, of folders of the Records and Avro formats.
+"""Finds the segments where the user points: in an archive, in a broker's log folders, in folders of the Records and
+Avro formats.
 
-    source = open_source("s3://bucket/prefix", Selection(topics=("orders",)))
+    source = open_source("s3://bucket/prefix", LogSelection(topics=("orders",)))
     for segment in source.segments:
         for item in segment.scan(): ...             # Kafka's layout: batches and damage
         for records in segment.records(): ...       # every layout
@@ -47,8 +48,8 @@ _DATA = re.compile(r"([a-zA-Z0-9._-]+)\+([0-9]+)-([0-9]+)\.data")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which topics and partitions of a source; empty: all of them."""
+class LogSelection:
+    """The topics and partitions that the user chooses of a source; empty: all of them."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
@@ -60,7 +61,7 @@ class Selection:
 
 
 class LogKey(NamedTuple):
-    """Which segments are one log: those of a partition of a topic's incarnation, in one folder."""
+    """The key of segments that are one log: those of a partition of a topic's incarnation, in one folder."""
 
     topic: str
     topic_id: str
@@ -70,7 +71,7 @@ class LogKey(NamedTuple):
 
 @dataclass(frozen=True)
 class LogSource:
-    """What was found: segments by topic, incarnation, partition, folder and offset; `single` if the user named one
+    """The segments that were found, by topic, incarnation, partition, folder and offset; `single` if the user named one
     file, which may also be an index or another file beside a log.
 
     `archive` and `state` are those of the archive that it is, or lies in; `topics` are those of its topics that were
@@ -101,11 +102,11 @@ class LogSource:
         return sorted({display(segment.storage, segment.folder) for segment in self.segments if segment.moved})
 
     def in_place(self) -> LogSource:
-        """Without them: what is in them is no longer, or not yet, the partition that their name says."""
+        """The source without them: they hold no longer, or not yet, the partition that their name says."""
         return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
     def taken(self) -> LogSource:
-        """Without all incarnations of a topic but the one that a restore would take."""
+        """The source with only those incarnations of topics that a restore would take."""
         found = {}
         if self.archive is not None and self.state is not None:
             found = taken_topics(self.state, self.topics, shows(self.archive.storage, self.state))
@@ -116,10 +117,10 @@ class LogSource:
 
 
 def open_source(
-    where: str, selection: Selection | None = None, *, endpoint: str | None = None, region: str | None = None
+    where: str, selection: LogSelection | None = None, *, endpoint: str | None = None, region: str | None = None
 ) -> LogSource:
-    """What lies at `where`. Raises Refused if there is nothing of a log, or not what `selection` names."""
-    selection = selection or Selection()
+    """Find what lies at `where`. Raises Refused if there is nothing of a log, or not what `selection` names."""
+    selection = selection or LogSelection()
     with os_errors(where):
         found = _find(_uri(where), endpoint, region)
     if not found.segments and not found.single and found.state is None:
@@ -132,7 +133,7 @@ def open_source(
     topics = tuple(topic for topic in found.topics if not selection.topics or topic.name in selection.topics)
     numbers = selection.partitions or (0,)
     there = chosen or any(0 <= number < topic.partitions for topic in topics for number in numbers)  # maybe empty
-    if not there and selection != Selection() and (found.segments or not found.single):
+    if not there and selection != LogSelection() and (found.segments or not found.single):
         raise Refused(f"{where}: {_not_there(found, selection)}.", hint=_what_is_there(found))
     return replace(found, segments=chosen, topics=topics)
 
@@ -161,7 +162,7 @@ def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[A
     """The archive that `uri` is or lies in, and the path inside."""
     parts = urlsplit(uri)
     pieces = [piece for piece in parts.path.split("/") if piece]
-    # What lies above may be for others only; if it is `uri` itself, whoever reads it next says so.
+    # The user may have no right to read the folders above. If `uri` itself cannot be read, the next reader says so.
     for depth in range(len(pieces), -1, -1):
         root = f"{parts.scheme}://{parts.netloc}/{'/'.join(pieces[:depth])}".rstrip("/")
         if parts.scheme == "file":
@@ -333,7 +334,7 @@ def _sorted(segments: Sequence[ToolboxSegment]) -> tuple[ToolboxSegment, ...]:
     return tuple(sorted(segments, key=place))
 
 
-def _not_there(found: LogSource, selection: Selection) -> str:
+def _not_there(found: LogSource, selection: LogSelection) -> str:
     topics = {segment.topic for segment in found.segments} | {topic.name for topic in found.topics}
     missing = [topic for topic in selection.topics if topic not in topics]
     if missing:

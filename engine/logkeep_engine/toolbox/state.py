@@ -14,12 +14,12 @@ from logkeep_engine.errors import Refused, UndecodableRecord
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.offsets import StateRecord, StateTopic, decode_state_record, state_of, state_topic
-from logkeep_engine.toolbox.source import LogSource, Selection, open_source
+from logkeep_engine.toolbox.source import LogSelection, LogSource, open_source
 from logkeep_engine.toolbox.transactions import outcomes
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StateEntry:
     """A record where it was found. `problem`: it could not be decoded, or read; then `record` is None.
 
     `aborted`: it was written in a transaction that was aborted; `undecided`: in one whose end is not there. Neither is
@@ -57,7 +57,7 @@ def open_state(
     whole = open_source(where, endpoint=endpoint, region=region).in_place().taken()
     found = []
     for topic in StateTopic if chosen is None else (chosen,):
-        selection = Selection(topics=(topic.value,))
+        selection = LogSelection(topics=(topic.value,))
         names = selection.topics if chosen is None else (*selection.topics, "")
         segments = tuple(segment for segment in whole.segments if segment.topic in names)
         topics = tuple(entry for entry in whole.topics if entry.name in names)
@@ -78,7 +78,7 @@ def open_state(
 
 
 def _check_once(topic: StateTopic, source: LogSource) -> None:
-    """What is in force is what the last record says, and of two copies nobody knows which is the later one."""
+    """Refuse a partition in two folders: its last records are in force, and nobody knows which of them is later."""
     folders: dict[int, str] = {}
     for log in source.partitions():
         other = folders.setdefault(log.partition, log.folder)
@@ -87,7 +87,7 @@ def _check_once(topic: StateTopic, source: LogSource) -> None:
             raise Refused(f"partition {log.partition} of topic {topic} lies in {both}.", hint="Name one of them.")
 
 
-def history(source: LogSource, topic: StateTopic) -> Iterator[Entry]:
+def history(source: LogSource, topic: StateTopic) -> Iterator[StateEntry]:
     """Every record of the topic, by partition and offset."""
     for (_, _, partition, _), segments in source.partitions().items():
         ended = outcomes(segments, source.state)
@@ -102,15 +102,15 @@ def history(source: LogSource, topic: StateTopic) -> Iterator[Entry]:
                     except UndecodableRecord as error:
                         decoded, problem = None, error.message
                     place = (topic, partition, record.offset, record.timestamp)
-                    yield Entry(*place, aborted, decoded, problem, undecided)
+                    yield StateEntry(*place, aborted, decoded, problem, undecided)
                 while damages:
                     yield _damaged(topic, partition, damages.pop(0))
             for damage in damages:
                 yield _damaged(topic, partition, damage)
 
 
-def last_state(entries: Iterator[Entry], problems: list[Entry]) -> Iterator[StateRecord]:
-    """What is in force after all entries; those that could not be read are put into `problems`."""
+def last_state(entries: Iterator[StateEntry], problems: list[StateEntry]) -> Iterator[StateRecord]:
+    """The records in force after all entries. Entries that could not be read are put into `problems`."""
 
     def decoded() -> Iterator[StateRecord]:
         for entry in entries:
@@ -122,5 +122,5 @@ def last_state(entries: Iterator[Entry], problems: list[Entry]) -> Iterator[Stat
     yield from state_of(decoded())
 
 
-def _damaged(topic: StateTopic, partition: int, damage: DamagedBytes) -> Entry:
-    return Entry(topic, partition, damage.offset, None, False, None, f"damage: {damage.what}")
+def _damaged(topic: StateTopic, partition: int, damage: DamagedBytes) -> StateEntry:
+    return StateEntry(topic, partition, damage.offset, None, False, None, f"damage: {damage.what}")

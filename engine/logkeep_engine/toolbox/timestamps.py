@@ -41,8 +41,8 @@ class Bucket(StrEnum):
 
 @dataclass(slots=True)
 class Times:
-    """Of one segment, or of a whole partition (`segment` "") as it lies in `folder` ("" in an archive). Times are ms
-    since the epoch, None if there is none.
+    """The times of one segment, or of a whole partition (`segment` ""). `folder`: where it lies ("" in an archive).
+    Times are ms since the epoch, None if there is none.
 
     `first` and `last`: the lowest and the highest time. `without`: records without a time. `out_of_order`: records
     whose time is below that of a record before them. `future`: records later than the clock of this machine.
@@ -105,8 +105,8 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a moment (ms) lies in a partition. `offset`: the first record of that time or later, None if all are
+class MomentPlace:
+    """The place of a moment (ms) in a partition. `offset`: the first record of that time or later, None if all are
     earlier; `timestamp` is that record's. `first` and `last` are the lowest and the highest time of the partition, the
     lowest by what the headers of batches say, both by the catalog of an archive, which counts markers too. `damage`:
     places that could not be read on the way; the record may have lain there.
@@ -148,7 +148,7 @@ class Place:
 
 
 def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
-    """Of every partition, or of every segment; reads all records."""
+    """The times of every partition, or of every segment; reads all records."""
     now = int(time.time() * 1000)
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
         whole = Times(topic, topic_id, partition, folder=folder)
@@ -164,8 +164,8 @@ def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: 
             yield whole
 
 
-def places(source: LogSource, moment: int) -> Iterator[Place]:
-    """Where `moment` (ms) lies in every partition. Reads the segments from where their time index says."""
+def places(source: LogSource, moment: int) -> Iterator[MomentPlace]:
+    """The place of `moment` (ms) in every partition. Reads the segments from where their time index says."""
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
         first = last = None
         found: LogRecord | None = None
@@ -176,7 +176,7 @@ def places(source: LogSource, moment: int) -> Iterator[Place]:
             first, last = _least(first, low), _most(last, high)
             if found is None and high is not None and high >= moment:
                 found = _first_at(segment, moment, damaged)
-        yield Place(
+        yield MomentPlace(
             topic,
             topic_id,
             partition,

@@ -1,4 +1,4 @@
-"""How the transactions of a partition ended, by what is there: the aborted ones, and those that nothing has decided.
+"""Finds how the transactions of a partition ended: the aborted ones, and those that nothing has decided.
 
     ended = outcomes(segments, source.state)
     if header in ended.aborted: ...         # no consumer of committed records sees the batch
@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
+from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFollower, TransactionPart
 from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.segment import ToolboxSegment
 
@@ -27,10 +27,10 @@ _MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class LogOutcomes:
     """`stable`: a consumer of committed records gets nothing from this offset on (Kafka's last stable offset).
 
-    Of an archive that is every record: all of it was fetched below the last stable offset.
+    No record of an archive lies behind it: all of them were fetched below the last stable offset.
     """
 
     aborted: Spans
@@ -38,28 +38,30 @@ class Outcomes:
     stable: int
 
 
-def outcomes(segments: Sequence[ToolboxSegment], state: ArchiveState | None = None) -> Outcomes:
-    """Of one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
+def outcomes(segments: Sequence[ToolboxSegment], state: ArchiveState | None = None) -> LogOutcomes:
+    """The outcomes in one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
-    Of a log folder nobody knows what damage has swallowed: transactions that are open there are undecided.
+    In a log folder nobody knows which markers lay in damaged bytes: transactions that are open there are undecided.
     """
     entries = [segment.entry for segment in segments if segment.entry is not None]
     if state is not None and entries and len(entries) == len(segments):
         return _of_archive(segments, entries, state)
     found = _Walk(segments)
-    return Outcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
+    return LogOutcomes(Spans(found.aborted), Spans(found.undecided), found.stable)
 
 
-def _of_archive(segments: Sequence[ToolboxSegment], entries: Sequence[SegmentEntry], state: ArchiveState) -> Outcomes:
+def _of_archive(
+    segments: Sequence[ToolboxSegment], entries: Sequence[SegmentEntry], state: ArchiveState
+) -> LogOutcomes:
     if not any(entry.transactional for entry in entries):
-        return Outcomes(Spans(), Spans(), _MAX_OFFSET)
+        return LogOutcomes(Spans(), Spans(), _MAX_OFFSET)
     kept = state.kept(entries[0].topic_id, entries[0].partition)
     found = open_damaged(segments[0].storage, segments[0].topic, entries, kept).transactions
     for damage in found.damage:
         if damage.object.endswith(names.TXNINDEX):
             error = damage.error()
             raise CorruptIndex(error.message, hint=error.hint)
-    return Outcomes(Spans.of(found.aborted), Spans(), _MAX_OFFSET)
+    return LogOutcomes(Spans.of(found.aborted), Spans(), _MAX_OFFSET)
 
 
 def _indexed(segments: Sequence[ToolboxSegment]) -> Iterator[AbortedTxn]:
@@ -106,7 +108,7 @@ class _Walk:
         if part is not None and part.has_data:
             self._close(part)
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: TransactionPart) -> None:
         span = (part.producer_id, part.first, part.marker)
         if part.ending is Ending.ABORT:
             self.aborted.append(span)
@@ -114,5 +116,5 @@ class _Walk:
             self._committed.append(span)
 
     def _forget(self, offset: int) -> None:
-        """What stands behind `offset` cannot be read, for a while."""
+        """Batches behind `offset` cannot be read: transactions that are open there are undecided."""
         self.undecided += [(part.producer_id, part.first, offset) for part in self._follower.cut() if part.records]

@@ -16,7 +16,7 @@ from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import _archive
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from
@@ -78,7 +78,7 @@ def writer(
     first: bool = False,
     leader_epoch: int = -1,
 ) -> ChunkWriter:
-    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    connection = connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {})
     piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first, leader_epoch)
     return ChunkWriter(BackupSetting(connection, storage, 7, limit), piece, attempt)
 

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource
 
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 
@@ -27,7 +27,7 @@ class DeadAtFirst(ControlPlane):
 
     def __init__(self) -> None:
         self.waits: list[float] = []
-        super().__init__(Connection(("127.0.0.1:1",), limits=Limits(control=0.3, control_pause=0.01)))
+        super().__init__(KafkaConnection(("127.0.0.1:1",), limits=Limits(control=0.3, control_pause=0.01)))
         self._connected = True
 
     def _new_admin(self) -> Any:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.salvage import Survey, UnreadableRange
+from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
 from logkeep_engine.errors import (
@@ -89,7 +89,7 @@ def entry(**changes: object) -> SegmentEntry:
         sha256="",
         codecs={"none": 1},
         max_batch_bytes=500,
-        times=Times(NOW - 100, NOW),
+        times=SegmentTimes(NOW - 100, NOW),
         files=KafkaFiles(timeindex_bytes=12),
     )
     return changed(plain, **changes)
@@ -317,9 +317,9 @@ class TestPlan:
         ),
         surveys=(
             PartitionSurvey(
-                f"{1:022d}", 0, Survey((0, 10), (UnreadableRange(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))
+                f"{1:022d}", 0, DamageSurvey((0, 10), (UnreadableRange(3, 5, "cut"),), (AbortedTxn(7, 1, 2, 3),))
             ),
-            PartitionSurvey(f"{1:022d}", 1, Survey((), ())),
+            PartitionSurvey(f"{1:022d}", 1, DamageSurvey((), ())),
         ),
         loss=(LossFact("orders", 0, 3, 5, "cut"),),
         warnings=("w",),

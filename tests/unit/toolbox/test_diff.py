@@ -14,7 +14,7 @@ from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage import open_uri
-from logkeep_engine.toolbox.diff import Comparison, Kind, Rules
+from logkeep_engine.toolbox.diff import DifferenceKind, RecordComparison, Rules
 from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, archive_of, begin, chunk, write_segment
 from tests.unit.log.batches import batch, marker
@@ -39,7 +39,7 @@ def records(values: Sequence[int], first: int = 0) -> list[PlainRecord]:
 
 
 def kinds(a: Sequence[int], b: Sequence[int], window: int = 100) -> list[tuple[str, int | None, int | None]]:
-    found = Comparison(Listed(t=records(a)), Listed(t=records(b, 50)), Rules(window=window))
+    found = RecordComparison(Listed(t=records(a)), Listed(t=records(b, 50)), Rules(window=window))
     return [(item.kind.value, item.offset_a, item.offset_b) for item in found]
 
 
@@ -74,19 +74,19 @@ def test_more_differences_than_the_window_holds_do_not_end_the_comparison() -> N
 def test_every_field_is_compared(changes: dict[str, Any], field: str) -> None:
     (one,) = records([1])
     other = one._replace(**changes)
-    (found,) = Comparison(Listed(t=[one]), Listed(t=[other]))
-    assert (found.kind, found.fields) == (Kind.DIFFERENT, (field,))
+    (found,) = RecordComparison(Listed(t=[one]), Listed(t=[other]))
+    assert (found.kind, found.fields) == (DifferenceKind.DIFFERENT, (field,))
     if field in ("headers", "timestamp"):
-        assert not list(Comparison(Listed(t=[one]), Listed(t=[other]), Rules(ignore=frozenset({field}))))
+        assert not list(RecordComparison(Listed(t=[one]), Listed(t=[other]), Rules(ignore=frozenset({field}))))
 
 
 def test_a_missing_timestamp_is_the_same_in_both_forms() -> None:
     (one,) = records([1])
-    assert not list(Comparison(Listed(t=[one._replace(timestamp=None)]), Listed(t=[one._replace(timestamp=-1)])))
+    assert not list(RecordComparison(Listed(t=[one._replace(timestamp=None)]), Listed(t=[one._replace(timestamp=-1)])))
 
 
 def test_offsets_are_compared_if_asked_for() -> None:
-    comparison = Comparison(Listed(t=records([1, 2, 3])), Listed(t=records([2, 3, 4], 1)), Rules(offsets=True))
+    comparison = RecordComparison(Listed(t=records([1, 2, 3])), Listed(t=records([2, 3, 4], 1)), Rules(offsets=True))
     assert [(item.kind.value, item.offset_a, item.offset_b) for item in comparison] == [
         ("only in A", 0, None),
         ("only in B", None, 3),
@@ -100,7 +100,7 @@ numbers = st.lists(st.integers(0, 3), max_size=30)
 @given(numbers, numbers, st.integers(1, 8))
 @settings(max_examples=scaled(300), deadline=None)
 def test_every_record_is_counted_once_on_its_side(a: list[int], b: list[int], window: int) -> None:
-    comparison = Comparison(Listed(t=records(a)), Listed(t=records(b)), Rules(window=window))
+    comparison = RecordComparison(Listed(t=records(a)), Listed(t=records(b)), Rules(window=window))
     differences = list(comparison)
     counts = comparison.counts
     assert counts.equal + counts.different + counts.only_a == len(a)

@@ -1,5 +1,5 @@
-"""What is in an archive, from the catalog and the plans of unfinished runs: for `logkeep inspect`, and for scripts as
-JSON.
+"""The content of an archive, from the catalog and the plans of unfinished runs: for `logkeep inspect`, and for scripts
+as JSON.
 
 Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : none). `bytes` are those of the logs,
 `stored_bytes` what the objects that hold them take (less, if `segment.compression` is Zstd); indexes are not counted.
@@ -69,7 +69,7 @@ class GapInfo(_Json):
 
 
 @dataclass(frozen=True)
-class PartitionInfo(_Json):
+class InspectedPartition(_Json):
     """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are neither
     archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
 
@@ -103,7 +103,7 @@ class BranchInfo(_Json):
 
 
 @dataclass(frozen=True)
-class TopicInfo(_Json):
+class InspectedTopic(_Json):
     """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
     it if `spec.source.topicIds` does not choose another. What its `branches` hold is in none of the other numbers."""
 
@@ -119,7 +119,7 @@ class TopicInfo(_Json):
     stored_bytes: int
     segments: int
     times: TimeRange
-    partitions: tuple[PartitionInfo, ...]
+    partitions: tuple[InspectedPartition, ...]
     branches: tuple[BranchInfo, ...]
 
 
@@ -161,7 +161,7 @@ class Description(_Json):
     stored_bytes: int
     segments: int
     runs: tuple[RunInfo, ...]
-    topics: tuple[TopicInfo, ...]
+    topics: tuple[InspectedTopic, ...]
     groups: tuple[GroupInfo, ...]
     lost_commits: tuple[str, ...]
 
@@ -237,13 +237,13 @@ def _topic(
     at: int,
     archived: int,
     chosen: TopicEntry,
-) -> TopicInfo:
+) -> InspectedTopic:
     """The incarnation number `at`, from 0."""
     topic = found[at]
     topic_id = topic.topic_id
     count = max(topic.partitions, archived)
     entries = [entry for partition in range(count) for entry in state.segments.get((topic_id, partition), ())]
-    return TopicInfo(
+    return InspectedTopic(
         name=topic.name,
         topic_id=topic_id,
         incarnation=at + 1,
@@ -280,10 +280,10 @@ def _branch(branch: Branch) -> BranchInfo:
 
 def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
-) -> PartitionInfo:
+) -> InspectedPartition:
     entries = list(state.segments.get((topic_id, partition), ()))
     settled = state.accounted_for(topic_id, partition)
-    return PartitionInfo(
+    return InspectedPartition(
         partition=partition,
         start=settled[0][0] if settled else -1,
         end=settled[-1][1] if settled else -1,

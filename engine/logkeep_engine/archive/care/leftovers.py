@@ -4,8 +4,9 @@
     if may_have_leftovers(writer):
         remove_leftovers(writer, keys)
 
-An attempt that was killed leaves objects that no commit names, and a later one that cuts its segments elsewhere writes
-others beside them: whoever reads the folder without the catalog would see records twice. What is removed
+An attempt that was killed leaves objects that no commit names. A later attempt cuts its segments elsewhere and writes
+other objects beside them. So who reads the folder without the catalog would see records twice. An object that is
+removed
 
 - has a name as Logkeep writes it, of a partition that the run has written,
 - is named by no commit,
@@ -44,8 +45,8 @@ CONVERSION = "Convert"
 
 
 def may_have_leftovers(writer: Writer) -> bool:
-    """Whether the writer's run was begun before, or the last of the others to begin did not succeed: only then objects
-    that no commit names, and old ones beside the segments, are to be expected."""
+    """Did an earlier attempt begin the writer's run, or did the run before it not succeed? Only then there may be
+    objects that no commit names."""
     runs = writer.state.runs
     others = [run for run in runs.values() if run.run_id != writer.run_id]
     last = max(others, key=attrgetter("epoch"), default=None)
@@ -76,7 +77,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
 
 
 def _is_adopted(writer: Writer) -> bool:
-    """Whether the folder may be another tool's. An archive that a conversion has made of one is Logkeep's own."""
+    """Another tool may have written the folder. An archive that a conversion has made of one is Logkeep's own."""
     return writer.archive.info.imported and any(run.kind != CONVERSION for run in writer.state.runs.values())
 
 

@@ -1,4 +1,4 @@
-"""The check of segments that hold records: is what the catalog says there? Of the Records format, is the index too?"""
+"""The check of segments that hold records: are records, and the index of the Records format, as the catalog says?"""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
 
 
 def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: str | None) -> str:
-    """What is wrong with the index, "" if nothing is; `expected` is the SHA-256 of the right one, None: not known."""
+    """Says what is wrong with the index, "" if nothing is. `expected` is the right SHA-256; None: not known."""
     try:
         found, size = digest_of(storage, path)
     except ObjectMissing:

@@ -1,9 +1,9 @@
-"""Which segments of an archive are too old, or too much. Pure: `removal` carries it out.
+"""Finds the segments of an archive that are too old, or too much. Pure: `removal` removes them.
 
-By age a segment goes when its newest record is older than the limit; each by its own record, so in a partition whose
-records are not in the order of their times one may go before another that precedes it. By size the oldest go, by the
-time of their newest record, or of the end of the run that archived it if that was earlier, whatever topic they are of,
-until the rest is not larger than the limit.
+By age, a segment is removed when its newest record is older than the limit. Each segment counts by itself: if records
+are not in the order of their times, a segment may go before an earlier one. By size, the oldest segments of all topics
+are removed until the rest is not larger than the limit. A segment is as old as its newest record, or as the end of the
+run that archived it if that was earlier.
 
 What follows a segment with transactions in its partition goes after it, whatever the times: a transaction's records may
 lie in one segment and its marker in a later one, and records without their marker are taken for committed (or, where
@@ -39,14 +39,15 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """`bytes` of its objects."""
+    """A segment to remove. `bytes` is the size of its objects."""
 
     segment: RemovedSegment
     bytes: int
 
 
 def expired(state: ArchiveState, limits: RetentionLimits, now: int) -> list[Expired]:
-    """What is to be removed at `now` (ms since the epoch), the too old first, then the too much, each oldest first.
+    """The segments to remove at `now` (ms since the epoch): first those that are too old, then those that are too much,
+    each oldest first.
 
     A removal that ends early, after any of them, leaves no transaction without its marker either.
     """
@@ -114,13 +115,13 @@ def _tables(state: ArchiveState) -> Iterator[tuple[Partition, str, Iterable[Segm
 
 
 def compacted_only(topic: TopicEntry) -> bool:
-    """Whether Kafka keeps the last record of every key of the topic for ever."""
+    """Kafka keeps the last record of every key of the topic for ever."""
     policy = {word.strip() for word in topic.configs.get("cleanup.policy", "").split(",")}
     return "compact" in policy and "delete" not in policy
 
 
 def object_bytes(entry: SegmentEntry) -> int:
-    """Of all objects of a segment."""
+    """The bytes of all objects of a segment."""
     return sum(entry.files.sizes(entry).values())
 
 

@@ -3,10 +3,10 @@
     beginnings = missing_beginnings(archive, state)
     for start, end in holes(state, (topic_id, partition), beginnings): ...
 
-The catalog alone cannot tell it: an archive that begins at offset 100 may have found a log that began there, or the
-task of the offsets before has failed while a later one was committed. The plan of that run, a backup or a conversion,
-knows. It is stored before the first task, and only a run that did not end with success leaves such a hole, so few plans
-are read. A conversion carries the holes of its source over; which they were in front of a partition, its plan says too.
+The catalog alone cannot tell it. An archive may begin at offset 100 because the log began there, or because the task of
+the earlier offsets failed while a later task was committed. The plan of that backup or conversion knows it: a run
+stores its plan before the first task. Only a run that did not end with success leaves such a hole, so few plans are
+read. A conversion keeps the holes of its source, and its plan also says which holes lay in front of a partition.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from logkeep_engine.errors import ObjectMissing
 log = logging.getLogger(__name__)
 
 PLAN_FILE = "plan.json"
-"""Of a backup, see `backup.plan`."""
+"""The plan of a backup, see `backup.plan`."""
 CONVERT_PLAN_FILE = "convert-plan.json"
-"""Of a conversion, see `convert.plan`."""
+"""The plan of a conversion, see `convert.plan`."""
 
 NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
-"""What there is to say of a hole."""
+"""Commands describe a hole so."""
 
 _READERS = 16
 _CONVERSION = "Convert"  # `RunEntry.kind`
@@ -47,10 +47,11 @@ def plan_files() -> Iterator[str]:
 
 
 def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition, int]:
-    """Of each partition that begins later than the run planned which archived its first offsets, where the plan begins;
-    of one that was converted without its beginning, where that was.
+    """The offsets at which partitions should begin, for partitions that begin later.
 
-    A plan that cannot be read is left out: a run's folder may be deleted. Raises storage errors.
+    The plan of the run that archived the first offsets says where a partition should begin. If a conversion did not
+    take the beginning of a partition, its plan says where that was. A plan that cannot be read is left out: a run's
+    folder may be deleted. Raises storage errors.
     """
     unfinished = [run for run in state.runs.values() if run.outcome is not RunOutcome.SUCCEEDED]
     conversions = [run for run in state.runs.values() if run.kind == _CONVERSION]
@@ -74,8 +75,8 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
                 if first is None or len(chunks) == 1:
                     continue
                 begins = min(start for start, _ in chunks)
-                # If the first chunk of a plan has failed, what was archived first is of another of its chunks: all of
-                # that, or what lies behind a batch that is the failed one's.
+                # If the first chunk of a plan has failed, the first archived offsets belong to another of its chunks.
+                # They begin with that chunk, or behind a batch that belongs to the failed chunk.
                 for start, end in chunks:
                     if begins < start <= first < end and _has_archived(state, run, key, first, end):
                         found[key] = min(found.get(key, first), begins)
@@ -138,7 +139,7 @@ def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:
     try:
         for key, chunk in chain(
             _chunks(archive, run_id, plan_files(), _backup_chunks),
-            _chunks(archive, run_id, (CONVERT_PLAN_FILE,), _convert_pieces),
+            _chunks(archive, run_id, (CONVERT_PLAN_FILE,), _convert_chunks),
         ):
             planned.setdefault(key, []).append(chunk)
     except (ValueError, LookupError, TypeError) as error:
@@ -165,6 +166,6 @@ def _backup_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:
         yield (topics[topic], partition), (start, end)
 
 
-def _convert_pieces(plan: Any) -> Iterator[tuple[Partition, Range]]:
+def _convert_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:
     for topic_id, partition, start, end, *_ in plan["pieces"]:
         yield (topic_id, partition), (start, end)

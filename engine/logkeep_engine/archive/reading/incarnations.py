@@ -1,9 +1,9 @@
-"""Which incarnation of a topic is taken: a topic that was deleted and created again has another id, and the archive
-keeps both.
+"""The choice between incarnations of a topic: a topic that was deleted and created again has another id, and the
+archive keeps both.
 
-By default the newest that has records, of committed transactions or none: who has deleted a topic by mistake, and
-created it again, wants its records back, and the incarnation that the mistake has left is empty. A producer that goes
-on beside it may have begun a transaction there, and aborted it.
+By default the newest incarnation with records is taken. Records of aborted transactions do not count. Somebody who has
+deleted a topic by mistake, and created it again, wants the old records back, and the new incarnation is empty. But a
+producer may have begun a transaction in the new one, and aborted it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 
 Shows = Callable[[TopicEntry], bool]
-"""Whether an incarnation that has records has one that consumers of committed records see (see `visible.shows`)."""
+"""Asks if consumers of committed records see a record of an incarnation that has records (see `visible.shows`)."""
 
 
 def as_counted(topic: TopicEntry) -> bool:
@@ -26,7 +26,7 @@ def as_counted(topic: TopicEntry) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldIncarnation:
     """How much of an incarnation the archive holds. Times are ms since the epoch, -1 if there is no record."""
 
     topic_id: str
@@ -41,7 +41,7 @@ class Held:
 
 
 def incarnations(topics: Iterable[TopicEntry]) -> dict[str, list[TopicEntry]]:
-    """By name, which are sorted; the incarnations in the order in which the archive saw them first."""
+    """The incarnations of each name, in the order in which the archive saw them first. The names are sorted."""
     found: dict[str, list[TopicEntry]] = {}
     for topic in topics:
         found.setdefault(topic.name, []).append(topic)
@@ -73,10 +73,10 @@ def taken_topics(
     return {name: taken(state, found, shows if wanted(name) else as_counted) for name, found in by_name.items()}
 
 
-def held(state: ArchiveState, topic: TopicEntry) -> Held:
+def held(state: ArchiveState, topic: TopicEntry) -> HeldIncarnation:
     """How much the archive has of it."""
     entries = _entries(state, topic)
-    return Held(
+    return HeldIncarnation(
         topic.topic_id,
         sum(entry.records for entry in entries),
         min((entry.times.min_base_timestamp for entry in entries if entry.times.min_base_timestamp >= 0), default=-1),

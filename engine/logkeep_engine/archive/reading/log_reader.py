@@ -1,6 +1,6 @@
 """The bytes of an archived log, block by block, whether it lies there as it is or in seekable zstd.
 
-    for item in read_log(storage, path, entry): ...      # Block | DamagedBytes
+    for item in read_log(storage, path, entry): ...      # LogBlock | DamagedBytes
 
 Blocks are read, and decompressed, ahead of the caller in threads. They lie in buffers that are used again as soon as
 no view of them is left (fresh pages cost more than the work on them), so a caller may keep a view as long as it likes.
@@ -23,8 +23,8 @@ from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,
     FRAME_MAGIC,
-    Frame,
     SeekTable,
+    ZstdFrame,
     decompress_frame,
     frame_bound,
     frame_end,
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Block:
+class LogBlock:
     """Bytes [start, end) of `buffer` are the next of the log; what lies before `start` is free for the caller."""
 
     buffer: bytearray
@@ -62,7 +62,7 @@ class Block:
 
 def read_log(
     storage: Storage, path: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
-) -> Iterator[Block | DamagedBytes]:
+) -> Iterator[LogBlock | DamagedBytes]:
     """The log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is compressed.
 
     The bytes are those of the object, be they more or fewer than the catalog says.
@@ -73,7 +73,7 @@ def read_log(
     return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
 
 
-def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Block | DamagedBytes]:
+def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[LogBlock | DamagedBytes]:
     at = start
     try:
         while True:
@@ -105,7 +105,7 @@ class _Compressed:
         self._ring = _Ring(min(block, entry.bytes), _headroom(entry))
         self._stored = _Ring(frame_bound(block), 0)
 
-    def items(self, start: int) -> Iterator[Block | DamagedBytes]:
+    def items(self, start: int) -> Iterator[LogBlock | DamagedBytes]:
         try:
             table, whole = self._open()
         except CorruptFrame as wrong:
@@ -114,7 +114,7 @@ class _Compressed:
             return
         first = table.index_at(start)
         groups = self._groups(table, first)
-        stored: Iterator[tuple[tuple[Frame, ...], memoryview]]
+        stored: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
         if whole is not None:
             view = memoryview(whole)
             stored = ((group, view[group[0].at : group[-1].at + group[-1].stored]) for group in groups)
@@ -132,7 +132,7 @@ class _Compressed:
         entry = self._entry
         stored = entry.files.stored_bytes
         start = 0 if stored < self._block else stored - min(stored, _TAIL_BYTES)
-        # One byte more than there should be: an object that is too long must show.
+        # Read one byte more than there should be, so that an object that is too long is noticed.
         tail = self._storage.read_range(self._path, start, stored + 1)
         if len(tail) != stored - start:
             less = "fewer" if len(tail) < stored - start else "more"
@@ -147,10 +147,10 @@ class _Compressed:
                 raise CorruptFrame(f"its seek table has a frame of {frame.stored} bytes for {frame.size} bytes of log")
         return table, None if start else tail
 
-    def _groups(self, table: SeekTable, first: int) -> list[tuple[Frame, ...]]:
+    def _groups(self, table: SeekTable, first: int) -> list[tuple[ZstdFrame, ...]]:
         """Frames that make up a block together."""
-        groups: list[tuple[Frame, ...]] = []
-        group: list[Frame] = []
+        groups: list[tuple[ZstdFrame, ...]] = []
+        group: list[ZstdFrame] = []
         size = 0
         for frame in table.frames[first:]:
             if group and size + frame.size > self._block:
@@ -160,12 +160,14 @@ class _Compressed:
             size += frame.size
         return [*groups, tuple(group)] if group else groups
 
-    def _fetch(self, group: tuple[Frame, ...]) -> memoryview:
+    def _fetch(self, group: tuple[ZstdFrame, ...]) -> memoryview:
         size = group[-1].at + group[-1].stored - group[0].at
         view = memoryview(self._stored.take(size).buffer)[:size]
         return view[: self._storage.read_into(self._path, group[0].at, view)]
 
-    def _decompressed(self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]) -> Iterator[Block | DamagedBytes]:
+    def _decompressed(
+        self, groups: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
+    ) -> Iterator[LogBlock | DamagedBytes]:
         for group, stored in groups:
             item = self._ring.take(sum(frame.size for frame in group))
             item.end = item.start
@@ -179,20 +181,20 @@ class _Compressed:
                         yield item
                     where = f"the zstd frame at byte {frame.at} of the object, {frame.stored} bytes, is damaged"
                     yield DamagedBytes(f"{where}: {wrong.message}", frame.size)
-                    item = Block(item.buffer, item.end + frame.size, item.end + frame.size)
+                    item = LogBlock(item.buffer, item.end + frame.size, item.end + frame.size)
                 else:
                     item.end += frame.size
             if item.end > item.start:
                 yield item
             del item, target, stored
 
-    def _without_table(self) -> Iterator[Block | DamagedBytes]:
-        """Frame by frame, as plain `zstd -d` would go, and on to the next frame where it would give up."""
+    def _without_table(self) -> Iterator[LogBlock | DamagedBytes]:
+        """Frame by frame like plain `zstd -d`. Where that would give up, this goes on with the next frame."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
-        at = 0  # in the object, of data[0]
-        size = 0  # of the log so far
-        lost = False  # nothing was found since a hole
+        at = 0  # the position of data[0] in the object
+        size = 0  # bytes of the log so far
+        lost = False  # no frame was found since the last damage
         with self._storage.reader(self._path, block=self._block) as reader:
             final = False
             while not final:
@@ -222,7 +224,7 @@ class _Compressed:
                 data = data[position:]
                 at += position
 
-    def _frame(self, ring: _Ring, data: bytes, position: int, final: bool) -> tuple[Block | None, int]:
+    def _frame(self, ring: _Ring, data: bytes, position: int, final: bool) -> tuple[LogBlock | None, int]:
         """The frame at `position` and where it ends; (None, 0): more bytes are needed."""
         if len(data) - position < len(FRAME_MAGIC) and not final:
             return None, 0
@@ -242,12 +244,12 @@ class _Compressed:
         return item, end
 
 
-def _skip(items: Iterator[Block | DamagedBytes], count: int) -> Iterator[Block | DamagedBytes]:
+def _skip(items: Iterator[LogBlock | DamagedBytes], count: int) -> Iterator[LogBlock | DamagedBytes]:
     """`items` without the first `count` bytes of the log."""
     for item in items:
         if isinstance(item, DamagedBytes):
             count = max(0, count - item.size) if item.size >= 0 else 0
-        if isinstance(item, Block) and count:
+        if isinstance(item, LogBlock) and count:
             skipped = min(count, item.end - item.start)
             item.start += skipped
             count -= skipped
@@ -258,8 +260,8 @@ def _skip(items: Iterator[Block | DamagedBytes], count: int) -> Iterator[Block |
 
 
 class _Idle:
-    """Buffers of logs that have been read, for those that are read next in this process. They may still be looked at;
-    one that is taken no longer is.
+    """Buffers of logs that have been read, for the logs that this process reads next. Callers may still have views of
+    a buffer here; a buffer is taken only when no view of it is left.
     """
 
     def __init__(self) -> None:
@@ -292,19 +294,19 @@ class _Ring:
         self._size = size
         self._buffers: list[bytearray] = []
 
-    def take(self, size: int = 0) -> Block:
+    def take(self, size: int = 0) -> LogBlock:
         """Room for `size` bytes, by default all that a buffer has."""
         wanted = self._headroom + max(size, self._size)
         for index in range(len(self._buffers)):
             if _references(self._buffers, index) == _UNUSED and len(self._buffers[index]) >= wanted:
-                return Block(self._buffers[index], self._headroom, wanted)
+                return LogBlock(self._buffers[index], self._headroom, wanted)
         if len(self._buffers) == _BUFFERS_MAX:
-            del self._buffers[0]  # its views keep it alive; it is just not used again
+            del self._buffers[0]  # its views keep it alive; it is not used again
         self._buffers.append(_idle.take(wanted) or bytearray(wanted))
-        return Block(self._buffers[-1], self._headroom, wanted)
+        return LogBlock(self._buffers[-1], self._headroom, wanted)
 
     def close(self) -> None:
-        """No more is taken: the next log may have the buffers."""
+        """This log takes no more buffers: the next log may have them."""
         buffers, self._buffers = self._buffers, []
         _idle.give(buffers)
 
@@ -322,8 +324,7 @@ _UNUSED = _references([bytearray(1)], 0)
 
 
 def _ahead(items: Iterator[T], worthwhile: bool) -> Generator[T, None, None]:
-    """The same items, each made in a thread while the caller works on the one before; if not `worthwhile`, as they
-    are."""
+    """The same items. If it is `worthwhile`, a thread makes each item while the caller works on the one before."""
     if not worthwhile:
         yield from items
         return

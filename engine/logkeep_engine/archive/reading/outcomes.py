@@ -1,4 +1,4 @@
-"""How the transactions of archived partitions ended: reads what `transactions.fold` joins.
+"""Reads how the transactions of archived partitions ended: `transactions.fold` joins what segments say.
 
     outcomes = partition_outcomes(storage, "orders", entries, state.kept(topic_id, 0))
     aborted = outcomes.aborted(partition_index(storage, "orders", entries))
@@ -18,7 +18,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.reading.segments import read_index
-from logkeep_engine.archive.reading.transactions import Outcomes, fold
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes, fold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 
@@ -31,13 +31,13 @@ def aborted_in(
     entries: Sequence[SegmentEntry],
     kept: Sequence[Range],
     on_damage: OnDamage | None = None,
-) -> tuple[list[AbortedTxn], Outcomes]:
+) -> tuple[list[AbortedTxn], TransactionOutcomes]:
     """The aborted transactions of one partition, and how they are known. `entries` are all its segments from some
     offset on, `kept` the ranges that they stand for. If something cannot be read, raises ArchiveDamaged, or tells
     `on_damage` (from several threads, and of an index twice) and goes by what can.
     """
     if not any(entry.transactional for entry in entries):
-        return [], Outcomes()
+        return [], TransactionOutcomes()
     outcomes = partition_outcomes(storage, topic, entries, kept, on_damage)
     return outcomes.aborted(partition_index(storage, topic, entries, on_damage)), outcomes
 
@@ -48,7 +48,7 @@ def partition_outcomes(
     entries: Sequence[SegmentEntry],
     kept: Sequence[Range],
     on_damage: OnDamage | None = None,
-) -> Outcomes:
+) -> TransactionOutcomes:
     """Facts that the indexes of a partition do not say. Damage as with `aborted_in`."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
         return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry, on_damage), entries), kept)
@@ -67,6 +67,6 @@ def partition_index(
 def segment_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None = None
 ) -> SegmentTransactions:
-    """One segment's word on transactions. Without `on_damage` raises ArchiveDamaged if its log has to be read and is
+    """The transactions of one segment. Without `on_damage` raises ArchiveDamaged if its log has to be read and is
     damaged, or its index is."""
     return reader_of(entry).transactions(storage, topic, entry, on_damage)

@@ -22,8 +22,8 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import is_batched, reader_of
 from logkeep_engine.archive.reading.outcomes import aborted_in
-from logkeep_engine.archive.reading.segments import Run
-from logkeep_engine.archive.reading.transactions import Outcomes
+from logkeep_engine.archive.reading.segments import Stretch
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """The `aborted` transactions of a partition, undecided ones among them, and how they are known. `damage`: what
-    could not be read for it, behind damage only."""
+    """The `aborted` transactions of a partition, and how they are known. Undecided transactions count as aborted.
+    `damage`: the objects that a reader behind damage could not read for them."""
 
     aborted: Sequence[AbortedTxn]
-    outcomes: Outcomes
+    outcomes: TransactionOutcomes
     damage: tuple[Damage, ...] = ()
 
 
@@ -51,9 +51,9 @@ class PartitionReader(Protocol[D_co]):
         """All segments hold Kafka's batches."""
         ...
 
-    def batches(self, start: int = 0) -> Iterator[Run | D_co]:
-        """Runs of whole batches, from the batch that holds offset `start` or the first behind it. A run is a view on
-        batches that lie back to back, and their headers with positions in the view."""
+    def batches(self, start: int = 0) -> Iterator[Stretch | D_co]:
+        """Stretches of whole batches, from the batch that holds offset `start` or the first behind it. A stretch is a
+        view on batches that lie back to back, and their headers with positions in the view."""
         ...
 
     def records(self, start: int = 0) -> Iterator[Sequence[LogRecord] | D_co]:
@@ -62,7 +62,7 @@ class PartitionReader(Protocol[D_co]):
 
     @property
     def transactions(self) -> Transactions:
-        """How the transactions ended. Behind damage, those are undecided of which neither a marker nor an index is
+        """How the transactions ended. Behind damage, a transaction is undecided if neither its marker nor an index is
         left."""
         ...
 
@@ -89,13 +89,13 @@ def open_damaged(
     kept: Sequence[Range] = (),
     aborted: Sequence[AbortedTxn] | None = None,
 ) -> PartitionReader[Damage]:
-    """As `open_partition`; the reader goes on behind damage and hands it out in its place."""
+    """A reader that goes on behind damage and hands it out in its place, else like that of `open_partition`."""
     return _Tolerant(storage, topic, tuple(entries), tuple(kept), aborted)
 
 
 @dataclass(frozen=True)
 class _Partition:
-    """The entries, and what both readers do alike."""
+    """The entries of a partition, for both readers."""
 
     storage: Storage
     topic: str
@@ -107,7 +107,7 @@ class _Partition:
     def batched(self) -> bool:
         return all(map(is_batched, self.entries))
 
-    def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Run]:
+    def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Stretch]:
         return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
 
     def _records_of(
@@ -126,7 +126,7 @@ class _Strict(_Partition):
     def transactions(self) -> Transactions:
         return Transactions(*aborted_in(self.storage, self.topic, self.entries, self.kept))
 
-    def batches(self, start: int = 0) -> Iterator[Run]:
+    def batches(self, start: int = 0) -> Iterator[Stretch]:
         for entry in self._from(start):
             yield from self._batches_of(entry, start, None)
 
@@ -145,7 +145,7 @@ class _Tolerant(_Partition):
         found = aborted_in(self.storage, self.topic, self.entries, self.kept, told.add)
         return Transactions(*found, tuple(sorted(told, key=str)))
 
-    def batches(self, start: int = 0) -> Iterator[Run | Damage]:
+    def batches(self, start: int = 0) -> Iterator[Stretch | Damage]:
         for entry in self._from(start):
             yield from _in_place(self._batches_of, entry, start)
 
@@ -158,7 +158,7 @@ class _Tolerant(_Partition):
 def _in_place(
     read: Callable[[SegmentEntry, int, OnDamage | None], Iterator[T]], entry: SegmentEntry, start: int
 ) -> Iterator[T | Damage]:
-    """What `read` gives of a segment, with the damage that it tells in between."""
+    """The items that `read` gives of a segment, and between them the damage that it tells."""
     told: list[Damage] = []
     for item in read(entry, start, told.append):
         yield from told

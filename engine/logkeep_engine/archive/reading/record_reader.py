@@ -162,7 +162,7 @@ class RecordReading:
             )
 
     def _position(self, start_offset: int) -> int:
-        """Where in the object to begin: the index is only a hint, where it is missing or wrong all is read."""
+        """The position from which to read. The index is only a hint: if it is missing or wrong, all is read."""
         entry = self._entry
         if start_offset <= entry.base_offset or not self._format.indexed:
             return 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.transactions import Outcomes
+from logkeep_engine.archive.reading.transactions import TransactionOutcomes
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext
@@ -21,7 +21,7 @@ from logkeep_engine.tasks import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRange:
-    """Source offsets [start, end) cannot be read."""
+    """A restore leaves out source offsets [start, end), because of damage or of an undecided transaction."""
 
     start: int
     end: int
@@ -29,11 +29,11 @@ class UnreadableRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """The survey says what is left out of one archived partition. `damaged` are base offsets of segments to be read
-    with `open_damaged`, or, if they hold records, not to be read at all.
+class DamageSurvey:
+    """The ranges that a restore leaves out of one archived partition. `damaged` are base offsets of damaged segments:
+    tasks read them with `open_damaged`, or, if they hold records, not at all.
 
-    `aborted` replaces the transaction indexes; None: they can be read.
+    `aborted` replaces the transaction indexes; None: the indexes can be read.
     """
 
     damaged: tuple[int, ...]
@@ -50,16 +50,16 @@ class SurveyTask:
     segments: tuple[SegmentEntry, ...]
 
 
-def survey_partition(task: SurveyTask, context: TaskContext) -> Survey:
+def survey_partition(task: SurveyTask, context: TaskContext) -> DamageSurvey:
     """Runs on an executor."""
     return survey(task.storage, task.topic, task.segments)
 
 
-def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequence[Damage]) -> Survey:
-    """As `survey`, of a partition whose segments hold records, from the `damage` of its objects alone. Pure.
+def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequence[Damage]) -> DamageSurvey:
+    """The survey of a partition whose segments hold records, from the `damage` of its objects alone. Pure.
 
-    A damaged segment is left out as a whole: nothing but the SHA-256 of all of it protects a record in these formats,
-    so of an altered object nobody knows which records are as they were. An index that is damaged costs nothing.
+    A damaged segment is left out as a whole. In these formats only the SHA-256 of the whole object protects a record,
+    so nobody knows which records of an altered object are as they were. A damaged index costs no record.
     """
     what = {found.object: found.what for found in reversed(damage)}
     lost: dict[int, UnreadableRange] = {}
@@ -68,22 +68,22 @@ def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequenc
         if path in what:
             reason = f"{what[path]}; nothing tells which records of the object are whole"
             lost[item.base_offset] = UnreadableRange(item.base_offset, item.next_offset, reason)
-    return Survey(tuple(lost), tuple(lost.values()))
+    return DamageSurvey(tuple(lost), tuple(lost.values()))
 
 
-def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> Survey:
+def survey(storage: Storage, topic: str, segments: Sequence[SegmentEntry]) -> DamageSurvey:
     """Look at every batch of the damaged segments of one partition. Raises only what the storage does."""
     lost = [
         UnreadableRange(*item.lost, item.what)
         for item in open_damaged(storage, topic, segments).batches()
         if isinstance(item, Damage) and item.lost is not None
     ]
-    return Survey(tuple(segment.base_offset for segment in segments), tuple(lost))
+    return DamageSurvey(tuple(segment.base_offset for segment in segments), tuple(lost))
 
 
-def with_transactions(survey: Survey, outcomes: Outcomes, index: Sequence[AbortedTxn]) -> Survey:
-    """The survey with what is known of the partition's transactions. `index`: the entries of all its transaction
-    indexes that can be read."""
+def with_transactions(survey: DamageSurvey, outcomes: TransactionOutcomes, index: Sequence[AbortedTxn]) -> DamageSurvey:
+    """The survey with the partition's transactions. `index`: the entries of all its transaction indexes that can be
+    read."""
     undecided = (
         UnreadableRange(
             txn.first_offset,
@@ -92,4 +92,4 @@ def with_transactions(survey: Survey, outcomes: Outcomes, index: Sequence[Aborte
         )
         for txn in outcomes.undecided
     )
-    return Survey(survey.damaged, (*survey.lost, *undecided), tuple(outcomes.aborted(index)))
+    return DamageSurvey(survey.damaged, (*survey.lost, *undecided), tuple(outcomes.aborted(index)))

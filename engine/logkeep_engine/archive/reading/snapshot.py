@@ -1,11 +1,12 @@
-"""Which state of the archive a restore or a conversion sees: the one at the end of the last backup that succeeded, or
-of a later one that failed after it had tried everything.
+"""The choice of the state that a restore or a conversion sees: the state at the end of the last backup that succeeded,
+or of a later one that failed after it had tried everything.
 
-At that commit every partition is archived up to a last stable offset, but for what a failed run names, and the consumer
-groups are those of the last success. What retention removed right after it is left out. What a later run has added so
-far, out of order, is not looked at. If no backup has ended so, the snapshot is that of the newest commit and not
-`finished`: a restore refuses it, unless somebody says that what there is shall be taken (the cluster was lost during
-the first backup). How transactions ended is known either way, see `archive.reading.transactions`.
+At that commit every partition is archived up to a last stable offset, except for the partitions that a failed run
+names. The consumer groups are those of the last success. Segments that retention removed right after it are left out. A
+later run adds segments out of order, so the snapshot does not have them. If no backup has ended so, the snapshot is the
+state at the newest commit and not `finished`. A restore refuses it, unless the user says that it shall be taken: the
+cluster may have been lost during the first backup. In both cases it is known how transactions ended, see
+`archive.reading.transactions`.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     """The end of the last run that succeeded, or that failed after it had tried everything."""
     if commit < 0:
         return None
-    # Backwards: the end of the last run is the last commit, or those of a running one lie after it. They may be
-    # thousands: they are read ahead.
+    # Read backwards: the end of the last run is the last commit, or the commits of a running one lie behind it. There
+    # may be thousands of them, so they are read ahead.
     for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
         if found.restorable:
             return found

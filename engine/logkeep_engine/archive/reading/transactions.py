@@ -5,13 +5,13 @@
 
 The marker decides wherever it is archived. Where it is not, the index decides: what is archived was below the last
 stable offset when it was fetched, so its transaction was decided then, and the fetch named it if it was aborted. Where
-the two disagree the marker wins, and `fold` says so. Nobody knows the end of a transaction only if the index of a
-segment that holds records of it is lost, and its marker is not there either.
+the two disagree the marker wins, and `fold` says so. A transaction is undecided only if the index of a segment
+with its records is damaged, and its marker is not there either.
 
-A marker belongs to the last transaction of its producer before it. That is not certain across offsets of which nothing
-is archived: the marker of the first transaction, and the beginning of a second one, may have been in them. So such a
-hole ends what is open before it, by the index. A broker's compaction leaves holes too, but keeps a marker as long as a
-batch of its transaction; so offsets that are missing matter only between segments that were fetched in different runs.
+A marker belongs to the last transaction of its producer before it. Across offsets that are not archived this is not
+certain: the marker of the first transaction, and the beginning of a second one, may have been there. So at such a hole
+the index decides the transactions that are open. A broker's compaction removes offsets too, but it keeps a marker as
+long as a batch of its transaction. So missing offsets matter only between segments that were fetched in different runs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from logkeep_engine.archive.catalog.segment_transactions import UNKNOWN, KnownPart, SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Ending, Part, Spans
+from logkeep_engine.log.transactions import Ending, Spans, TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
-    """A transaction of which index and marker say different things. `aborted` is what the marker says."""
+class MarkerDisagreement:
+    """The index and the marker of a transaction say different things. `aborted` is what the marker says."""
 
     producer_id: int
     first_offset: int
@@ -46,15 +46,15 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
-    """Facts that the indexes of a partition do not say. `added`: transactions that were aborted, `dropped`: that were
-    not, although an index names them, `undecided`: of which nobody knows it.
+class TransactionOutcomes:
+    """Facts that the indexes of a partition do not say. `added` transactions were aborted. `dropped` ones were not,
+    although an index names them. Nobody knows whether `undecided` ones were.
     """
 
     added: tuple[AbortedTxn, ...] = ()
     dropped: tuple[AbortedTxn, ...] = ()
     undecided: tuple[AbortedTxn, ...] = ()
-    disagreements: tuple[Disagreement, ...] = ()
+    disagreements: tuple[MarkerDisagreement, ...] = ()
 
     @property
     def indexes_suffice(self) -> bool:
@@ -72,7 +72,7 @@ class Outcomes:
         return sorted({*found, *self.added, *self.undecided}, key=_by_end)
 
 
-def fold(segments: Iterable[SegmentTransactions], kept: Sequence[Range]) -> Outcomes:
+def fold(segments: Iterable[SegmentTransactions], kept: Sequence[Range]) -> TransactionOutcomes:
     """Join what the segments of a partition say, in the order of their offsets. `kept` are the ranges of offsets that
     they stand for: between two of them records may be missing, inside of one only what compaction has removed."""
     joined = _Fold()
@@ -108,7 +108,7 @@ class _Fold:
         self._added: list[AbortedTxn] = []
         self._dropped: list[AbortedTxn] = []
         self._undecided: list[AbortedTxn] = []
-        self._disagreements: list[Disagreement] = []
+        self._disagreements: list[MarkerDisagreement] = []
 
     def missing(self) -> None:
         """Offsets are missing here."""
@@ -142,7 +142,7 @@ class _Fold:
             transaction.sparse = transaction.sparse or not segment.dense
             self._open[producer_id] = transaction
 
-    def _close(self, transaction: _Transaction, part: Part, segment: SegmentTransactions) -> None:
+    def _close(self, transaction: _Transaction, part: TransactionPart, segment: SegmentTransactions) -> None:
         if part.ending is Ending.OPEN:
             transaction.epoch, transaction.sparse = segment.epoch, False
             self._open[part.producer_id] = transaction
@@ -151,7 +151,7 @@ class _Fold:
         else:
             self._by_marker(transaction.parts, part)
 
-    def _by_marker(self, parts: Sequence[KnownPart], last: Part) -> None:
+    def _by_marker(self, parts: Sequence[KnownPart], last: TransactionPart) -> None:
         data = [known for known in parts if known.part.has_data]
         if not data:
             return
@@ -169,7 +169,7 @@ class _Fold:
                 self._dropped.append(span)
         if disagree:
             aborted = last.ending is Ending.ABORT
-            self._disagreements.append(Disagreement(last.producer_id, first, last.marker, aborted))
+            self._disagreements.append(MarkerDisagreement(last.producer_id, first, last.marker, aborted))
 
     def _by_index(self, parts: Sequence[KnownPart]) -> None:
         data = [known for known in parts if known.part.has_data]
@@ -184,8 +184,8 @@ class _Fold:
         elif any(known.since == UNKNOWN for known in data):
             self._undecided.append(span)
 
-    def outcomes(self) -> Outcomes:
-        return Outcomes(
+    def outcomes(self) -> TransactionOutcomes:
+        return TransactionOutcomes(
             tuple(sorted(self._added, key=_by_end)),
             tuple(sorted(self._dropped, key=_by_end)),
             tuple(sorted(self._undecided, key=_by_end)),
@@ -194,7 +194,7 @@ class _Fold:
 
 
 def _named(parts: Sequence[KnownPart]) -> Iterator[bool]:
-    """Whether an index calls all of a part aborted, its own or that of a later part; for each part with data."""
+    """For each part with data: does an index, its own or that of a later part, call all of it aborted?"""
     since = [known.since for known in parts]
     for at, known in enumerate(parts):
         if known.part.has_data:

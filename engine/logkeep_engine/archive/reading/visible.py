@@ -20,8 +20,8 @@ from logkeep_engine.storage import Storage
 
 
 def shows(storage: Storage, state: ArchiveState) -> Shows:
-    """The question for the topics of this archive. Asking raises what the storage raises. What is damaged counts as
-    seen: who takes it is told of the damage, and nothing older goes in its place.
+    """A function that answers for the topics of this archive. It raises what the storage raises. A damaged topic counts
+    as seen: its user is told of the damage, and no older incarnation is taken instead.
     """
 
     def ask(topic: TopicEntry) -> bool:

@@ -18,7 +18,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.diff import Comparison, Difference, Side
+    from logkeep_engine.toolbox.diff import Difference, RecordComparison, Side
 
 MAX_DIFFERENCES = 20
 
@@ -64,7 +64,7 @@ def diff(
 ) -> None:
     """Compare the committed records of two archives, or of an archive and live topics. Exit code 1 if they differ."""
     with errors(debug), ExitStack() as stack:
-        from logkeep_engine.toolbox.diff import ArchiveSide, Comparison, LiveSide, Rules
+        from logkeep_engine.toolbox.diff import ArchiveSide, LiveSide, RecordComparison, Rules
 
         if (b is None) == (bootstrap_server is None):
             raise SpecError("one of B and --bootstrap-server must be given", hint="A is compared with exactly one.")
@@ -87,13 +87,13 @@ def diff(
         if not names:
             raise SpecError("there is no topic to compare", hint="Name an archive or a log folder that has one.")
         ignored = frozenset(item.value for item in compared.ignore or ())
-        comparison = Comparison(left, right, Rules(offsets=compared.offsets, ignore=ignored, rename=renames))
+        comparison = RecordComparison(left, right, Rules(offsets=compared.offsets, ignore=ignored, rename=renames))
         _print(comparison, limit, form)
         if not comparison.counts.same:
             raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _print(comparison: Comparison, limit: int, form: Form) -> None:
+def _print(comparison: RecordComparison, limit: int, form: Form) -> None:
     """Go through the comparison, which finds the differences while it is asked for them."""
     first: list[Difference] = []
     for difference in comparison:

@@ -20,7 +20,7 @@ from logkeep_engine.cli.output import json_text, print_json, stdout, table, visi
 if TYPE_CHECKING:
     from logkeep_engine.toolbox.offsets import StateRecord, StateTopic
     from logkeep_engine.toolbox.source import LogSource
-    from logkeep_engine.toolbox.state import Entry
+    from logkeep_engine.toolbox.state import StateEntry
 
 
 class StateChoice(StrEnum):
@@ -49,7 +49,7 @@ def offsets(
 ) -> None:
     """Decode committed offsets and groups (__consumer_offsets) and transactions (__transaction_state)."""
     with errors(debug):
-        problems: list[Entry] = []
+        problems: list[StateEntry] = []
         logs = _logs(source, kind, server)
         if history:
             for entry in _history(logs, group, problems):
@@ -73,7 +73,9 @@ def _logs(source: str, kind: StateChoice | None, server: Server) -> list[tuple[S
     return open_state(source, chosen, endpoint=server.endpoint, region=server.region)
 
 
-def _history(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[Entry]) -> Iterator[Entry]:
+def _history(
+    logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[StateEntry]
+) -> Iterator[StateEntry]:
     """Every record of a group, or of all groups. Records that cannot be read become problems."""
     from logkeep_engine.toolbox.state import history
 
@@ -85,7 +87,9 @@ def _history(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, pr
                 yield entry
 
 
-def _kept(logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[Entry]) -> list[StateRecord]:
+def _kept(
+    logs: Sequence[tuple[StateTopic, LogSource]], group: str | None, problems: list[StateEntry]
+) -> list[StateRecord]:
     """The records in force of a group, or of all groups."""
     from logkeep_engine.toolbox.state import history, last_state
 

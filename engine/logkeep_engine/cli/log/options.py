@@ -55,9 +55,9 @@ class Chosen:
 
     def source(self, where: str, server: Server) -> LogSource:
         """Open a source. Raises an error for a source that cannot be opened."""
-        from logkeep_engine.toolbox.source import Selection, open_source
+        from logkeep_engine.toolbox.source import LogSelection, open_source
 
-        selection = Selection(tuple(self.topic or ()), tuple(self.partition or ()))
+        selection = LogSelection(tuple(self.topic or ()), tuple(self.partition or ()))
         return open_source(where, selection, endpoint=server.endpoint, region=server.region)
 
     def source_in_place(self, where: str, server: Server) -> LogSource:

@@ -15,7 +15,7 @@ from logkeep_engine.cli.options import Debug, Server, refuse, spread
 from logkeep_engine.cli.output import print_json, stdout, table
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.timestamps import Place, Times
+    from logkeep_engine.toolbox.timestamps import MomentPlace, Times
 
 
 class BucketChoice(StrEnum):
@@ -69,7 +69,7 @@ def show_timestamps(
         leave_if_damaged([damage for times in read for damage in times.damage])
 
 
-def _print_places(found: Sequence[Place]) -> None:
+def _print_places(found: Sequence[MomentPlace]) -> None:
     where = _columns_of_logs(found)
     shown = table(*where, "offset", "time", "first", "last", "verdict")
     for place in found:
@@ -79,7 +79,7 @@ def _print_places(found: Sequence[Place]) -> None:
     stdout().print(shown)
 
 
-def _columns_of_logs(found: Sequence[Times | Place]) -> Sequence[str]:
+def _columns_of_logs(found: Sequence[Times | MomentPlace]) -> Sequence[str]:
     """The columns that name a log. It is named by its folder too, if a partition lies in several, and by the topic's
     id, if a topic was deleted and made again."""
     logs = {(item.topic, item.topic_id, item.partition, item.folder) for item in found}
@@ -89,7 +89,7 @@ def _columns_of_logs(found: Sequence[Times | Place]) -> Sequence[str]:
     return (*(["folder"] if folders else []), "topic", *(["topic id"] if again else []), "partition")
 
 
-def _log(item: Times | Place, columns: Sequence[str]) -> list[str]:
+def _log(item: Times | MomentPlace, columns: Sequence[str]) -> list[str]:
     return [str(getattr(item, column.replace(" ", "_"))) or "-" for column in columns]
 
 
