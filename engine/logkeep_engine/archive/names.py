@@ -28,7 +28,8 @@ LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a who
 INDEX = ".index"
 TIMEINDEX = ".timeindex"
 TXNINDEX = ".txnindex"  # exists only if it has an entry
-# Of segments with transactions: saves reading them, see `catalog.segment_transactions`. No catalog names it.
+# Segments with transactions may have one, which saves reading them: see `catalog.segment_transactions`. No catalog
+# names it.
 TXNPARTS = ".txnparts"
 SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX, TXNPARTS)
 RECORDS = "_records"
@@ -51,7 +52,7 @@ _SEGMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SegmentObjectName:
-    """What a segment object's name says. `attempt` 0 is a task's first and not in the name."""
+    """The parts of the name of a segment's object. `attempt` 0 is a task's first, and it is not in the name."""
 
     topic: str
     topic_id: str

@@ -132,7 +132,7 @@ class _Compressed:
         entry = self._entry
         stored = entry.files.stored_bytes
         start = 0 if stored < self._block else stored - min(stored, _TAIL_BYTES)
-        # One byte more than there should be: an object that is too long must show.
+        # Read one byte more than there should be, so that an object that is too long is noticed.
         tail = self._storage.read_range(self._path, start, stored + 1)
         if len(tail) != stored - start:
             less = "fewer" if len(tail) < stored - start else "more"
@@ -189,12 +189,12 @@ class _Compressed:
             del item, target, stored
 
     def _without_table(self) -> Iterator[LogBlock | DamagedBytes]:
-        """Frame by frame, as plain `zstd -d` would go, and on to the next frame where it would give up."""
+        """Frame by frame like plain `zstd -d`. Where that would give up, this goes on with the next frame."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
-        at = 0  # in the object, of data[0]
-        size = 0  # of the log so far
-        lost = False  # nothing was found since a hole
+        at = 0  # the position of data[0] in the object
+        size = 0  # bytes of the log so far
+        lost = False  # no frame was found since the last damage
         with self._storage.reader(self._path, block=self._block) as reader:
             final = False
             while not final:
@@ -260,8 +260,8 @@ def _skip(items: Iterator[LogBlock | DamagedBytes], count: int) -> Iterator[LogB
 
 
 class _Idle:
-    """Buffers of logs that have been read, for those that are read next in this process. They may still be looked at;
-    one that is taken no longer is.
+    """Buffers of logs that have been read, for the logs that this process reads next. Callers may still have views of
+    a buffer here; a buffer is taken only when no view of it is left.
     """
 
     def __init__(self) -> None:
@@ -301,12 +301,12 @@ class _Ring:
             if _references(self._buffers, index) == _UNUSED and len(self._buffers[index]) >= wanted:
                 return LogBlock(self._buffers[index], self._headroom, wanted)
         if len(self._buffers) == _BUFFERS_MAX:
-            del self._buffers[0]  # its views keep it alive; it is just not used again
+            del self._buffers[0]  # its views keep it alive; it is not used again
         self._buffers.append(_idle.take(wanted) or bytearray(wanted))
         return LogBlock(self._buffers[-1], self._headroom, wanted)
 
     def close(self) -> None:
-        """No more is taken: the next log may have the buffers."""
+        """This log takes no more buffers: the next log may have them."""
         buffers, self._buffers = self._buffers, []
         _idle.give(buffers)
 
@@ -324,8 +324,7 @@ _UNUSED = _references([bytearray(1)], 0)
 
 
 def _ahead(items: Iterator[T], worthwhile: bool) -> Generator[T, None, None]:
-    """The same items, each made in a thread while the caller works on the one before; if not `worthwhile`, as they
-    are."""
+    """The same items. If it is `worthwhile`, a thread makes each item while the caller works on the one before."""
     if not worthwhile:
         yield from items
         return

@@ -15,7 +15,7 @@ from logkeep_engine.archive.reading import layouts
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
-from logkeep_engine.archive.reading.segments import Run
+from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compression, FormatOptions
 from logkeep_engine.convert.read import read_records
@@ -205,7 +205,7 @@ class ToyLayout:
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
-    ) -> Iterator[Run]:
+    ) -> Iterator[Stretch]:
         raise TypeError("a toy has no batches")
 
     def records(
