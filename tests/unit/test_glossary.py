@@ -15,7 +15,18 @@ ALONE = "## Names that no class has alone"
 ROOMS = (
     *(
         f"logkeep_engine/{room}"
-        for room in ("archiving.py", "backup/", "cli/", "convert/", "frame.py", "restore/", "spark/")
+        for room in (
+            "archive/care/",
+            "archive/reading/",
+            "archiving.py",
+            "backup/",
+            "cli/",
+            "convert/",
+            "frame.py",
+            "restore/",
+            "spark/",
+            "toolbox/",
+        )
     ),
     "logkeep_operator/",
 )

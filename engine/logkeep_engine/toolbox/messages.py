@@ -31,7 +31,7 @@ _LONGEST_VARINT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SchemaField:
     """`type` is the name of a primitive ("?" behind it: nullable), or the fields of a struct; `array`: many of them.
     `nullable`: the struct, or the array as a whole, may be null.
 
@@ -39,7 +39,7 @@ class Field:
     """
 
     name: str
-    type: str | tuple[Field, ...]
+    type: str | tuple[SchemaField, ...]
     since: int = 0
     until: int = _LATEST
     array: bool = False
@@ -51,7 +51,7 @@ class Field:
 class Schema:
     """The value of one kind of record in versions 0 to `latest`; `flexible` is the first version of that encoding."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[SchemaField, ...]
     latest: int = 0
     flexible: int = 0
 
@@ -77,7 +77,7 @@ class _Reader:
         self._version = version
         self._flexible = flexible
 
-    def struct(self, fields: tuple[Field, ...]) -> dict[str, Any]:
+    def struct(self, fields: tuple[SchemaField, ...]) -> dict[str, Any]:
         document: dict[str, Any] = {}
         for field in fields:
             if field.tag is None and field.since <= self._version <= field.until:
@@ -91,7 +91,7 @@ class _Reader:
                     document[field.name] = _Reader(part, self._version, True)._field(field)
         return document
 
-    def _field(self, field: Field) -> Any:
+    def _field(self, field: SchemaField) -> Any:
         if not field.array:
             return self._value(field)
         count = self._length()
@@ -103,7 +103,7 @@ class _Reader:
             raise UndecodableRecord(f"{field.name} cannot have {count} elements in {len(self._data) - self._at} bytes")
         return [self._value(field) for _ in range(count)]
 
-    def _value(self, field: Field) -> Any:
+    def _value(self, field: SchemaField) -> Any:
         kind = field.type
         if not isinstance(kind, str):
             if field.nullable and not field.array and self._number("int8") < 0:
@@ -153,58 +153,58 @@ class RecordKind:
     """A kind of record: what its key holds (keys are never flexible), and its value."""
 
     name: str
-    key: tuple[Field, ...]
+    key: tuple[SchemaField, ...]
     value: Schema
 
 
-_GROUP = (Field("groupId", "string"),)
-_MEMBER = (Field("groupId", "string"), Field("memberId", "string"))
-_COMMIT_KEY = (Field("group", "string"), Field("topic", "string"), Field("partition", "int32"))
-_PARTITIONS_OF_ID = (Field("topicId", "uuid"), Field("partitions", "int32", array=True))
+_GROUP = (SchemaField("groupId", "string"),)
+_MEMBER = (SchemaField("groupId", "string"), SchemaField("memberId", "string"))
+_COMMIT_KEY = (SchemaField("group", "string"), SchemaField("topic", "string"), SchemaField("partition", "int32"))
+_PARTITIONS_OF_ID = (SchemaField("topicId", "uuid"), SchemaField("partitions", "int32", array=True))
 _PARTITIONS_OF_TOPIC = (
-    Field("topicId", "uuid"),
-    Field("topicName", "string"),
-    Field("partitions", "int32", array=True),
+    SchemaField("topicId", "uuid"),
+    SchemaField("topicName", "string"),
+    SchemaField("partitions", "int32", array=True),
 )
-_TASKS = (Field("subtopologyId", "string"), Field("partitions", "int32", array=True))
-_PAIR = (Field("key", "string"), Field("value", "string"))
+_TASKS = (SchemaField("subtopologyId", "string"), SchemaField("partitions", "int32", array=True))
+_PAIR = (SchemaField("key", "string"), SchemaField("value", "string"))
 _TOPIC_INFO = (
-    Field("name", "string"),
-    Field("partitions", "int32"),
-    Field("replicationFactor", "int16"),
-    Field("topicConfigs", _PAIR, array=True),
+    SchemaField("name", "string"),
+    SchemaField("partitions", "int32"),
+    SchemaField("replicationFactor", "int16"),
+    SchemaField("topicConfigs", _PAIR, array=True),
 )
 
 _OFFSET_COMMIT = Schema(
     (
-        Field("offset", "int64"),
-        Field("leaderEpoch", "int32", since=3),
-        Field("metadata", "string"),
-        Field("commitTimestamp", "int64"),
-        Field("expireTimestamp", "int64", since=1, until=1),
-        Field("topicId", "uuid", since=4, tag=0),
+        SchemaField("offset", "int64"),
+        SchemaField("leaderEpoch", "int32", since=3),
+        SchemaField("metadata", "string"),
+        SchemaField("commitTimestamp", "int64"),
+        SchemaField("expireTimestamp", "int64", since=1, until=1),
+        SchemaField("topicId", "uuid", since=4, tag=0),
     ),
     latest=4,
     flexible=4,
 )
 _GROUP_METADATA = Schema(
     (
-        Field("protocolType", "string"),
-        Field("generation", "int32"),
-        Field("protocol", "string?"),
-        Field("leader", "string?"),
-        Field("currentStateTimestamp", "int64", since=2),
-        Field(
+        SchemaField("protocolType", "string"),
+        SchemaField("generation", "int32"),
+        SchemaField("protocol", "string?"),
+        SchemaField("leader", "string?"),
+        SchemaField("currentStateTimestamp", "int64", since=2),
+        SchemaField(
             "members",
             (
-                Field("memberId", "string"),
-                Field("groupInstanceId", "string?", since=3),
-                Field("clientId", "string"),
-                Field("clientHost", "string"),
-                Field("rebalanceTimeout", "int32", since=1),
-                Field("sessionTimeout", "int32"),
-                Field("subscription", "bytes"),
-                Field("assignment", "bytes"),
+                SchemaField("memberId", "string"),
+                SchemaField("groupInstanceId", "string?", since=3),
+                SchemaField("clientId", "string"),
+                SchemaField("clientHost", "string"),
+                SchemaField("rebalanceTimeout", "int32", since=1),
+                SchemaField("sessionTimeout", "int32"),
+                SchemaField("subscription", "bytes"),
+                SchemaField("assignment", "bytes"),
             ),
             array=True,
         ),
@@ -214,15 +214,15 @@ _GROUP_METADATA = Schema(
 )
 _PARTITION_METADATA = Schema(
     (
-        Field(
+        SchemaField(
             "topics",
             (
-                Field("topicId", "uuid"),
-                Field("topicName", "string"),
-                Field("numPartitions", "int32"),
-                Field(
+                SchemaField("topicId", "uuid"),
+                SchemaField("topicName", "string"),
+                SchemaField("numPartitions", "int32"),
+                SchemaField(
                     "partitionMetadata",
-                    (Field("partition", "int32"), Field("racks", "string", array=True)),
+                    (SchemaField("partition", "int32"), SchemaField("racks", "string", array=True)),
                     array=True,
                 ),
             ),
@@ -232,19 +232,21 @@ _PARTITION_METADATA = Schema(
 )
 _CONSUMER_MEMBER = Schema(
     (
-        Field("instanceId", "string?"),
-        Field("rackId", "string?"),
-        Field("clientId", "string"),
-        Field("clientHost", "string"),
-        Field("subscribedTopicNames", "string", array=True),
-        Field("subscribedTopicRegex", "string?"),
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("serverAssignor", "string?"),
-        Field(
+        SchemaField("instanceId", "string?"),
+        SchemaField("rackId", "string?"),
+        SchemaField("clientId", "string"),
+        SchemaField("clientHost", "string"),
+        SchemaField("subscribedTopicNames", "string", array=True),
+        SchemaField("subscribedTopicRegex", "string?"),
+        SchemaField("rebalanceTimeoutMs", "int32"),
+        SchemaField("serverAssignor", "string?"),
+        SchemaField(
             "classicMemberMetadata",
             (
-                Field("sessionTimeoutMs", "int32"),
-                Field("supportedProtocols", (Field("name", "string"), Field("metadata", "bytes")), array=True),
+                SchemaField("sessionTimeoutMs", "int32"),
+                SchemaField(
+                    "supportedProtocols", (SchemaField("name", "string"), SchemaField("metadata", "bytes")), array=True
+                ),
             ),
             nullable=True,
             tag=0,
@@ -253,35 +255,35 @@ _CONSUMER_MEMBER = Schema(
 )
 _STREAMS_MEMBER = Schema(
     (
-        Field("instanceId", "string?"),
-        Field("rackId", "string?"),
-        Field("clientId", "string"),
-        Field("clientHost", "string"),
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("topologyEpoch", "int32"),
-        Field("processId", "string"),
-        Field("userEndpoint", (Field("host", "string"), Field("port", "uint16")), nullable=True),
-        Field("clientTags", _PAIR, array=True),
+        SchemaField("instanceId", "string?"),
+        SchemaField("rackId", "string?"),
+        SchemaField("clientId", "string"),
+        SchemaField("clientHost", "string"),
+        SchemaField("rebalanceTimeoutMs", "int32"),
+        SchemaField("topologyEpoch", "int32"),
+        SchemaField("processId", "string"),
+        SchemaField("userEndpoint", (SchemaField("host", "string"), SchemaField("port", "uint16")), nullable=True),
+        SchemaField("clientTags", _PAIR, array=True),
     )
 )
 _STREAMS_TOPOLOGY = Schema(
     (
-        Field("epoch", "int32"),
-        Field(
+        SchemaField("epoch", "int32"),
+        SchemaField(
             "subtopologies",
             (
-                Field("subtopologyId", "string"),
-                Field("sourceTopics", "string", array=True),
-                Field("sourceTopicRegex", "string", array=True),
-                Field("stateChangelogTopics", _TOPIC_INFO, array=True),
-                Field("repartitionSinkTopics", "string", array=True),
-                Field("repartitionSourceTopics", _TOPIC_INFO, array=True),
-                Field(
+                SchemaField("subtopologyId", "string"),
+                SchemaField("sourceTopics", "string", array=True),
+                SchemaField("sourceTopicRegex", "string", array=True),
+                SchemaField("stateChangelogTopics", _TOPIC_INFO, array=True),
+                SchemaField("repartitionSinkTopics", "string", array=True),
+                SchemaField("repartitionSourceTopics", _TOPIC_INFO, array=True),
+                SchemaField(
                     "copartitionGroups",
                     (
-                        Field("sourceTopics", "int16", array=True),
-                        Field("sourceTopicRegex", "int16", array=True),
-                        Field("repartitionSourceTopics", "int16", array=True),
+                        SchemaField("sourceTopics", "int16", array=True),
+                        SchemaField("sourceTopicRegex", "int16", array=True),
+                        SchemaField("repartitionSourceTopics", "int16", array=True),
                     ),
                     array=True,
                 ),
@@ -290,19 +292,25 @@ _STREAMS_TOPOLOGY = Schema(
         ),
     )
 )
-_MEMBER_EPOCHS = (Field("memberEpoch", "int32"), Field("previousMemberEpoch", "int32"), Field("state", "int8"))
-_ASSIGNMENT_EPOCH = Schema((Field("assignmentEpoch", "int32"),))
-_TARGET = Schema((Field("topicPartitions", _PARTITIONS_OF_ID, array=True),))
+_MEMBER_EPOCHS = (
+    SchemaField("memberEpoch", "int32"),
+    SchemaField("previousMemberEpoch", "int32"),
+    SchemaField("state", "int8"),
+)
+_ASSIGNMENT_EPOCH = Schema((SchemaField("assignmentEpoch", "int32"),))
+_TARGET = Schema((SchemaField("topicPartitions", _PARTITIONS_OF_ID, array=True),))
 _ACTIVE_STANDBY_WARMUP = tuple(
-    Field(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
+    SchemaField(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
 )
 
 GROUP_RECORDS: Mapping[int, RecordKind] = {
     0: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
     1: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
-    2: RecordKind("GroupMetadata", (Field("group", "string"),), _GROUP_METADATA),
+    2: RecordKind("GroupMetadata", (SchemaField("group", "string"),), _GROUP_METADATA),
     3: RecordKind(
-        "ConsumerGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64", tag=0)))
+        "ConsumerGroupMetadata",
+        _GROUP,
+        Schema((SchemaField("epoch", "int32"), SchemaField("metadataHash", "int64", tag=0))),
     ),
     4: RecordKind("ConsumerGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
     5: RecordKind("ConsumerGroupMemberMetadata", _MEMBER, _CONSUMER_MEMBER),
@@ -314,8 +322,8 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
         Schema(
             (
                 *_MEMBER_EPOCHS,
-                Field("assignedPartitions", _PARTITIONS_OF_ID, array=True),
-                Field("partitionsPendingRevocation", _PARTITIONS_OF_ID, array=True),
+                SchemaField("assignedPartitions", _PARTITIONS_OF_ID, array=True),
+                SchemaField("partitionsPendingRevocation", _PARTITIONS_OF_ID, array=True),
             )
         ),
     ),
@@ -325,40 +333,50 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
         _MEMBER,
         Schema(
             (
-                Field("rackId", "string?"),
-                Field("clientId", "string"),
-                Field("clientHost", "string"),
-                Field("subscribedTopicNames", "string", array=True),
+                SchemaField("rackId", "string?"),
+                SchemaField("clientId", "string"),
+                SchemaField("clientHost", "string"),
+                SchemaField("subscribedTopicNames", "string", array=True),
             )
         ),
     ),
-    11: RecordKind("ShareGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
+    11: RecordKind(
+        "ShareGroupMetadata", _GROUP, Schema((SchemaField("epoch", "int32"), SchemaField("metadataHash", "int64")))
+    ),
     12: RecordKind("ShareGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
     13: RecordKind("ShareGroupTargetAssignmentMember", _MEMBER, _TARGET),
     14: RecordKind(
         "ShareGroupCurrentMemberAssignment",
         _MEMBER,
-        Schema((*_MEMBER_EPOCHS, Field("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
+        Schema((*_MEMBER_EPOCHS, SchemaField("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
     ),
     15: RecordKind(
         "ShareGroupStatePartitionMetadata",
         _GROUP,
         Schema(
             (
-                Field("initializingTopics", _PARTITIONS_OF_TOPIC, array=True),
-                Field("initializedTopics", _PARTITIONS_OF_TOPIC, array=True),
-                Field("deletingTopics", (Field("topicId", "uuid"), Field("topicName", "string")), array=True),
+                SchemaField("initializingTopics", _PARTITIONS_OF_TOPIC, array=True),
+                SchemaField("initializedTopics", _PARTITIONS_OF_TOPIC, array=True),
+                SchemaField(
+                    "deletingTopics", (SchemaField("topicId", "uuid"), SchemaField("topicName", "string")), array=True
+                ),
             )
         ),
     ),
     16: RecordKind(
         "ConsumerGroupRegularExpression",
-        (Field("groupId", "string"), Field("regularExpression", "string")),
+        (SchemaField("groupId", "string"), SchemaField("regularExpression", "string")),
         Schema(
-            (Field("topics", "string", array=True), Field("version", "int64"), Field("timestamp", "int64")),
+            (
+                SchemaField("topics", "string", array=True),
+                SchemaField("version", "int64"),
+                SchemaField("timestamp", "int64"),
+            ),
         ),
     ),
-    17: RecordKind("StreamsGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
+    17: RecordKind(
+        "StreamsGroupMetadata", _GROUP, Schema((SchemaField("epoch", "int32"), SchemaField("metadataHash", "int64")))
+    ),
     19: RecordKind("StreamsGroupMemberMetadata", _MEMBER, _STREAMS_MEMBER),
     20: RecordKind("StreamsGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
     21: RecordKind("StreamsGroupTargetAssignmentMember", _MEMBER, Schema(_ACTIVE_STANDBY_WARMUP)),
@@ -369,9 +387,9 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
             (
                 *_MEMBER_EPOCHS,
                 *_ACTIVE_STANDBY_WARMUP,
-                Field("activeTasksPendingRevocation", _TASKS, array=True),
-                Field("standbyTasksPendingRevocation", _TASKS, array=True),
-                Field("warmupTasksPendingRevocation", _TASKS, array=True),
+                SchemaField("activeTasksPendingRevocation", _TASKS, array=True),
+                SchemaField("standbyTasksPendingRevocation", _TASKS, array=True),
+                SchemaField("warmupTasksPendingRevocation", _TASKS, array=True),
             )
         ),
     ),
@@ -382,25 +400,25 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
 TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
     0: RecordKind(
         "TransactionLog",
-        (Field("transactionalId", "string"),),
+        (SchemaField("transactionalId", "string"),),
         Schema(
             (
-                Field("producerId", "int64"),
-                Field("previousProducerId", "int64", since=1, tag=0),
-                Field("nextProducerId", "int64", since=1, tag=1),
-                Field("producerEpoch", "int16"),
-                Field("nextProducerEpoch", "int16", since=1, tag=3),
-                Field("transactionTimeoutMs", "int32"),
-                Field("transactionStatus", "int8"),
-                Field(
+                SchemaField("producerId", "int64"),
+                SchemaField("previousProducerId", "int64", since=1, tag=0),
+                SchemaField("nextProducerId", "int64", since=1, tag=1),
+                SchemaField("producerEpoch", "int16"),
+                SchemaField("nextProducerEpoch", "int16", since=1, tag=3),
+                SchemaField("transactionTimeoutMs", "int32"),
+                SchemaField("transactionStatus", "int8"),
+                SchemaField(
                     "transactionPartitions",
-                    (Field("topic", "string"), Field("partitionIds", "int32", array=True)),
+                    (SchemaField("topic", "string"), SchemaField("partitionIds", "int32", array=True)),
                     array=True,
                     nullable=True,
                 ),
-                Field("transactionLastUpdateTimestampMs", "int64"),
-                Field("transactionStartTimestampMs", "int64"),
-                Field("clientTransactionVersion", "int16", since=1, tag=2),
+                SchemaField("transactionLastUpdateTimestampMs", "int64"),
+                SchemaField("transactionStartTimestampMs", "int64"),
+                SchemaField("clientTransactionVersion", "int16", since=1, tag=2),
             ),
             latest=1,
             flexible=1,
@@ -409,14 +427,14 @@ TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
 }
 """Records of `__transaction_state` by the version that their key begins with."""
 
-_TOPIC_PARTITIONS = (Field("topic", "string"), Field("partitions", "int32", array=True))
+_TOPIC_PARTITIONS = (SchemaField("topic", "string"), SchemaField("partitions", "int32", array=True))
 SUBSCRIPTION = Schema(
     (
-        Field("topics", "string", array=True),
-        Field("userData", "bytes?"),
-        Field("ownedPartitions", _TOPIC_PARTITIONS, since=1, array=True),
-        Field("generationId", "int32", since=2),
-        Field("rackId", "string?", since=3),
+        SchemaField("topics", "string", array=True),
+        SchemaField("userData", "bytes?"),
+        SchemaField("ownedPartitions", _TOPIC_PARTITIONS, since=1, array=True),
+        SchemaField("generationId", "int32", since=2),
+        SchemaField("rackId", "string?", since=3),
     ),
     latest=3,
     flexible=_LATEST,
@@ -424,41 +442,41 @@ SUBSCRIPTION = Schema(
 """The subscription that a consumer sends to its group (`ConsumerProtocolSubscription`)."""
 
 ASSIGNMENT = Schema(
-    (Field("assignedPartitions", _TOPIC_PARTITIONS, array=True), Field("userData", "bytes?")),
+    (SchemaField("assignedPartitions", _TOPIC_PARTITIONS, array=True), SchemaField("userData", "bytes?")),
     latest=3,
     flexible=_LATEST,
 )
 """The assignment that the group's leader gives to a consumer (`ConsumerProtocolAssignment`)."""
 
-_VOTER = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))
+_VOTER = (SchemaField("voterId", "int32"), SchemaField("voterDirectoryId", "uuid", since=1))
 LEADER_CHANGE = Schema(
     (
-        Field("version", "int16"),
-        Field("leaderId", "int32"),
-        Field("voters", _VOTER, array=True),
-        Field("grantingVoters", _VOTER, array=True),
+        SchemaField("version", "int16"),
+        SchemaField("leaderId", "int32"),
+        SchemaField("voters", _VOTER, array=True),
+        SchemaField("grantingVoters", _VOTER, array=True),
     ),
     latest=1,
 )
-SNAPSHOT_HEADER = Schema((Field("version", "int16"), Field("lastContainedLogTimestamp", "int64")))
-SNAPSHOT_FOOTER = Schema((Field("version", "int16"),))
-KRAFT_VERSION = Schema((Field("version", "int16"), Field("kRaftVersion", "int16")))
+SNAPSHOT_HEADER = Schema((SchemaField("version", "int16"), SchemaField("lastContainedLogTimestamp", "int64")))
+SNAPSHOT_FOOTER = Schema((SchemaField("version", "int16"),))
+KRAFT_VERSION = Schema((SchemaField("version", "int16"), SchemaField("kRaftVersion", "int16")))
 KRAFT_VOTERS = Schema(
     (
-        Field("version", "int16"),
-        Field(
+        SchemaField("version", "int16"),
+        SchemaField(
             "voters",
             (
-                Field("voterId", "int32"),
-                Field("voterDirectoryId", "uuid"),
-                Field(
+                SchemaField("voterId", "int32"),
+                SchemaField("voterDirectoryId", "uuid"),
+                SchemaField(
                     "endpoints",
-                    (Field("name", "string"), Field("host", "string"), Field("port", "uint16")),
+                    (SchemaField("name", "string"), SchemaField("host", "string"), SchemaField("port", "uint16")),
                     array=True,
                 ),
-                Field(
+                SchemaField(
                     "kRaftVersionFeature",
-                    (Field("minSupportedVersion", "int16"), Field("maxSupportedVersion", "int16")),
+                    (SchemaField("minSupportedVersion", "int16"), SchemaField("maxSupportedVersion", "int16")),
                 ),
             ),
             array=True,
