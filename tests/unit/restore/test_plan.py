@@ -405,7 +405,7 @@ class TestDigest:
             "allowEmpty": True,
             "state": {"uri": "s3://other"},
         }
-        # What is in none of the two must be thought about: may it change between two tries of one run?
+        # Think about a field that is in none of the two: may it change between two attempts of one run?
         decides = {"source", "topics", "ifTopicExists", "onDamagedArchive", "consumerGroups", "recordBatches"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
