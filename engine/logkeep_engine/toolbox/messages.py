@@ -31,7 +31,7 @@ _LONGEST_VARINT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaField:
+class MessageField:
     """`type` is the name of a primitive ("?" behind it: nullable), or the fields of a struct; `array`: many of them.
     `nullable`: the struct, or the array as a whole, may be null.
 
@@ -39,7 +39,7 @@ class SchemaField:
     """
 
     name: str
-    type: str | tuple[SchemaField, ...]
+    type: str | tuple[MessageField, ...]
     since: int = 0
     until: int = _LATEST
     array: bool = False
@@ -51,7 +51,7 @@ class SchemaField:
 class Schema:
     """The value of one kind of record in versions 0 to `latest`; `flexible` is the first version of that encoding."""
 
-    fields: tuple[SchemaField, ...]
+    fields: tuple[MessageField, ...]
     latest: int = 0
     flexible: int = 0
 
@@ -77,7 +77,7 @@ class _Reader:
         self._version = version
         self._flexible = flexible
 
-    def struct(self, fields: tuple[SchemaField, ...]) -> dict[str, Any]:
+    def struct(self, fields: tuple[MessageField, ...]) -> dict[str, Any]:
         document: dict[str, Any] = {}
         for field in fields:
             if field.tag is None and field.since <= self._version <= field.until:
@@ -91,7 +91,7 @@ class _Reader:
                     document[field.name] = _Reader(part, self._version, True)._field(field)
         return document
 
-    def _field(self, field: SchemaField) -> Any:
+    def _field(self, field: MessageField) -> Any:
         if not field.array:
             return self._value(field)
         count = self._length()
@@ -103,7 +103,7 @@ class _Reader:
             raise UndecodableRecord(f"{field.name} cannot have {count} elements in {len(self._data) - self._at} bytes")
         return [self._value(field) for _ in range(count)]
 
-    def _value(self, field: SchemaField) -> Any:
+    def _value(self, field: MessageField) -> Any:
         kind = field.type
         if not isinstance(kind, str):
             if field.nullable and not field.array and self._number("int8") < 0:
@@ -153,58 +153,58 @@ class RecordKind:
     """A kind of record: what its key holds (keys are never flexible), and its value."""
 
     name: str
-    key: tuple[SchemaField, ...]
+    key: tuple[MessageField, ...]
     value: Schema
 
 
-_GROUP = (SchemaField("groupId", "string"),)
-_MEMBER = (SchemaField("groupId", "string"), SchemaField("memberId", "string"))
-_COMMIT_KEY = (SchemaField("group", "string"), SchemaField("topic", "string"), SchemaField("partition", "int32"))
-_PARTITIONS_OF_ID = (SchemaField("topicId", "uuid"), SchemaField("partitions", "int32", array=True))
+_GROUP = (MessageField("groupId", "string"),)
+_MEMBER = (MessageField("groupId", "string"), MessageField("memberId", "string"))
+_COMMIT_KEY = (MessageField("group", "string"), MessageField("topic", "string"), MessageField("partition", "int32"))
+_PARTITIONS_OF_ID = (MessageField("topicId", "uuid"), MessageField("partitions", "int32", array=True))
 _PARTITIONS_OF_TOPIC = (
-    SchemaField("topicId", "uuid"),
-    SchemaField("topicName", "string"),
-    SchemaField("partitions", "int32", array=True),
+    MessageField("topicId", "uuid"),
+    MessageField("topicName", "string"),
+    MessageField("partitions", "int32", array=True),
 )
-_TASKS = (SchemaField("subtopologyId", "string"), SchemaField("partitions", "int32", array=True))
-_PAIR = (SchemaField("key", "string"), SchemaField("value", "string"))
+_TASKS = (MessageField("subtopologyId", "string"), MessageField("partitions", "int32", array=True))
+_PAIR = (MessageField("key", "string"), MessageField("value", "string"))
 _TOPIC_INFO = (
-    SchemaField("name", "string"),
-    SchemaField("partitions", "int32"),
-    SchemaField("replicationFactor", "int16"),
-    SchemaField("topicConfigs", _PAIR, array=True),
+    MessageField("name", "string"),
+    MessageField("partitions", "int32"),
+    MessageField("replicationFactor", "int16"),
+    MessageField("topicConfigs", _PAIR, array=True),
 )
 
 _OFFSET_COMMIT = Schema(
     (
-        SchemaField("offset", "int64"),
-        SchemaField("leaderEpoch", "int32", since=3),
-        SchemaField("metadata", "string"),
-        SchemaField("commitTimestamp", "int64"),
-        SchemaField("expireTimestamp", "int64", since=1, until=1),
-        SchemaField("topicId", "uuid", since=4, tag=0),
+        MessageField("offset", "int64"),
+        MessageField("leaderEpoch", "int32", since=3),
+        MessageField("metadata", "string"),
+        MessageField("commitTimestamp", "int64"),
+        MessageField("expireTimestamp", "int64", since=1, until=1),
+        MessageField("topicId", "uuid", since=4, tag=0),
     ),
     latest=4,
     flexible=4,
 )
 _GROUP_METADATA = Schema(
     (
-        SchemaField("protocolType", "string"),
-        SchemaField("generation", "int32"),
-        SchemaField("protocol", "string?"),
-        SchemaField("leader", "string?"),
-        SchemaField("currentStateTimestamp", "int64", since=2),
-        SchemaField(
+        MessageField("protocolType", "string"),
+        MessageField("generation", "int32"),
+        MessageField("protocol", "string?"),
+        MessageField("leader", "string?"),
+        MessageField("currentStateTimestamp", "int64", since=2),
+        MessageField(
             "members",
             (
-                SchemaField("memberId", "string"),
-                SchemaField("groupInstanceId", "string?", since=3),
-                SchemaField("clientId", "string"),
-                SchemaField("clientHost", "string"),
-                SchemaField("rebalanceTimeout", "int32", since=1),
-                SchemaField("sessionTimeout", "int32"),
-                SchemaField("subscription", "bytes"),
-                SchemaField("assignment", "bytes"),
+                MessageField("memberId", "string"),
+                MessageField("groupInstanceId", "string?", since=3),
+                MessageField("clientId", "string"),
+                MessageField("clientHost", "string"),
+                MessageField("rebalanceTimeout", "int32", since=1),
+                MessageField("sessionTimeout", "int32"),
+                MessageField("subscription", "bytes"),
+                MessageField("assignment", "bytes"),
             ),
             array=True,
         ),
@@ -214,15 +214,15 @@ _GROUP_METADATA = Schema(
 )
 _PARTITION_METADATA = Schema(
     (
-        SchemaField(
+        MessageField(
             "topics",
             (
-                SchemaField("topicId", "uuid"),
-                SchemaField("topicName", "string"),
-                SchemaField("numPartitions", "int32"),
-                SchemaField(
+                MessageField("topicId", "uuid"),
+                MessageField("topicName", "string"),
+                MessageField("numPartitions", "int32"),
+                MessageField(
                     "partitionMetadata",
-                    (SchemaField("partition", "int32"), SchemaField("racks", "string", array=True)),
+                    (MessageField("partition", "int32"), MessageField("racks", "string", array=True)),
                     array=True,
                 ),
             ),
@@ -232,20 +232,22 @@ _PARTITION_METADATA = Schema(
 )
 _CONSUMER_MEMBER = Schema(
     (
-        SchemaField("instanceId", "string?"),
-        SchemaField("rackId", "string?"),
-        SchemaField("clientId", "string"),
-        SchemaField("clientHost", "string"),
-        SchemaField("subscribedTopicNames", "string", array=True),
-        SchemaField("subscribedTopicRegex", "string?"),
-        SchemaField("rebalanceTimeoutMs", "int32"),
-        SchemaField("serverAssignor", "string?"),
-        SchemaField(
+        MessageField("instanceId", "string?"),
+        MessageField("rackId", "string?"),
+        MessageField("clientId", "string"),
+        MessageField("clientHost", "string"),
+        MessageField("subscribedTopicNames", "string", array=True),
+        MessageField("subscribedTopicRegex", "string?"),
+        MessageField("rebalanceTimeoutMs", "int32"),
+        MessageField("serverAssignor", "string?"),
+        MessageField(
             "classicMemberMetadata",
             (
-                SchemaField("sessionTimeoutMs", "int32"),
-                SchemaField(
-                    "supportedProtocols", (SchemaField("name", "string"), SchemaField("metadata", "bytes")), array=True
+                MessageField("sessionTimeoutMs", "int32"),
+                MessageField(
+                    "supportedProtocols",
+                    (MessageField("name", "string"), MessageField("metadata", "bytes")),
+                    array=True,
                 ),
             ),
             nullable=True,
@@ -255,35 +257,35 @@ _CONSUMER_MEMBER = Schema(
 )
 _STREAMS_MEMBER = Schema(
     (
-        SchemaField("instanceId", "string?"),
-        SchemaField("rackId", "string?"),
-        SchemaField("clientId", "string"),
-        SchemaField("clientHost", "string"),
-        SchemaField("rebalanceTimeoutMs", "int32"),
-        SchemaField("topologyEpoch", "int32"),
-        SchemaField("processId", "string"),
-        SchemaField("userEndpoint", (SchemaField("host", "string"), SchemaField("port", "uint16")), nullable=True),
-        SchemaField("clientTags", _PAIR, array=True),
+        MessageField("instanceId", "string?"),
+        MessageField("rackId", "string?"),
+        MessageField("clientId", "string"),
+        MessageField("clientHost", "string"),
+        MessageField("rebalanceTimeoutMs", "int32"),
+        MessageField("topologyEpoch", "int32"),
+        MessageField("processId", "string"),
+        MessageField("userEndpoint", (MessageField("host", "string"), MessageField("port", "uint16")), nullable=True),
+        MessageField("clientTags", _PAIR, array=True),
     )
 )
 _STREAMS_TOPOLOGY = Schema(
     (
-        SchemaField("epoch", "int32"),
-        SchemaField(
+        MessageField("epoch", "int32"),
+        MessageField(
             "subtopologies",
             (
-                SchemaField("subtopologyId", "string"),
-                SchemaField("sourceTopics", "string", array=True),
-                SchemaField("sourceTopicRegex", "string", array=True),
-                SchemaField("stateChangelogTopics", _TOPIC_INFO, array=True),
-                SchemaField("repartitionSinkTopics", "string", array=True),
-                SchemaField("repartitionSourceTopics", _TOPIC_INFO, array=True),
-                SchemaField(
+                MessageField("subtopologyId", "string"),
+                MessageField("sourceTopics", "string", array=True),
+                MessageField("sourceTopicRegex", "string", array=True),
+                MessageField("stateChangelogTopics", _TOPIC_INFO, array=True),
+                MessageField("repartitionSinkTopics", "string", array=True),
+                MessageField("repartitionSourceTopics", _TOPIC_INFO, array=True),
+                MessageField(
                     "copartitionGroups",
                     (
-                        SchemaField("sourceTopics", "int16", array=True),
-                        SchemaField("sourceTopicRegex", "int16", array=True),
-                        SchemaField("repartitionSourceTopics", "int16", array=True),
+                        MessageField("sourceTopics", "int16", array=True),
+                        MessageField("sourceTopicRegex", "int16", array=True),
+                        MessageField("repartitionSourceTopics", "int16", array=True),
                     ),
                     array=True,
                 ),
@@ -293,24 +295,24 @@ _STREAMS_TOPOLOGY = Schema(
     )
 )
 _MEMBER_EPOCHS = (
-    SchemaField("memberEpoch", "int32"),
-    SchemaField("previousMemberEpoch", "int32"),
-    SchemaField("state", "int8"),
+    MessageField("memberEpoch", "int32"),
+    MessageField("previousMemberEpoch", "int32"),
+    MessageField("state", "int8"),
 )
-_ASSIGNMENT_EPOCH = Schema((SchemaField("assignmentEpoch", "int32"),))
-_TARGET = Schema((SchemaField("topicPartitions", _PARTITIONS_OF_ID, array=True),))
+_ASSIGNMENT_EPOCH = Schema((MessageField("assignmentEpoch", "int32"),))
+_TARGET = Schema((MessageField("topicPartitions", _PARTITIONS_OF_ID, array=True),))
 _ACTIVE_STANDBY_WARMUP = tuple(
-    SchemaField(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
+    MessageField(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
 )
 
 GROUP_RECORDS: Mapping[int, RecordKind] = {
     0: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
     1: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
-    2: RecordKind("GroupMetadata", (SchemaField("group", "string"),), _GROUP_METADATA),
+    2: RecordKind("GroupMetadata", (MessageField("group", "string"),), _GROUP_METADATA),
     3: RecordKind(
         "ConsumerGroupMetadata",
         _GROUP,
-        Schema((SchemaField("epoch", "int32"), SchemaField("metadataHash", "int64", tag=0))),
+        Schema((MessageField("epoch", "int32"), MessageField("metadataHash", "int64", tag=0))),
     ),
     4: RecordKind("ConsumerGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
     5: RecordKind("ConsumerGroupMemberMetadata", _MEMBER, _CONSUMER_MEMBER),
@@ -322,8 +324,8 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
         Schema(
             (
                 *_MEMBER_EPOCHS,
-                SchemaField("assignedPartitions", _PARTITIONS_OF_ID, array=True),
-                SchemaField("partitionsPendingRevocation", _PARTITIONS_OF_ID, array=True),
+                MessageField("assignedPartitions", _PARTITIONS_OF_ID, array=True),
+                MessageField("partitionsPendingRevocation", _PARTITIONS_OF_ID, array=True),
             )
         ),
     ),
@@ -333,49 +335,49 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
         _MEMBER,
         Schema(
             (
-                SchemaField("rackId", "string?"),
-                SchemaField("clientId", "string"),
-                SchemaField("clientHost", "string"),
-                SchemaField("subscribedTopicNames", "string", array=True),
+                MessageField("rackId", "string?"),
+                MessageField("clientId", "string"),
+                MessageField("clientHost", "string"),
+                MessageField("subscribedTopicNames", "string", array=True),
             )
         ),
     ),
     11: RecordKind(
-        "ShareGroupMetadata", _GROUP, Schema((SchemaField("epoch", "int32"), SchemaField("metadataHash", "int64")))
+        "ShareGroupMetadata", _GROUP, Schema((MessageField("epoch", "int32"), MessageField("metadataHash", "int64")))
     ),
     12: RecordKind("ShareGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
     13: RecordKind("ShareGroupTargetAssignmentMember", _MEMBER, _TARGET),
     14: RecordKind(
         "ShareGroupCurrentMemberAssignment",
         _MEMBER,
-        Schema((*_MEMBER_EPOCHS, SchemaField("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
+        Schema((*_MEMBER_EPOCHS, MessageField("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
     ),
     15: RecordKind(
         "ShareGroupStatePartitionMetadata",
         _GROUP,
         Schema(
             (
-                SchemaField("initializingTopics", _PARTITIONS_OF_TOPIC, array=True),
-                SchemaField("initializedTopics", _PARTITIONS_OF_TOPIC, array=True),
-                SchemaField(
-                    "deletingTopics", (SchemaField("topicId", "uuid"), SchemaField("topicName", "string")), array=True
+                MessageField("initializingTopics", _PARTITIONS_OF_TOPIC, array=True),
+                MessageField("initializedTopics", _PARTITIONS_OF_TOPIC, array=True),
+                MessageField(
+                    "deletingTopics", (MessageField("topicId", "uuid"), MessageField("topicName", "string")), array=True
                 ),
             )
         ),
     ),
     16: RecordKind(
         "ConsumerGroupRegularExpression",
-        (SchemaField("groupId", "string"), SchemaField("regularExpression", "string")),
+        (MessageField("groupId", "string"), MessageField("regularExpression", "string")),
         Schema(
             (
-                SchemaField("topics", "string", array=True),
-                SchemaField("version", "int64"),
-                SchemaField("timestamp", "int64"),
+                MessageField("topics", "string", array=True),
+                MessageField("version", "int64"),
+                MessageField("timestamp", "int64"),
             ),
         ),
     ),
     17: RecordKind(
-        "StreamsGroupMetadata", _GROUP, Schema((SchemaField("epoch", "int32"), SchemaField("metadataHash", "int64")))
+        "StreamsGroupMetadata", _GROUP, Schema((MessageField("epoch", "int32"), MessageField("metadataHash", "int64")))
     ),
     19: RecordKind("StreamsGroupMemberMetadata", _MEMBER, _STREAMS_MEMBER),
     20: RecordKind("StreamsGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
@@ -387,9 +389,9 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
             (
                 *_MEMBER_EPOCHS,
                 *_ACTIVE_STANDBY_WARMUP,
-                SchemaField("activeTasksPendingRevocation", _TASKS, array=True),
-                SchemaField("standbyTasksPendingRevocation", _TASKS, array=True),
-                SchemaField("warmupTasksPendingRevocation", _TASKS, array=True),
+                MessageField("activeTasksPendingRevocation", _TASKS, array=True),
+                MessageField("standbyTasksPendingRevocation", _TASKS, array=True),
+                MessageField("warmupTasksPendingRevocation", _TASKS, array=True),
             )
         ),
     ),
@@ -400,25 +402,25 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
 TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
     0: RecordKind(
         "TransactionLog",
-        (SchemaField("transactionalId", "string"),),
+        (MessageField("transactionalId", "string"),),
         Schema(
             (
-                SchemaField("producerId", "int64"),
-                SchemaField("previousProducerId", "int64", since=1, tag=0),
-                SchemaField("nextProducerId", "int64", since=1, tag=1),
-                SchemaField("producerEpoch", "int16"),
-                SchemaField("nextProducerEpoch", "int16", since=1, tag=3),
-                SchemaField("transactionTimeoutMs", "int32"),
-                SchemaField("transactionStatus", "int8"),
-                SchemaField(
+                MessageField("producerId", "int64"),
+                MessageField("previousProducerId", "int64", since=1, tag=0),
+                MessageField("nextProducerId", "int64", since=1, tag=1),
+                MessageField("producerEpoch", "int16"),
+                MessageField("nextProducerEpoch", "int16", since=1, tag=3),
+                MessageField("transactionTimeoutMs", "int32"),
+                MessageField("transactionStatus", "int8"),
+                MessageField(
                     "transactionPartitions",
-                    (SchemaField("topic", "string"), SchemaField("partitionIds", "int32", array=True)),
+                    (MessageField("topic", "string"), MessageField("partitionIds", "int32", array=True)),
                     array=True,
                     nullable=True,
                 ),
-                SchemaField("transactionLastUpdateTimestampMs", "int64"),
-                SchemaField("transactionStartTimestampMs", "int64"),
-                SchemaField("clientTransactionVersion", "int16", since=1, tag=2),
+                MessageField("transactionLastUpdateTimestampMs", "int64"),
+                MessageField("transactionStartTimestampMs", "int64"),
+                MessageField("clientTransactionVersion", "int16", since=1, tag=2),
             ),
             latest=1,
             flexible=1,
@@ -427,14 +429,14 @@ TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
 }
 """Records of `__transaction_state` by the version that their key begins with."""
 
-_TOPIC_PARTITIONS = (SchemaField("topic", "string"), SchemaField("partitions", "int32", array=True))
+_TOPIC_PARTITIONS = (MessageField("topic", "string"), MessageField("partitions", "int32", array=True))
 SUBSCRIPTION = Schema(
     (
-        SchemaField("topics", "string", array=True),
-        SchemaField("userData", "bytes?"),
-        SchemaField("ownedPartitions", _TOPIC_PARTITIONS, since=1, array=True),
-        SchemaField("generationId", "int32", since=2),
-        SchemaField("rackId", "string?", since=3),
+        MessageField("topics", "string", array=True),
+        MessageField("userData", "bytes?"),
+        MessageField("ownedPartitions", _TOPIC_PARTITIONS, since=1, array=True),
+        MessageField("generationId", "int32", since=2),
+        MessageField("rackId", "string?", since=3),
     ),
     latest=3,
     flexible=_LATEST,
@@ -442,41 +444,41 @@ SUBSCRIPTION = Schema(
 """The subscription that a consumer sends to its group (`ConsumerProtocolSubscription`)."""
 
 ASSIGNMENT = Schema(
-    (SchemaField("assignedPartitions", _TOPIC_PARTITIONS, array=True), SchemaField("userData", "bytes?")),
+    (MessageField("assignedPartitions", _TOPIC_PARTITIONS, array=True), MessageField("userData", "bytes?")),
     latest=3,
     flexible=_LATEST,
 )
 """The assignment that the group's leader gives to a consumer (`ConsumerProtocolAssignment`)."""
 
-_VOTER = (SchemaField("voterId", "int32"), SchemaField("voterDirectoryId", "uuid", since=1))
+_VOTER = (MessageField("voterId", "int32"), MessageField("voterDirectoryId", "uuid", since=1))
 LEADER_CHANGE = Schema(
     (
-        SchemaField("version", "int16"),
-        SchemaField("leaderId", "int32"),
-        SchemaField("voters", _VOTER, array=True),
-        SchemaField("grantingVoters", _VOTER, array=True),
+        MessageField("version", "int16"),
+        MessageField("leaderId", "int32"),
+        MessageField("voters", _VOTER, array=True),
+        MessageField("grantingVoters", _VOTER, array=True),
     ),
     latest=1,
 )
-SNAPSHOT_HEADER = Schema((SchemaField("version", "int16"), SchemaField("lastContainedLogTimestamp", "int64")))
-SNAPSHOT_FOOTER = Schema((SchemaField("version", "int16"),))
-KRAFT_VERSION = Schema((SchemaField("version", "int16"), SchemaField("kRaftVersion", "int16")))
+SNAPSHOT_HEADER = Schema((MessageField("version", "int16"), MessageField("lastContainedLogTimestamp", "int64")))
+SNAPSHOT_FOOTER = Schema((MessageField("version", "int16"),))
+KRAFT_VERSION = Schema((MessageField("version", "int16"), MessageField("kRaftVersion", "int16")))
 KRAFT_VOTERS = Schema(
     (
-        SchemaField("version", "int16"),
-        SchemaField(
+        MessageField("version", "int16"),
+        MessageField(
             "voters",
             (
-                SchemaField("voterId", "int32"),
-                SchemaField("voterDirectoryId", "uuid"),
-                SchemaField(
+                MessageField("voterId", "int32"),
+                MessageField("voterDirectoryId", "uuid"),
+                MessageField(
                     "endpoints",
-                    (SchemaField("name", "string"), SchemaField("host", "string"), SchemaField("port", "uint16")),
+                    (MessageField("name", "string"), MessageField("host", "string"), MessageField("port", "uint16")),
                     array=True,
                 ),
-                SchemaField(
+                MessageField(
                     "kRaftVersionFeature",
-                    (SchemaField("minSupportedVersion", "int16"), SchemaField("maxSupportedVersion", "int16")),
+                    (MessageField("minSupportedVersion", "int16"), MessageField("maxSupportedVersion", "int16")),
                 ),
             ),
             array=True,
