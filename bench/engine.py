@@ -212,7 +212,7 @@ def decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
 async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
     from logkeep_engine.backup.task import FETCH_BYTES
-    from logkeep_engine.contract.spec import Cluster
+    from logkeep_engine.contract.spec import ClusterSpec
     from logkeep_engine.kafka.client import RawClient
     from logkeep_engine.kafka.connection import connection_from
     from logkeep_engine.log.batch import walk_checked
@@ -227,7 +227,7 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
         )
 
     seen = 0
-    cluster = Cluster.model_validate({"bootstrapServers": [bootstrap]})
+    cluster = ClusterSpec.model_validate({"bootstrapServers": [bootstrap]})
     loop = asyncio.get_running_loop()
     # One thread takes apart while this one receives: more would only wait for each other.
     with ThreadPoolExecutor(1) as decoder:

@@ -30,7 +30,7 @@ from typing import Any, cast
 from bench.simulated_cluster import Shape, SimulatedCluster
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.backup.plan import Piece
@@ -160,7 +160,7 @@ def segment(topic_id: str, partition: int, start: int, end: int, epoch: int) -> 
         sha256=hashlib.sha256(f"{topic_id}{partition}{start}".encode()).hexdigest(),
         codecs={"zstd": max(1, count // 50)},
         max_batch_bytes=16_384,
-        times=Times(1_790_000_000_000 + start, 1_790_000_000_000 + end),
+        times=SegmentTimes(1_790_000_000_000 + start, 1_790_000_000_000 + end),
         files=KafkaFiles(index_bytes=8 * (count * 300 // 4096), timeindex_bytes=12 * (count * 300 // 4096) + 12),
     )
 

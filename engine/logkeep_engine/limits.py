@@ -114,7 +114,7 @@ class Throttle:
 
     @property
     def limited(self) -> bool:
-        """Whether bytes are counted at all."""
+        """True if bytes are counted at all."""
         return False
 
     async def pace(self, size: int) -> None:

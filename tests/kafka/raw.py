@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.fetched import Fetched
 
 T = TypeVar("T")
 
 
-def plain(bootstrap: str) -> Connection:
+def plain(bootstrap: str) -> KafkaConnection:
     """A connection without TLS and login."""
-    return connection_from(Cluster(bootstrap_servers=(bootstrap,)), {})
+    return connection_from(ClusterSpec(bootstrap_servers=(bootstrap,)), {})
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float = 240) -> T:

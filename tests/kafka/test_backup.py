@@ -22,7 +22,7 @@ from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupP
 from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka import control
 from logkeep_engine.kafka.connection import Limits, connection_from
@@ -549,7 +549,7 @@ class Alone:
 def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(10))
-    connection = replace(connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {}), limits=SOON)
+    connection = replace(connection_from(ClusterSpec(bootstrap_servers=(topics.broker.bootstrap,)), {}), limits=SOON)
     another_incarnation = Piece(0, unique, "AAAAAAAAAAAAAAAAAAAAAQ", 0, 0, 10, 1, 1000)
     (done,) = archive_pieces(BackupSetting(connection, backups.storage, 1, 1 << 20), [another_incarnation], Alone())
     assert done.receipt is not None

@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup import making
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records_groups import read_consumer_offsets
@@ -521,7 +521,7 @@ def test_recreated_topic_is_refused_before_anything_of_it_is_written(
 def topic_id(topics: Topics, name: str) -> str:
     """The topic id as Kafka writes it. Waits until the broker knows the topic."""
     until = time.monotonic() + 30
-    with ControlPlane(connection_from(Cluster(bootstrap_servers=(topics.broker.bootstrap,)), {})) as control:
+    with ControlPlane(connection_from(ClusterSpec(bootstrap_servers=(topics.broker.bootstrap,)), {})) as control:
         while name not in (found := control.topic_ids([name])) and time.monotonic() < until:
             time.sleep(0.1)
     return found[name]

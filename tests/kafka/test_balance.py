@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from logkeep_engine.backup import balance
 from logkeep_engine.backup.plan import BackupPlan, Chunk
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
@@ -75,7 +75,7 @@ def test_a_topic_that_cannot_be_read_is_cut_evenly(kafka: KafkaBroker, monkeypat
     monkeypatch.setattr(balance, "MIN_CHUNK_BYTES", 1000)
     plan = BackupPlan("run", (), (Chunk("nobody-has-it", "A" * 21 + "g", 0, 0, 100, 1, 100_000),))
     for bootstrap in (kafka.bootstrap, "127.0.0.1:1"):
-        connection = connection_from(Cluster(bootstrap_servers=(bootstrap,)), {})
+        connection = connection_from(ClusterSpec(bootstrap_servers=(bootstrap,)), {})
         monkeypatch.setattr(balance, "SAMPLING_SECONDS", 3.0)
         made = balance.balance(plan, 2, connection)
         assert [(chunk.start, chunk.end) for chunk in made.chunks] == [(0, 25), (25, 50), (50, 75), (75, 100)]

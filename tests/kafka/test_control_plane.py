@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -16,9 +16,9 @@ from logkeep_engine.errors import (
     TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.groups import GroupOffset
+from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.protocol import parse_topic_id
 from logkeep_engine.kafka.topics import NewTopicPlan
 from tests.cluster.kafka import KafkaBroker
@@ -31,7 +31,7 @@ def control(kafka: KafkaBroker) -> ControlPlane:
     return ControlPlane(replace(plain(kafka.bootstrap), limits=Limits(unknown=1)))
 
 
-def secure(broker: KafkaBroker, protocol: str, mechanism: str | None, password: str | None = None) -> Connection:
+def secure(broker: KafkaBroker, protocol: str, mechanism: str | None, password: str | None = None) -> KafkaConnection:
     addresses = {
         "SSL": broker.ssl_bootstrap,
         "SASL_PLAINTEXT": broker.sasl_bootstrap,
@@ -46,7 +46,7 @@ def secure(broker: KafkaBroker, protocol: str, mechanism: str | None, password: 
     if protocol == "SSL":
         environ["LOGKEEP_KAFKA_CERT_FILE"] = str(broker.client_certificate.cert)
         environ["LOGKEEP_KAFKA_KEY_FILE"] = str(broker.client_certificate.key)
-    spec = Cluster.model_validate({"bootstrapServers": [addresses[protocol]], "security": security})
+    spec = ClusterSpec.model_validate({"bootstrapServers": [addresses[protocol]], "security": security})
     return connection_from(spec, environ)
 
 
@@ -167,7 +167,10 @@ def test_group_positions_with_metadata_and_vanished_groups(
     commit(kafka.bootstrap, unique, positions)
     assert unique in control.groups()
     found = control.group_offsets([unique, "no-such"])
-    assert found.offsets == (GroupOffset(unique, unique, 0, 7, 0, "note"), GroupOffset(unique, unique, 1, 0, -1, ""))
+    assert found.offsets == (
+        GroupPosition(unique, unique, 0, 7, 0, "note"),
+        GroupPosition(unique, unique, 1, 0, -1, ""),
+    )
     assert found.notes == ("Consumer group 'no-such' vanished or has no committed offsets.",)
 
 

@@ -20,8 +20,7 @@ from logkeep_engine.archive.catalog.writer import Committed, Writer
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import Cluster, parse_backup
-from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.contract.spec import ClusterSpec, StorageSpec, parse_backup
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage
@@ -123,7 +122,7 @@ def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(cluster:
     history.cut_off()
     history.write("c", 4000)
     (live,) = compare(
-        history.archive, connection_from(Cluster(bootstrap_servers=tuple(cluster.addresses)), {})
+        history.archive, connection_from(ClusterSpec(bootstrap_servers=tuple(cluster.addresses)), {})
     ).partitions
     assert (live.live, live.missing) == (COMMON, [])
     assert f"from offset {COMMON} on the live log is not the archived one any more" in live.failed

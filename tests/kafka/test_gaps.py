@@ -22,8 +22,8 @@ from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_
 from logkeep_engine.backup.task import PieceDone
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import Cluster
-from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.contract.spec import ClusterSpec
+from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import TaskRunner
@@ -43,7 +43,7 @@ def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(spec: Cluster, environ: Any) -> Connection:
+    def connect(spec: ClusterSpec, environ: Any) -> KafkaConnection:
         return replace(connection_from(spec, environ), limits=LIMITS)
 
     monkeypatch.setattr(running, "connection_from", connect)

@@ -6,15 +6,15 @@ import pytest
 
 from bench.simulated_cluster import Shape, SimulatedCluster
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.groups import GroupOffset
+from logkeep_engine.kafka.groups import GroupPosition
 
 
 @pytest.fixture(scope="module")
 def simulated() -> Iterator[ControlPlane]:
     with SimulatedCluster(Shape(topics=30, partitions=400, groups=60, group_topics=2)) as bootstrap:
-        yield ControlPlane(Connection(bootstrap))
+        yield ControlPlane(KafkaConnection(bootstrap))
 
 
 def test_all_positions_of_more_groups_than_are_asked_at_once_are_read(simulated: ControlPlane) -> None:
@@ -54,26 +54,26 @@ def test_a_coordinator_that_does_not_answer_is_an_error_that_names_the_group(
     code: int, error: type[LogkeepError], what: str
 ) -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(code,))) as bootstrap:
-        control = ControlPlane(Connection(bootstrap), timeout=1)
+        control = ControlPlane(KafkaConnection(bootstrap), timeout=1)
         with pytest.raises(error, match=what):
             control.group_offsets(control.groups())
 
 
 def test_a_group_that_vanished_is_noted() -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(69,))) as bootstrap:
-        control = ControlPlane(Connection(bootstrap))
+        control = ControlPlane(KafkaConnection(bootstrap))
         found = control.group_offsets(control.groups())
     assert [item.group_id for item in found.offsets] == ["group-001"]
     assert found.notes == ("Consumer group 'group-000' vanished or has no committed offsets.",)
 
 
-def positions(group: str, partitions: int, metadata: str = "") -> list[GroupOffset]:
-    return [GroupOffset(group, "topic-000000", partition, 5, -1, metadata) for partition in range(partitions)]
+def positions(group: str, partitions: int, metadata: str = "") -> list[GroupPosition]:
+    return [GroupPosition(group, "topic-000000", partition, 5, -1, metadata) for partition in range(partitions)]
 
 
 def test_positions_of_many_groups_are_set() -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=120, group_topics=1, group_codes=(25, 0))) as bootstrap:
-        control = ControlPlane(Connection(bootstrap))
+        control = ControlPlane(KafkaConnection(bootstrap))
         wanted = [item for group in control.groups() for item in positions(group, 1000, "m" * 500)]
         refused = control.set_group_offsets(wanted)
     assert [item.position for item in refused] == positions("group-000", 1000, "m" * 500)
@@ -83,7 +83,7 @@ def test_positions_of_many_groups_are_set() -> None:
 @pytest.mark.parametrize("code", [15, 16, 14])
 def test_positions_that_no_coordinator_takes_are_an_error_that_names_the_group(code: int) -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(code,))) as bootstrap:
-        control = ControlPlane(Connection(bootstrap), timeout=1)
+        control = ControlPlane(KafkaConnection(bootstrap), timeout=1)
         what = r"Cannot set the offsets of consumer group 'group-000' \(ACL READ .*: no answer from 127.0.0.1:"
         with pytest.raises(BrokerUnavailable, match=what):
             control.set_group_offsets(positions("group-000", 3) + positions("group-001", 3))
@@ -91,7 +91,7 @@ def test_positions_that_no_coordinator_takes_are_an_error_that_names_the_group(c
 
 def test_positions_in_a_topic_that_is_gone_are_an_error_that_says_so() -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=1, group_topics=1, group_codes=(3,))) as bootstrap:
-        control = ControlPlane(Connection(bootstrap), timeout=1)
+        control = ControlPlane(KafkaConnection(bootstrap), timeout=1)
         what = "Cannot set the offsets of consumer group 'group-000' .*: the topic does not exist"
         with pytest.raises(TopicGone, match=what):
             control.set_group_offsets(positions("group-000", 2))
@@ -99,5 +99,5 @@ def test_positions_in_a_topic_that_is_gone_are_an_error_that_says_so() -> None:
 
 def test_positions_that_may_not_be_set_are_refused_by_name() -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=1, group_topics=1, group_codes=(30,))) as bootstrap:
-        (refused,) = ControlPlane(Connection(bootstrap)).set_group_offsets(positions("group-000", 1))
+        (refused,) = ControlPlane(KafkaConnection(bootstrap)).set_group_offsets(positions("group-000", 1))
     assert (refused.error, refused.has_members) == ("GROUP_AUTHORIZATION_FAILED", False)

@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveDamaged, SpecError, TargetUnsuitable, TopicExists
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
@@ -73,7 +73,7 @@ def other_kafka() -> Iterator[KafkaBroker]:
 
 def recreated(broker: KafkaBroker, topic: str) -> str:
     """Delete the topic and create it again, empty; returns the id that it had."""
-    with ControlPlane(Connection((broker.bootstrap,))) as control:
+    with ControlPlane(KafkaConnection((broker.bootstrap,))) as control:
         old = control.topic_ids([topic])[topic]
         control.delete_topics([topic])
     create_topic(broker.bootstrap, topic)

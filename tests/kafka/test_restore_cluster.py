@@ -14,7 +14,7 @@ import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import TargetUnsuitable
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.limits import Throttle
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -72,7 +72,7 @@ class Disturbed(Runner):
             job.on_result(index, job.function(work, context))
 
 
-def impatient(connection: Connection) -> Connection:
+def impatient(connection: KafkaConnection) -> KafkaConnection:
     return replace(connection, limits=replace(connection.limits, request=5.0))
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import Storage as StorageSpec
+from logkeep_engine.contract.spec import StorageSpec
 from logkeep_engine.errors import SpecError, StateRefused
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_storage
 from tests.cluster.kafka import KafkaBroker
@@ -79,7 +79,7 @@ def restore_of(kafka: KafkaBroker, tmp_path: Path, archive: dict[str, Any], **mo
 
 
 def topics(kafka: KafkaBroker) -> set[str]:
-    with ControlPlane(Connection((kafka.bootstrap,))) as control:
+    with ControlPlane(KafkaConnection((kafka.bootstrap,))) as control:
         return {topic.name for topic in control.topics()}
 
 

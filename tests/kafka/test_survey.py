@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.survey import Ended
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -24,8 +24,8 @@ def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
     three_brokers.restore()
 
 
-def connection(cluster: KafkaCluster, limits: Limits | None = None) -> Connection:
-    return Connection(tuple(cluster.addresses), limits=limits or Limits())
+def connection(cluster: KafkaCluster, limits: Limits | None = None) -> KafkaConnection:
+    return KafkaConnection(tuple(cluster.addresses), limits=limits or Limits())
 
 
 def test_offsets_of_a_leader_that_died_are_asked_of_the_next(cluster: KafkaCluster, unique: str) -> None:

@@ -17,10 +17,10 @@ from logkeep_engine.backup import remote as remote_chunks
 from logkeep_engine.backup import run as backup_run
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.client import Limits, RawClient
-from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.landed import TargetPartition, look
@@ -192,7 +192,7 @@ def test_remote_partition_is_cut_by_its_bytes_and_archived_whole(
 def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
     tiered: TieredBroker, backups: Backups, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def soon(spec: Cluster, environ: Mapping[str, str]) -> Connection:
+    def soon(spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaConnection:
         return replace(connection_from(spec, environ), limits=Limits(outage=2))
 
     monkeypatch.setattr(backup_run, "connection_from", soon)

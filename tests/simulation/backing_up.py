@@ -11,9 +11,9 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup import run as running
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup
 from tests.simulation.cluster import SimulatedCluster
@@ -22,7 +22,7 @@ from tests.simulation.cluster import SimulatedCluster
 def wait_no_longer(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """Let backups have these limits."""
 
-    def connect(spec: Cluster, environ: Any) -> Connection:
+    def connect(spec: ClusterSpec, environ: Any) -> KafkaConnection:
         return replace(connection_from(spec, environ), limits=limits)
 
     monkeypatch.setattr(running, "connection_from", connect)

@@ -20,10 +20,10 @@ from unittest.mock import patch
 
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka import brokers
-from logkeep_engine.kafka.connection import Connection, Limits, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from tests.runners import Context, Job, Runner
 
 WATCH = Timing(heartbeat=3600, watch=0.02, poll=0.01)
@@ -178,7 +178,7 @@ def _run_task(process: Process, job: bytes, attempt: int, done: Future[Any]) -> 
 def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -> Iterator[None]:
     """The product's own code, with the storage and the limits of a simulation, as this process."""
 
-    def connect(spec: Cluster, environ: Any = None) -> Connection:
+    def connect(spec: ClusterSpec, environ: Any = None) -> KafkaConnection:
         return replace(connection_from(spec, {}), limits=limits)
 
     post = brokers.BrokerPool.post

@@ -88,14 +88,14 @@ def test_metadata() -> None:
 
 
 def test_positions() -> None:
-    call = positions.commit_request("readers", [positions.Position("orders", 1, 42, 3, "")])
+    call = positions.commit_request("readers", [positions.FetchedPosition("orders", 1, 42, 3, "")])
     body = asked_by(call).body
     assert body["group_id"] == "readers"
     assert body["topics"][0]["partitions"][0]["committed_offset"] == 42
 
     answer = read_by(call, {"topics": [{"name": "orders", "partitions": [{"partition_index": 1, "error_code": 25}]}]})
 
-    assert isinstance(answer, positions.Commit)
+    assert isinstance(answer, positions.CommitAnswer)
     assert answer.codes == {("orders", 1): 25}
 
 

@@ -14,9 +14,18 @@ GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ALONE = "## Names that no class has alone"
 ROOMS = (
     *(
-        f"logkeep_engine/{room}"
-        for room in ("archiving.py", "backup/", "cli/", "convert/", "frame.py", "restore/", "spark/")
+        f"logkeep_engine/archive/{room}"
+        for room in ("catalog/", "digests.py", "moments.py", "names.py", "ranges.py", "writing/")
     ),
+    *(
+        f"logkeep_engine/{room}"
+        for room in ("archiving.py", "backup/", "cli/", "collector.py", "convert/", "errors.py")
+    ),
+    *(
+        f"logkeep_engine/{room}"
+        for room in ("frame.py", "interrupt.py", "limits.py", "report.py", "restore/", "spark/")
+    ),
+    "logkeep_engine/tasks.py",
     "logkeep_operator/",
 )
 """The folders and modules whose names are checked."""

@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import parse_header
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Sample:
     bytes_per_offset: float
 
 
-def balance(plan: BackupPlan, slots: int, connection: Connection) -> BackupPlan:
+def balance(plan: BackupPlan, slots: int, connection: KafkaConnection) -> BackupPlan:
     """The plan with its heavy partitions cut for `slots` tasks at once.
 
     Raises nothing: where brokers do not answer, ranges are even.
@@ -117,7 +117,7 @@ def cut(whole: Chunk, samples: Sequence[Sample], limit: int) -> list[Chunk]:
     return [replace(whole, start=start, end=end, bytes=size) for start, end in pairwise(bounds)]
 
 
-async def _sample(connection: Connection, wanted: Mapping[Key, Chunk]) -> dict[Key, list[Sample]]:
+async def _sample(connection: KafkaConnection, wanted: Mapping[Key, Chunk]) -> dict[Key, list[Sample]]:
     count = max(1, min(SAMPLES_PER_PARTITION, MAX_SAMPLES // len(wanted)))
     gate = asyncio.Semaphore(SAMPLES_AT_ONCE)
     async with asyncio.timeout(SAMPLING_SECONDS), RawClient(connection) as client:

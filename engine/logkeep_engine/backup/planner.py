@@ -36,7 +36,7 @@ from logkeep_engine.backup.selection import (
 from logkeep_engine.backup.sight import Names, Sight, left_out, missed
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence, Topics
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.kafka.witnesses import Fate
@@ -53,7 +53,7 @@ class BackupPlanner:
     """The plan of one run, with all that attempts have added to it."""
 
     def __init__(
-        self, run_id: str, spec: KafkaBackupSpec, archive: Archive, control: ControlPlane, connection: Connection
+        self, run_id: str, spec: KafkaBackupSpec, archive: Archive, control: ControlPlane, connection: KafkaConnection
     ) -> None:
         self._run_id = run_id
         self._spec = spec

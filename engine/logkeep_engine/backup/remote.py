@@ -27,7 +27,7 @@ from logkeep_engine.backup.balance import (
 from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def cut_remote(
     sizes: Mapping[Where, int],
     log_ends: Mapping[Where, int],
     slots: int,
-    connection: Connection,
+    connection: KafkaConnection,
 ) -> BackupPlan:
     """The plan with the remote ranges of its partitions estimated and cut. `sizes` are bytes on the leaders' disks.
 
@@ -160,7 +160,7 @@ def _within(samples: Sequence[Sample], chunk: Chunk) -> list[Sample]:
     ]
 
 
-async def _look(connection: Connection, wanted: Mapping[Where, Sequence[Chunk]], seen: _Seen) -> None:
+async def _look(connection: KafkaConnection, wanted: Mapping[Where, Sequence[Chunk]], seen: _Seen) -> None:
     count = max(1, min(REMOTE_SAMPLES, MAX_SAMPLES // len(wanted)))
     gate = asyncio.Semaphore(SAMPLES_AT_ONCE)
     async with asyncio.timeout(SAMPLING_SECONDS), RawClient(connection) as client:

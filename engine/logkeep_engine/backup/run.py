@@ -65,7 +65,7 @@ from logkeep_engine.errors import (
     LogkeepError,
 )
 from logkeep_engine.formats.base import Loss
-from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import ProgressRange, Reporter
@@ -172,7 +172,7 @@ class BackupRun(ArchivingRun):
             return None
 
     def _archive_plan(
-        self, plan: BackupPlan, connection: Connection, control: ControlPlane, writer: Writer, losses: LossBook
+        self, plan: BackupPlan, connection: KafkaConnection, control: ControlPlane, writer: Writer, losses: LossBook
     ) -> None:
         """Archive all offsets of the plan for which the archive does not account yet."""
         archive = writer.archive
@@ -227,7 +227,7 @@ class BackupRun(ArchivingRun):
         )
         self._reporter.phase("Running")
 
-    def _setting(self, storage: Storage, connection: Connection, writer: Writer) -> BackupSetting:
+    def _setting(self, storage: Storage, connection: KafkaConnection, writer: Writer) -> BackupSetting:
         spec = self._spec
         return BackupSetting(
             connection,
@@ -240,7 +240,7 @@ class BackupRun(ArchivingRun):
         )
 
     def _search_losses(
-        self, connection: Connection, writer: Writer, pieces: Sequence[Piece], chunks: int
+        self, connection: KafkaConnection, writer: Writer, pieces: Sequence[Piece], chunks: int
     ) -> Collection[int]:
         """Look for what the format cannot hold of the records of this run. Returns the numbers of chunks that could not
         be looked through, and must not be archived: the run fails with their failures, when all else is done.
@@ -260,7 +260,7 @@ class BackupRun(ArchivingRun):
     def _archive_pieces(
         self,
         storage: Storage,
-        connection: Connection,
+        connection: KafkaConnection,
         control: ControlPlane,
         writer: Writer,
         losses: LossBook,
@@ -303,7 +303,7 @@ class BackupRun(ArchivingRun):
             self._disagreements.append(f"T{piece.where[1:]}: {item}: the marker holds")
             log.warning("%s", self._disagreements[-1])
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> KafkaConnection:
         return connection_from(self._spec.cluster, self._environ)
 
     def _limits(self) -> RunLimits:

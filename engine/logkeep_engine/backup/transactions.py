@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
+from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFollower, TransactionPart
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -129,7 +129,7 @@ class PieceTransactions:
         self._kept.clear()
         self._left.clear()
 
-    def _open(self) -> Iterator[Part]:
+    def _open(self) -> Iterator[TransactionPart]:
         for part in self._follower.open_parts():
             if part.has_data and part.first > self._known_until.get(part.producer_id, -1):
                 yield part
@@ -145,7 +145,7 @@ class PieceTransactions:
             notes.aborted_data(producer_id, first, header.last_offset)
         return aborted
 
-    def _end(self, part: Part, notes: TransactionNotes | None) -> None:
+    def _end(self, part: TransactionPart, notes: TransactionNotes | None) -> None:
         producer_id, marker = part.producer_id, part.marker
         first = self._listed(producer_id, marker)
         if part.ending is not Ending.HIDDEN:
@@ -164,7 +164,7 @@ class PieceTransactions:
         if producer_id in self._first:
             self._first[producer_id] = {later for later in self._first[producer_id] if later > marker}
 
-    def _compare(self, part: Part, marker: int, aborted: bool) -> None:
+    def _compare(self, part: TransactionPart, marker: int, aborted: bool) -> None:
         if not part.has_data:
             return
         if aborted and part.first > self._known_until.get(part.producer_id, -1):

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
+from logkeep_engine.contract.spec import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
-    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.storage import Storage
 
 
@@ -76,7 +76,7 @@ class SecurityOptions:
         """Raises SpecError if an option was given although the option that names the cluster was not."""
         refuse(options_of(self), f"has no effect: it is for {option}")
 
-    def connection(self, option: str, servers: str) -> Connection:
+    def connection(self, option: str, servers: str) -> KafkaConnection:
         """The connection to the cluster that `option` names by `servers`. Raises SpecError, CredentialsMissing."""
         from pydantic import ValidationError
 
@@ -91,7 +91,7 @@ class SecurityOptions:
             mechanism = self.sasl_mechanism.value
             document["security"]["sasl"] = {"mechanism": mechanism, "secretRef": {"name": "environment"}}
         try:
-            return connection_from(Cluster.model_validate(document), os.environ)
+            return connection_from(ClusterSpec.model_validate(document), os.environ)
         except ValidationError as error:
             problem = error.errors()[0]
             raise SpecError(

@@ -17,7 +17,7 @@ from logkeep_engine.contract.names import ExitCode
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.verify import VerifyReport
     from logkeep_engine.archive.catalog.archive import Archive
-    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.toolbox.against import AgainstReport
 
 
@@ -55,7 +55,7 @@ def verify(
         _verify(server.archive(uri), workers, output, connection)
 
 
-def _verify(archive: Archive, workers: int, output: Output, connection: Connection | None) -> None:
+def _verify(archive: Archive, workers: int, output: Output, connection: KafkaConnection | None) -> None:
     from logkeep_engine.archive.care.verify import verify as verify_archive
     from logkeep_engine.cli.progress import VerifyShown
 

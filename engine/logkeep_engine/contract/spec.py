@@ -80,13 +80,13 @@ class Sasl(Model):
     secret_ref: SecretRef
 
 
-class Security(Model):
+class SecuritySpec(Model):
     protocol: Protocol = Protocol.PLAINTEXT
     tls: Tls | None = None
     sasl: Sasl | None = None
 
     @model_validator(mode="after")
-    def _fits_protocol(self) -> Security:
+    def _fits_protocol(self) -> SecuritySpec:
         if self.protocol.value.startswith("SASL") != (self.sasl is not None):
             raise ValueError("sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL")
         if self.tls is not None and not self.protocol.value.endswith("SSL"):
@@ -94,9 +94,9 @@ class Security(Model):
         return self
 
 
-class Cluster(Model):
+class ClusterSpec(Model):
     bootstrap_servers: Annotated[tuple[HostPort, ...], Field(min_length=1)]
-    security: Security = Security()
+    security: SecuritySpec = SecuritySpec()
 
 
 class Topics(Model):
@@ -131,7 +131,7 @@ class Volume(Model):
     claim_name: Name
 
 
-class Storage(Model):
+class StorageSpec(Model):
     uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
     region: Annotated[str, Field(min_length=1)] | None = None
@@ -139,7 +139,7 @@ class Storage(Model):
     volume: Volume | None = None
 
     @model_validator(mode="after")
-    def _fits_scheme(self) -> Storage:
+    def _fits_scheme(self) -> StorageSpec:
         if self.uri.startswith("file:"):
             for name in ("endpoint", "region", "credentials"):
                 if getattr(self, name) is not None:
@@ -194,7 +194,7 @@ class Compression(StrEnum):
     ZSTD = "Zstd"
 
 
-class Segment(Model):
+class SegmentSpec(Model):
     """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log."""
 
     max_bytes: SegmentBytes = "128Mi"
@@ -279,7 +279,7 @@ class ExecutorSpec(Model):
         return self.instances * self.cores
 
 
-class Spark(Model):
+class SparkSpec(Model):
     image: Annotated[str, Field(min_length=1)] | None = None
     driver: DriverSpec = DriverSpec()
     executor: ExecutorSpec = ExecutorSpec()
@@ -294,20 +294,20 @@ class RunPolicy(Model):
 
 
 class KafkaBackupSpec(Model):
-    cluster: Cluster
+    cluster: ClusterSpec
     topics: Topics
     consumer_groups: ConsumerGroups = ConsumerGroups()
-    storage: Storage
+    storage: StorageSpec
     format: FormatName = FormatName.KAFKA
     format_options: FormatOptions = FormatOptions()
-    segment: Segment = Segment()
+    segment: SegmentSpec = SegmentSpec()
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
     limits: BackupLimits = BackupLimits()
     suspend: bool = False
-    spark: Spark = Spark()
+    spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
 
     @model_validator(mode="after")
@@ -335,15 +335,15 @@ class BackupRef(Model):
 TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class Source(Model):
+class SourceSpec(Model):
     """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records."""
 
     backup_ref: BackupRef | None = None
-    storage: Storage | None = None
+    storage: StorageSpec | None = None
     topic_ids: dict[str, TopicId] = {}
 
     @model_validator(mode="after")
-    def _one(self) -> Source:
+    def _one(self) -> SourceSpec:
         if (self.backup_ref is None) == (self.storage is None):
             raise ValueError("exactly one of backupRef and storage must be set")
         return self
@@ -431,9 +431,9 @@ class RestoreGroups(ConsumerGroups):
 class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
 
-    source: Source
-    state: Storage | None = None
-    cluster: Cluster
+    source: SourceSpec
+    state: StorageSpec | None = None
+    cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
@@ -442,7 +442,7 @@ class KafkaRestoreSpec(Model):
     record_batches: RecordBatches = RecordBatches()
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
-    spark: Spark = Spark()
+    spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
 
 

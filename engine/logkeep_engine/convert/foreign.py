@@ -291,7 +291,7 @@ def _source_of(
     storage: Storage,
     name: str,
     manifest: osodevops.Manifest,
-    positions: Iterable[osodevops.GroupPosition],
+    positions: Iterable[osodevops.ManifestPosition],
     strip: str,
 ) -> ConvertSource:
     uri = storage.uri

@@ -14,7 +14,7 @@ from typing import Never, cast
 from logkeep_engine.archive.reading.batch_layout import decoded
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
-from logkeep_engine.archive.reading.segments import Run
+from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.source import ForeignSegment, SegmentSlice, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
@@ -63,7 +63,7 @@ def _offset(record: LogRecord) -> int:
     return record.offset
 
 
-def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterator[Run]:
+def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterator[Stretch]:
     for run in reader.batches():
         if count is not None:
             count_batches(run, count)
@@ -71,7 +71,7 @@ def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterato
         del run
 
 
-def count_batches(run: Run, count: LossCount) -> None:
+def count_batches(run: Stretch, count: LossCount) -> None:
     """Count what a record-shaped format loses of these batches."""
     bounds = compressed = producers = transactions = 0
     first = [-1, -1, -1]

@@ -2,7 +2,7 @@
 
     container = Container(pieces)
     container.schema, container.codec
-    for block in container.blocks(): ...   # Block(position, record_count, data)
+    for block in container.blocks(): ...   # AvroBlock(position, record_count, data)
 
 Nothing is believed before it is checked: a length that cannot be is told before anything is gathered for it. Memory: a
 block, packed and unpacked, and no more of it than `memory.block_most()`.
@@ -44,7 +44,7 @@ _LONGEST = 10  # bytes of a 64-bit number
 _INT64 = 2**63
 
 
-class Block(NamedTuple):
+class AvroBlock(NamedTuple):
     """One block: its position in the file, how many records it has, and their bytes, decompressed."""
 
     position: int
@@ -59,7 +59,7 @@ class Container:
     """
 
     def __init__(self, pieces: Iterable[bytes | memoryview], *, size: int | None = None) -> None:
-        self._source = _Source(pieces, size)
+        self._source = _ByteFeed(pieces, size)
         self._read_magic()
         meta = self._read_meta()
         if "avro.schema" not in meta:
@@ -72,7 +72,7 @@ class Container:
             )
         self.sync = self._source.take(SYNC_BYTES, "its sync marker")
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[AvroBlock]:
         """Every block, in order. Raises `CorruptSegment` after the blocks before the damage."""
         source = self._source
         while not source.at_end():
@@ -97,7 +97,7 @@ class Container:
                 raise CorruptSegment(
                     f"{where[0].upper()}{where[1:]} is damaged: it claims {count} records in {len(data)} bytes."
                 )
-            yield Block(position, count, data)
+            yield AvroBlock(position, count, data)
         source.expect_end()
 
     def _read_magic(self) -> None:
@@ -141,7 +141,7 @@ class Container:
             raise CorruptSegment(f"{where[0].upper()}{where[1:]} is damaged: {text}.") from problem
 
 
-class _Source:
+class _ByteFeed:
     """Bytes that come in pieces."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview], size: int | None) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeGuard
 
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
-from logkeep_engine.formats.avro_container import Block, Container
+from logkeep_engine.formats.avro_container import AvroBlock, Container
 from logkeep_engine.formats.avro_numbers import (
     FIRST,
     KINDS,
@@ -63,7 +63,7 @@ def read_object(
     shape = shape_of(container.schema)
     prefix = sized(topic.encode()) + long(partition) if topic is not None and partition is not None else b""
     begun = start_offset <= 0
-    held: Block | None = None
+    held: AvroBlock | None = None
     last = before = -1
     for block in container.blocks():
         if not block.record_count:
@@ -100,7 +100,7 @@ def _wanted(records: list[PlainRecord], start_offset: int) -> Iterator[list[Plai
         yield records[bisect_left(records, start_offset, key=_offset) :]
 
 
-def _decode(block: Block, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
+def _decode(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
     """The records of a block; `last` is the offset before it, `prefix` how topic and partition are written."""
     if block.record_count > listed_most():
         raise BatchTooLarge(
@@ -116,7 +116,7 @@ def _decode(block: Block, shape: Shape, prefix: bytes, last: int) -> list[PlainR
         raise _damaged(block, f"the name of a header is not UTF-8: {problem}") from problem
 
 
-def _decode_all(block: Block, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
+def _decode_all(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
     data, total = block.data, len(block.data)
     low, number_at = LOW, _number_at
     prefix_size = len(prefix)
@@ -235,7 +235,7 @@ def _plain_tail(shape: Shape) -> bytes:
     return no_headers + (NO_HEADER_LIST + KINDS[TimestampKind.CREATE] if shape.lossless else b"")
 
 
-def _headers_at(block: Block, at: int, branch: int, offset: int) -> tuple[Headers, int]:
+def _headers_at(block: AvroBlock, at: int, branch: int, offset: int) -> tuple[Headers, int]:
     """The headers in the map at `at`, as they come, and where they end."""
     if branch >= 0:
         number, at = _number_at(block, at)
@@ -253,7 +253,7 @@ def _headers_at(block: Block, at: int, branch: int, offset: int) -> tuple[Header
             headers.append((name.decode(), value))
 
 
-def _header_list_at(block: Block, at: int) -> tuple[Headers | None, int]:
+def _header_list_at(block: AvroBlock, at: int) -> tuple[Headers | None, int]:
     number, at = _number_at(block, at)
     if number == FIRST[0]:
         return None, at
@@ -273,7 +273,7 @@ def _header_list_at(block: Block, at: int) -> tuple[Headers | None, int]:
             headers.append((name.decode("utf-8", "surrogateescape"), value))
 
 
-def _count_at(block: Block, at: int) -> tuple[int, int]:
+def _count_at(block: AvroBlock, at: int) -> tuple[int, int]:
     """How many items of a map or an array follow: a count below zero has their size in bytes behind it."""
     number, at = _number_at(block, at)
     count = unzigzag(number)
@@ -284,7 +284,7 @@ def _count_at(block: Block, at: int) -> tuple[int, int]:
     return abs(count), at
 
 
-def _bytes_at(block: Block, at: int) -> tuple[bytes, int]:
+def _bytes_at(block: AvroBlock, at: int) -> tuple[bytes, int]:
     number, at = _number_at(block, at)
     end = at + unzigzag(number)
     if number & 1 or end > len(block.data):
@@ -292,7 +292,7 @@ def _bytes_at(block: Block, at: int) -> tuple[bytes, int]:
     return block.data[at:end], end
 
 
-def _number_at(block: Block, at: int) -> tuple[int, int]:
+def _number_at(block: AvroBlock, at: int) -> tuple[int, int]:
     """The number at `at`, still zigzag, and where it ends."""
     data = block.data
     number = shift = 0
@@ -308,7 +308,7 @@ def _number_at(block: Block, at: int) -> tuple[int, int]:
     return number, at
 
 
-def _first_offset(block: Block, prefix: bytes) -> int:
+def _first_offset(block: AvroBlock, prefix: bytes) -> int:
     try:
         if not block.data.startswith(prefix):
             raise _of_another(block, 0, prefix)
@@ -317,7 +317,7 @@ def _first_offset(block: Block, prefix: bytes) -> int:
         raise _damaged(block, "a record is cut short") from None
 
 
-def _said_by(block: Block) -> bytes:
+def _said_by(block: AvroBlock) -> bytes:
     """Topic and partition as the first record of a block has them."""
     try:
         _, at = _bytes_at(block, 0)
@@ -327,10 +327,10 @@ def _said_by(block: Block) -> bytes:
     return block.data[:at]
 
 
-def _of_another(block: Block, at: int, prefix: bytes) -> CorruptSegment:
+def _of_another(block: AvroBlock, at: int, prefix: bytes) -> CorruptSegment:
     """What is there instead of the topic and the partition that should be."""
     found, partition, offset = _place_at(block, at)
-    wanted, wanted_partition, _ = _place_at(Block(0, 1, prefix + b"\x00"), 0)
+    wanted, wanted_partition, _ = _place_at(AvroBlock(0, 1, prefix + b"\x00"), 0)
     if (found, partition) == (wanted, wanted_partition):
         return _damaged(block, f"the record at offset {offset} has its topic or partition in an unusual form")
     return CorruptSegment(
@@ -340,26 +340,26 @@ def _of_another(block: Block, at: int, prefix: bytes) -> CorruptSegment:
     )
 
 
-def _place_at(block: Block, at: int) -> tuple[str, int, int]:
+def _place_at(block: AvroBlock, at: int) -> tuple[str, int, int]:
     topic, at = _bytes_at(block, at)
     partition, at = _number_at(block, at)
     offset, _ = _number_at(block, at)
     return topic.decode("utf-8", "replace"), unzigzag(partition), unzigzag(offset)
 
 
-def _expect_null(block: Block, number: int, offset: int) -> None:
+def _expect_null(block: AvroBlock, number: int, offset: int) -> None:
     if number not in (FIRST[0], SECOND[0]):
         raise _damaged(block, f"{unzigzag(number)} is no branch of a field of the record at offset {offset}")
 
 
-def _expect_nothing(block: Block) -> None:
+def _expect_nothing(block: AvroBlock) -> None:
     if block.data:
         raise _damaged(block, f"{len(block.data)} bytes in a block of no records")
 
 
-def _falls(block: Block, offset: int, last: int) -> CorruptSegment:
+def _falls(block: AvroBlock, offset: int, last: int) -> CorruptSegment:
     return _damaged(block, f"the record at offset {offset} follows offset {last}: offsets must rise")
 
 
-def _damaged(block: Block, what: str) -> CorruptSegment:
+def _damaged(block: AvroBlock, what: str) -> CorruptSegment:
     return CorruptSegment(f"The Avro block at position {block.position} is damaged: {what}.")

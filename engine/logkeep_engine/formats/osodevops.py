@@ -35,7 +35,7 @@ import cramjam
 
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.log.codec import PlainRecord
-from logkeep_engine.log.memory import Room, whole_segment_most
+from logkeep_engine.log.memory import ScratchMemory, whole_segment_most
 
 MANIFEST = "manifest.json"
 GROUPS = "consumer-groups-snapshot.json"
@@ -59,7 +59,7 @@ _READ = 1 << 20
 _LZ4_MAX_EXPANSION = 256  # a byte of a length adds at most 255 bytes
 
 
-class Compression(IntEnum):
+class ManifestCompression(IntEnum):
     """Of a segment's records as a whole."""
 
     NONE = 0
@@ -71,7 +71,7 @@ class Compression(IntEnum):
 class SegmentHeader:
     """The first 32 bytes. `last_offset` is inclusive."""
 
-    compression: Compression
+    compression: ManifestCompression
     records: int
     first_offset: int
     last_offset: int
@@ -122,7 +122,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPosition:
+class ManifestPosition:
     """The offset that a consumer group had committed."""
 
     group_id: str
@@ -168,12 +168,12 @@ def _partition(item: Mapping[str, Any]) -> ManifestPartition:
     return ManifestPartition(_number(item["partition_id"]), tuple(segments), tuple(gaps))
 
 
-def read_groups(data: bytes) -> list[GroupPosition]:
+def read_groups(data: bytes) -> list[ManifestPosition]:
     """`consumer-groups-snapshot.json`. Raises CorruptSegment."""
     document = _json(data)
     try:
         return [
-            GroupPosition(_text(group["group_id"]), topic, _number(int(partition)), _number(offset))
+            ManifestPosition(_text(group["group_id"]), topic, _number(int(partition)), _number(offset))
             for group in document["groups"]
             for topic, partitions in group["offsets"].items()
             for partition, offset in partitions.items()
@@ -219,9 +219,9 @@ def read_header(data: bytes) -> SegmentHeader:
         raise CorruptSegment(f"it does not begin with KBAK but with {bytes(magic)!r}")
     if version != _VERSION:
         raise CorruptSegment(f"it is of segment version {version}, only version {_VERSION} is known")
-    if compression not in list(Compression):
+    if compression not in list(ManifestCompression):
         raise CorruptSegment(f"it is compressed with method {compression}, only 0, 1 (zstd) and 2 (lz4) are known")
-    return SegmentHeader(Compression(compression), records, first, last)
+    return SegmentHeader(ManifestCompression(compression), records, first, last)
 
 
 def read_segment(blocks: Iterable[bytes], *, strip_tracks: bool = True) -> Iterator[list[PlainRecord]]:
@@ -304,10 +304,10 @@ class _Body(io.RawIOBase):
             raise CorruptSegment(f"its CRC-32 is {self._crc:08x}, its footer says {crc:08x}")
 
 
-def _unpacked(body: _Body, compression: Compression) -> Iterator[bytes]:
-    if compression is Compression.NONE:
+def _unpacked(body: _Body, compression: ManifestCompression) -> Iterator[bytes]:
+    if compression is ManifestCompression.NONE:
         yield from iter(lambda: body.read(_READ), b"")
-    elif compression is Compression.ZSTD:
+    elif compression is ManifestCompression.ZSTD:
         import pyarrow  # takes long, and only this needs it: cramjam has no zstd stream that is read piece by piece
 
         with pyarrow.CompressedInputStream(pyarrow.PythonFile(body, mode="r"), "zstd") as stream:
@@ -322,7 +322,7 @@ def _unpacked(body: _Body, compression: Compression) -> Iterator[bytes]:
             raise BatchTooLarge(
                 f"its lz4 block of {len(packed)} bytes claims to hold {size} bytes, at most {most} are unpacked"
             )
-        out = Room(size).space(size)
+        out = ScratchMemory(size).space(size)
         cramjam.lz4.decompress_block_into(packed, out)
         yield from (bytes(out[at : at + _READ]) for at in range(0, size, _READ))
 

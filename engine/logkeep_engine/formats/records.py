@@ -245,7 +245,7 @@ def read_blocks(
     blocks: Iterable[bytes | memoryview], *, position: int = 0, size: int | None = None, after: int = -1
 ) -> Generator[RecordBlock]:
     """As `read_segment`, with the position of every record. The first offset must lie after `after`."""
-    source = _pieces(blocks)
+    source = _bounded(blocks)
     most = stored_record_most()
     held = b""
     wanted = BLOCK_BYTES
@@ -286,7 +286,7 @@ def read_blocks(
         raise CorruptSegment(f"The segment has {position} bytes, not {size}.")
 
 
-def _pieces(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+def _bounded(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The same bytes in pieces of at most a block: our own, since a buffer may be filled again."""
     for block in blocks:
         view = memoryview(block)

@@ -95,7 +95,7 @@ def read_index(data: bytes) -> SegmentIndex:
     ends = array("q", [_FIRST_POSITION, *map(add, positions, lengths)])
     rising = offsets[:1] >= array("q", [0])[: len(offsets)] and all(map(lt, offsets, offsets[1:]))
     if not rising or not all(map(eq, ends, positions)) or min(lengths, default=_SMALLEST) < _SMALLEST:
-        raise CorruptIndex(_first_fault(index), hint=_REBUILD)
+        raise CorruptIndex(_first_damage(index), hint=_REBUILD)
     return index
 
 
@@ -159,7 +159,7 @@ def _entries(data: bytes) -> SegmentIndex:
     return SegmentIndex(numbers)
 
 
-def _first_fault(index: SegmentIndex) -> str:
+def _first_damage(index: SegmentIndex) -> str:
     last, end = -1, _FIRST_POSITION
     for number in range(len(index)):
         offset, position, length = index.entry(number)

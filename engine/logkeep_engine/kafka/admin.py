@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.survey import Survey
-from logkeep_engine.kafka.trouble import Patience, Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Admin:
     """
 
     def __init__(
-        self, connection: Connection, *, timeout: float | None = None, connect_timeout: float | None = None
+        self, connection: KafkaConnection, *, timeout: float | None = None, connect_timeout: float | None = None
     ) -> None:
         connection.aiokafka_config()  # certificate files that cannot be used: our error, not librdkafka's
         self._connection = connection
@@ -150,7 +150,7 @@ class Admin:
                 while True:
                     try:
                         return await question(survey)
-                    except Trouble as trouble:
+                    except BrokerTrouble as trouble:
                         await patience.wait(trouble)
 
         return in_a_loop(ask())

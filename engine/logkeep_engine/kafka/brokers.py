@@ -1,8 +1,8 @@
 """Connections to brokers, and who leads which partition.
 
 `BrokerPool` keeps a few connections a broker (a broker serves the requests of one connection one after another, so a
-fetch that waits for data would hold up a produce) and the metadata of the topics that were asked for. It knows three
-outcomes of a request: an answer, `Trouble` (may pass: the caller asks again, `Patience` says for how long), and an
+fetch that waits for data would hold up a produce) and the metadata of the topics that were asked for. A request
+has three outcomes: an answer, `BrokerTrouble` (it may pass: the caller asks again, `Patience` says for how long), or an
 error of `errors`.
 
 aiokafka's connections do TLS and SASL; `wire` takes them over from there. Its client is not used: it asks for topics in
@@ -33,10 +33,10 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
-from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.kafka.wire import Wire, open_wire
 
 R = TypeVar("R")
@@ -72,7 +72,7 @@ class BrokerPool:
     BrokerRefused at once if the credentials or certificates are not accepted.
     """
 
-    def __init__(self, connection: Connection, limits: Limits) -> None:
+    def __init__(self, connection: KafkaConnection, limits: Limits) -> None:
         self.limits = limits
         self._connection = connection
         self._config = connection.aiokafka_config()
@@ -92,7 +92,7 @@ class BrokerPool:
                 try:
                     await self._enter()
                     return self
-                except Trouble as trouble:
+                except BrokerTrouble as trouble:
                     await patience.wait(trouble)
         except BrokerUnavailable as error:
             await self._close()
@@ -105,7 +105,9 @@ class BrokerPool:
             raise
 
     async def _enter(self) -> None:
-        """Connect to the bootstrap address that is first, and learn the brokers. Raises Trouble, BrokerRefused."""
+        """Connect to the bootstrap address that is first, and learn the brokers. Raises BrokerTrouble,
+        BrokerRefused.
+        """
         attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
         failures: list[BaseException] = []
         try:
@@ -113,13 +115,13 @@ class BrokerPool:
                 try:
                     await done
                     break
-                except (Trouble, LogkeepError) as failure:
+                except (BrokerTrouble, LogkeepError) as failure:
                     failures.append(failure)
             else:
                 for refusal in failures:
                     if isinstance(refusal, LogkeepError):
                         raise refusal
-                raise Trouble("; ".join(str(reason) for reason in failures))
+                raise BrokerTrouble("; ".join(str(reason) for reason in failures))
             await self._refresh([])
         finally:
             for task in attempts.values():
@@ -141,7 +143,7 @@ class BrokerPool:
     # ---- requests
 
     async def send(self, node: int, lane: int, call: Call[R]) -> R:
-        """Ask a broker; waits first if it throttles this client. Raises Trouble, BrokerRefused."""
+        """Ask a broker; waits first if it throttles this client. Raises BrokerTrouble, BrokerRefused."""
         return await (await self.post(node, lane, call))
 
     async def post(self, node: int, lane: int, call: Call[R]) -> Awaitable[R]:
@@ -158,18 +160,18 @@ class BrokerPool:
         except VersionMissing as error:
             raise self._too_old(node, error) from error
         except OSError as error:
-            raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
+            raise BrokerTrouble(f"{self.name(node)}: {_reason(error)}") from error
         return self._answer(node, answer)
 
     async def _answer(self, node: int, answer: Awaitable[R]) -> R:
         try:
             result = await answer
         except TimeoutError as error:
-            raise Trouble(
+            raise BrokerTrouble(
                 f"{self.name(node)} did not answer within {self.limits.request:.0f} s", timed_out=True
             ) from error
         except OSError as error:
-            raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
+            raise BrokerTrouble(f"{self.name(node)}: {_reason(error)}") from error
         throttle_ms = cast(int, getattr(result, "throttle_ms", 0))
         if throttle_ms > 0:
             # Since KIP-219 the broker answers at once and stops reading from the connection for this long.
@@ -178,12 +180,12 @@ class BrokerPool:
         return result
 
     async def speaks(self, node: int, call: Call[R]) -> bool:
-        """Whether the broker takes requests of this version. Raises Trouble, BrokerRefused."""
+        """Whether the broker takes requests of this version. Raises BrokerTrouble, BrokerRefused."""
         return (await self._connect(node, 0)).speaks(call)
 
     async def ask(self, node: int, call: Call[R], seconds: float = ANSWER_SECONDS) -> R:
         """A small question, which a broker answers at once or hangs: then its connection is given up, so that others
-        are asked before it. Raises Trouble, BrokerRefused.
+        are asked before it. Raises BrokerTrouble, BrokerRefused.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -192,14 +194,16 @@ class BrokerPool:
             wire = self._open.pop((node, 0), None)
             if wire is not None:
                 wire.close(TimeoutError(f"no answer within {seconds:.0f} s"))
-            raise Trouble(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
+            raise BrokerTrouble(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
 
     async def version(self, node: int, api_key: int) -> int:
-        """The highest version of a request that a broker takes, -1 if it takes none. Raises Trouble, BrokerRefused."""
+        """The highest version of a request that a broker takes, -1 if it takes none. Raises BrokerTrouble,
+        BrokerRefused.
+        """
         return (await self._connect(node, 0)).highest(api_key)
 
     async def connected(self, node: int, lane: int) -> None:
-        """Have the connection open, so that the next `post` writes without delay. Raises Trouble, BrokerRefused."""
+        """Open the connection, so that the next `post` writes without delay. Raises BrokerTrouble, BrokerRefused."""
         await self._connect(node, lane)
 
     async def _connect(self, node: int, lane: int) -> Wire:
@@ -216,7 +220,7 @@ class BrokerPool:
                 del self._open[key]
             address = self._brokers.get(node) or self._bootstrap.get(node)
             if address is None:
-                raise Trouble(f"broker {node} is not in the cluster's metadata")
+                raise BrokerTrouble(f"broker {node} is not in the cluster's metadata")
             try:
                 async with asyncio.timeout(self.limits.connect):
                     wire = await open_wire(
@@ -227,10 +231,10 @@ class BrokerPool:
                         config=self._config,
                     )
             except TimeoutError as error:
-                raise Trouble(f"{self.name(node)} did not answer within {self.limits.connect:.0f} s") from error
+                raise BrokerTrouble(f"{self.name(node)} did not answer within {self.limits.connect:.0f} s") from error
             except (KafkaError, OSError, ValueError, AssertionError) as error:
                 self._raise_if_refused(node, error)
-                raise Trouble(f"{self.name(node)}: {_reason(error)}") from error
+                raise BrokerTrouble(f"{self.name(node)}: {_reason(error)}") from error
             self._open[key] = wire
             return wire
 
@@ -279,7 +283,7 @@ class BrokerPool:
     async def leader(self, topic: str, partition: int, *, newer_than: float = -1.0) -> Leader:
         """The partition's leader from metadata asked for after the loop time `newer_than`.
 
-        Raises Trouble, BrokerRefused.
+        Raises BrokerTrouble, BrokerRefused.
         """
         known = self._topics.get(topic)
         if known is None or known.asked <= newer_than:
@@ -293,7 +297,7 @@ class BrokerPool:
     async def ask_leader(self, topic: str, partition: int, what: str, ask: Callable[[Leader], Awaitable[R]]) -> R:
         """Ask the leader of a partition, and the next one, until one answers.
 
-        `ask` puts the question to a leader; it raises Trouble for an answer that may get better. `what` completes
+        `ask` puts the question to a leader; it raises BrokerTrouble for an answer that may get better. `what` completes
         "Cannot ..." in messages. Raises TopicGone, BrokerUnavailable, BrokerRefused, and what `ask` raises.
         """
         patience = Patience(self.limits, f"{what} topic {topic!r} partition {partition}")
@@ -301,7 +305,7 @@ class BrokerPool:
         while True:
             try:
                 return await ask(await self.leader(topic, partition, newer_than=newer_than))
-            except Trouble as trouble:
+            except BrokerTrouble as trouble:
                 newer_than = await patience.wait(trouble)
 
     def _leader_in(self, metadata: protocol.TopicMetadata | None, topic: str, partition: int) -> Leader:
@@ -315,7 +319,7 @@ class BrokerPool:
         assert found is not None
         if found.leader < 0:
             self.forget(topic)
-            raise Trouble("it has no leader")
+            raise BrokerTrouble("it has no leader")
         return Leader(found.leader, found.leader_epoch)
 
     def forget(self, topic: str) -> None:
@@ -337,7 +341,7 @@ class BrokerPool:
             self._topics[topic] = _Topic(asked, answer.topics.get(topic))
 
     async def describe(self, names: Sequence[str] | None) -> ClusterView:
-        """These topics, or all, as the first broker knows them that answers. Raises Trouble, BrokerRefused."""
+        """These topics, or all, as the first broker knows them that answers. Raises BrokerTrouble, BrokerRefused."""
 
         async def ask(node: int) -> ClusterView:
             if names is not None:
@@ -354,7 +358,7 @@ class BrokerPool:
 
     async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
         """These topics as each broker knows them: all brokers that any of them takes for living. And which did not
-        answer, with the reason. Raises Trouble if no broker answers, BrokerRefused.
+        answer, with the reason. Raises BrokerTrouble if no broker answers, BrokerRefused.
         """
         await self.describe([])
         views: dict[int, ClusterView] = {}
@@ -362,7 +366,7 @@ class BrokerPool:
         while left := [node for node in self._brokers if node not in views and node not in silent]:
             answers = await asyncio.gather(*(self._view(node, names) for node in left), return_exceptions=True)
             for node, answer in zip(left, answers, strict=True):
-                if isinstance(answer, Trouble):
+                if isinstance(answer, BrokerTrouble):
                     silent[node] = answer.reason
                 elif isinstance(answer, BaseException):
                     raise answer
@@ -379,13 +383,13 @@ class BrokerPool:
         return view
 
     def _check_cluster(self, node: int, cluster_id: str) -> None:
-        """Raises Trouble if a broker is of another cluster: its topics are others, whatever their names."""
+        """Raises BrokerTrouble if a broker is of another cluster: its topics are others, whatever their names."""
         wanted = self._connection.cluster_id
         if wanted and cluster_id and cluster_id != wanted:
-            raise Trouble(f"{self.name(node)} belongs to Kafka cluster {cluster_id}, not to {wanted}")
+            raise BrokerTrouble(f"{self.name(node)} belongs to Kafka cluster {cluster_id}, not to {wanted}")
 
     async def _metadata_version(self, node: int) -> int:
-        """The version in which a broker is asked for metadata. Raises Trouble, BrokerRefused."""
+        """The version in which a broker is asked for metadata. Raises BrokerTrouble, BrokerRefused."""
         lowest, highest = METADATA_VERSIONS
         return max(lowest, min(highest, await self.version(node, METADATA)))
 
@@ -394,9 +398,9 @@ class BrokerPool:
         for node in self._nodes():
             try:
                 return await ask(node)
-            except Trouble as trouble:
+            except BrokerTrouble as trouble:
                 failures.append(trouble.reason)
-        raise Trouble("no broker answers: " + "; ".join(dict.fromkeys(failures)))
+        raise BrokerTrouble("no broker answers: " + "; ".join(dict.fromkeys(failures)))
 
     def _nodes(self) -> Iterator[int]:
         """Connected brokers first, then the others, then the bootstrap addresses (all brokers may have new ones)."""

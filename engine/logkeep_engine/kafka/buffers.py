@@ -1,7 +1,8 @@
 """Receive buffers that are used again.
 
 An answer of several megabytes in a fresh buffer costs a page fault every 4 KiB, about as much as copying it. `Buffers`
-lends out `Frame`s and takes their memory back when they are released; a frame that nobody releases is ordinary garbage.
+lends out `AnswerFrame`s and takes their memory back when they are released. A frame that nobody releases is ordinary
+garbage.
 
 A released buffer is lent out again only when no view of it is left anywhere, in a traceback or in another thread's hash
 for instance: bytes that somebody still looks at never change.
@@ -18,7 +19,7 @@ _POOLED = 64 << 10  # smaller answers are not worth keeping
 _STEP = 1 << 20
 
 
-class Frame:
+class AnswerFrame:
     """Memory for one answer: `view` has the size that was asked for. Its contents are left over from another answer."""
 
     __slots__ = ("_buffer", "_lender", "view")
@@ -58,17 +59,17 @@ class Buffers:
         """How many buffers wait to be lent out."""
         return len(self._idle)
 
-    def lend(self, size: int) -> Frame:
+    def lend(self, size: int) -> AnswerFrame:
         """A frame of `size` bytes, in the smallest idle buffer that holds it or in a new one."""
         if size < _POOLED:
-            return Frame(bytearray(size), size, None)
+            return AnswerFrame(bytearray(size), size, None)
         fitting = [buffer for buffer in self._idle if len(buffer) >= size]
         if not fitting:
-            return Frame(bytearray(-(-size // _STEP) * _STEP), size, self)
+            return AnswerFrame(bytearray(-(-size // _STEP) * _STEP), size, self)
         buffer = min(fitting, key=len)
         self._idle = [other for other in self._idle if other is not buffer]
         self._room += len(buffer)
-        return Frame(buffer, size, self)
+        return AnswerFrame(buffer, size, self)
 
     def take_back(self, buffer: bytearray) -> None:
         """Keep the buffer for the next frame, unless there are enough or somebody still has a view of it."""

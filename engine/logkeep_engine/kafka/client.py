@@ -19,13 +19,13 @@ from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import protocol, queries
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import EpochEnd
-from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
 
@@ -39,7 +39,7 @@ class RawClient:
     BrokerRefused if login or certificates are not accepted.
     """
 
-    def __init__(self, connection: Connection, *, limits: Limits | None = None) -> None:
+    def __init__(self, connection: KafkaConnection, *, limits: Limits | None = None) -> None:
         self._pool = BrokerPool(connection, limits or connection.limits)
         self._fetcher = fetcher = Fetcher(self._pool)
         self.fetch = fetcher.fetch
@@ -84,18 +84,20 @@ class RawClient:
 
         async def ask(leader: Leader) -> EpochEnd:
             if leader.epoch < at_least:
-                raise Trouble(f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}")
+                raise BrokerTrouble(
+                    f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}"
+                )
             wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
             answers = await self._pool.send(leader.node, 0, queries.epoch_ends({topic: [wanted]}))
             broker = self._pool.name(leader.node)
             answer = answers.partitions.get((topic, partition))
             if answer is None:
-                raise Trouble(f"{broker} left the partition out of its answer")
+                raise BrokerTrouble(f"{broker} left the partition out of its answer")
             raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, what, broker)
             if epoch is None and not (answer.leader_epoch == leader.epoch and answer.end_offset >= 0):
-                raise Trouble(f"{broker} does not say where its log ends")
+                raise BrokerTrouble(f"{broker} does not say where its log ends")
             return answer
 
         return await self._pool.ask_leader(topic, partition, what, ask)
@@ -119,7 +121,7 @@ class RawClient:
         while True:
             try:
                 answer = await self._pool.send(broker, 0, protocol.describe_log_dirs(partitions))
-            except Trouble as trouble:
+            except BrokerTrouble as trouble:
                 await patience.wait(trouble)
                 continue
             if not answer.codes or Code.CLUSTER_AUTHORIZATION_FAILED in answer.codes:

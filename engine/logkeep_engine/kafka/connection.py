@@ -1,6 +1,6 @@
 """How to reach a Kafka cluster: addresses from the resource's spec, secrets from this process's environment.
 
-A `Connection` never shows a secret (repr, errors) and never carries one: pickling it sends addresses, protocol and
+A `KafkaConnection` never shows a secret (repr, errors) and never carries one: pickling it sends addresses, protocol and
 mechanism only, and the process that unpickles it reads its own environment (`contract.names.ENV_KAFKA_*`), as executors
 do.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import Cluster, Protocol, SaslMechanism
+from logkeep_engine.contract.spec import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import CredentialsMissing
 
 _SECURITY = "spec.cluster.security"
@@ -44,7 +44,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class KafkaConnection:
     """Made by `connection_from`.
 
     Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
@@ -116,7 +116,7 @@ class Connection:
         return context
 
 
-def connection_from(spec: Cluster, environ: Mapping[str, str] = os.environ) -> Connection:
+def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -> KafkaConnection:
     """The connection that `spec.cluster` describes.
 
     Raises CredentialsMissing naming the variable and the field if the spec needs a secret that `environ` does not have.
@@ -142,7 +142,7 @@ def _from_environment(
     needs_cert: bool,
     limits: Limits,
     cluster_id: str,
-) -> Connection:
+) -> KafkaConnection:
     made = _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ)
     return replace(made, limits=limits, cluster_id=cluster_id)
 
@@ -154,7 +154,7 @@ def _build(
     needs_ca: bool,
     needs_cert: bool,
     environ: Mapping[str, str],
-) -> Connection:
+) -> KafkaConnection:
     username = password = ca_file = cert_file = key_file = None
     if mechanism is not None:
         username = _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
@@ -166,7 +166,7 @@ def _build(
         if needs_cert or environ.get(names.ENV_KAFKA_CERT_FILE):
             cert_file = _file(environ, names.ENV_KAFKA_CERT_FILE, cert_field)
             key_file = _file(environ, names.ENV_KAFKA_KEY_FILE, cert_field)
-    return Connection(bootstrap, protocol, mechanism, username, password, ca_file, cert_file, key_file)
+    return KafkaConnection(bootstrap, protocol, mechanism, username, password, ca_file, cert_file, key_file)
 
 
 def _variable(environ: Mapping[str, str], name: str, where: str) -> str:

@@ -23,7 +23,7 @@ from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import Where
 from logkeep_engine.kafka.survey import Answers, Ended, Survey
 from logkeep_engine.kafka.topics import TopicAdmin, TopicInfo
-from logkeep_engine.kafka.witnesses import Finding, Standing, Witnesses
+from logkeep_engine.kafka.witnesses import Finding, TopicStanding, Witnesses
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class ControlPlane(TopicAdmin, GroupAdmin):
 
         return self._ask(ask, "list offsets")
 
-    def standings(self, topics: Mapping[str, str]) -> dict[str, Standing]:
+    def standings(self, topics: Mapping[str, str]) -> dict[str, TopicStanding]:
         """The fates of these topic ids, by the topic's name: every living broker is asked."""
         return self._witness(topics, lambda witnesses: witnesses.standings())
 

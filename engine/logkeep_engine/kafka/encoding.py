@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.buffers import AnswerFrame
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -27,13 +27,13 @@ class Reader:
 
     __slots__ = ("_at", "_frame", "_view", "kept")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: AnswerFrame) -> None:
         self._frame = frame
         self._view = frame.view
         self._at = 0
         self.kept = False
 
-    def keep(self) -> Frame:
+    def keep(self) -> AnswerFrame:
         """The frame, for an answer that holds a slice; whoever gets the answer releases it."""
         self.kept = True
         return self._frame

@@ -14,7 +14,7 @@ from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch, next_offset, written_batches
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, FetchAnswer
 from logkeep_engine.kafka.stream import NextSize, Stream, StreamOptions
-from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for, refused
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 DEFAULT_MAX_BYTES = 16 << 20
 _LEAST_BYTES = 1 << 20
@@ -115,7 +115,7 @@ class Fetcher:
                         topic_id = None  # by name (version 10) the leader does not ask its replica selector
                         continue
                     answer = followed
-            except Trouble as trouble:
+            except BrokerTrouble as trouble:
                 if trouble.timed_out:
                     size = max(size // 2, _LEAST_BYTES)  # the link may be too slow for this much in one answer
                 newer_than = await patience.wait(trouble)
@@ -134,14 +134,14 @@ class Fetcher:
             if not await self._pool.speaks(replica, call):
                 return None
             answer = await self._pool.send(replica, lane, call)
-        except Trouble:
+        except BrokerTrouble:
             return None
         return answer if answer.code == Code.NONE and answer.records else None
 
     async def _check(self, code: int, topic: str, partition: int, offset: int, leader: Leader) -> None:
         broker = self._pool.name(leader.node)
         if code == Code.UNKNOWN_SERVER_ERROR:
-            raise Trouble(
+            raise BrokerTrouble(
                 f"{broker} says UNKNOWN_SERVER_ERROR at offset {offset}", error=RecordsWithheld, hint=_STORE_FAILS
             )
         raise_for(code, topic, partition, "fetch", "READ", broker)
@@ -149,7 +149,7 @@ class Fetcher:
             start = await self.list_offset(topic, partition, EARLIEST)
             end = await self.list_offset(topic, partition, LATEST)
             if start <= offset <= end:
-                raise Trouble(
+                raise BrokerTrouble(
                     f"{broker} says OFFSET_OUT_OF_RANGE for {offset}, within [{start}, {end})",
                     error=RecordsWithheld,
                     hint=_STORE_FAILS,
@@ -233,7 +233,7 @@ class Fetcher:
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, what, broker)
             if answer.offset < 0 and timestamp in (EARLIEST, LATEST):
-                raise Trouble(f"{broker} gives the offset {answer.offset}")
+                raise BrokerTrouble(f"{broker} gives the offset {answer.offset}")
             return answer.offset
 
         return await self._pool.ask_leader(topic, partition, what, ask)
@@ -255,7 +255,7 @@ class Fetcher:
             if answer.code != Code.NONE:
                 raise refused(answer.code, topic, partition, "list offsets of", broker)
             if answer.offset < 0:
-                raise Trouble(f"{broker} does not know where its local log begins")
+                raise BrokerTrouble(f"{broker} does not know where its local log begins")
             return answer.offset, leader.epoch
 
         return await self._pool.ask_leader(topic, partition, "ask for the local log of", ask)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.log.batch import LOG_OVERHEAD
 
 _OFFSET_LENGTH = struct.Struct(">qi")
@@ -39,7 +39,7 @@ class Fetched:
     aborted: tuple[tuple[int, int], ...] = ()
     by_id: bool = False
     leader_epoch: int = -1
-    frame: Frame | None = field(default=None, repr=False, compare=False)
+    frame: AnswerFrame | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:
         """`data` can be read no more; slices of it that are still held stay as they are."""

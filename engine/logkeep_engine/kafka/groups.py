@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
 
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
-from logkeep_engine.kafka.positions import Position, commit_positions, committed_positions
+from logkeep_engine.kafka.positions import FetchedPosition, commit_positions, committed_positions
 
 _HAS_MEMBERS = frozenset(
     {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
@@ -18,7 +18,7 @@ _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GR
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffset:
+class GroupPosition:
     """A committed position: `offset` is the next record to read. `leader_epoch` is -1 if the group did not say."""
 
     group_id: str
@@ -30,10 +30,10 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffsets:
+class GroupPositions:
     """`notes` says which groups vanished or had no positions."""
 
-    offsets: tuple[GroupOffset, ...]
+    offsets: tuple[GroupPosition, ...]
     notes: tuple[str, ...]
 
 
@@ -41,7 +41,7 @@ class GroupOffsets:
 class NotSet:
     """A position that the coordinator has refused; `error` is the protocol's name of the reason."""
 
-    position: GroupOffset
+    position: GroupPosition
     error: str
 
     @property
@@ -72,7 +72,7 @@ class GroupAdmin(Admin):
         kinds = (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER, ConsumerGroupType.UNKNOWN)
         return sorted(group.group_id for group in answer.valid if getattr(group, "type", kinds[0]) in kinds)
 
-    def group_offsets(self, group_ids: Iterable[str]) -> GroupOffsets:
+    def group_offsets(self, group_ids: Iterable[str]) -> GroupPositions:
         """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
         self._connect()
         groups = sorted(set(group_ids))
@@ -82,12 +82,12 @@ class GroupAdmin(Admin):
             for group in groups
             if not found.get(group)
         )
-        return GroupOffsets(tuple(item for group in groups for item in found.get(group, ())), notes)
+        return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), notes)
 
-    def _positions(self, groups: Sequence[str]) -> dict[str, list[GroupOffset]]:
+    def _positions(self, groups: Sequence[str]) -> dict[str, list[GroupPosition]]:
         """By group, sorted; without groups that vanished."""
         deadline = time.monotonic() + self._timeout
-        found: dict[str, list[GroupOffset]] = {}
+        found: dict[str, list[GroupPosition]] = {}
         left = list(groups)
         while left:
             answers = in_a_loop(committed_positions(self._connection, left))
@@ -97,7 +97,7 @@ class GroupAdmin(Admin):
                 if answer.code == KafkaError.NO_ERROR:
                     found[group] = sorted(
                         (
-                            GroupOffset(
+                            GroupPosition(
                                 group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata
                             )
                             for item in answer.positions
@@ -114,7 +114,7 @@ class GroupAdmin(Admin):
                 time.sleep(self._connection.limits.control_pause)
         return found
 
-    def set_group_offsets(self, offsets: Iterable[GroupOffset]) -> list[NotSet]:
+    def set_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
         """Commit positions for their groups; returns those that were refused: above all those of groups with members.
 
         What was committed before is replaced. Needs the ACL READ on the groups and the topics.
@@ -124,12 +124,12 @@ class GroupAdmin(Admin):
         refused: list[NotSet] = []
         left = list(offsets)
         while left:
-            wanted: dict[str, list[Position]] = {}
+            wanted: dict[str, list[FetchedPosition]] = {}
             for item in left:
-                position = Position(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
+                position = FetchedPosition(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
                 wanted.setdefault(item.group_id, []).append(position)
             codes = in_a_loop(commit_positions(self._connection, wanted))
-            again: list[GroupOffset] = []
+            again: list[GroupPosition] = []
             for item in left:
                 code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
                 if code == KafkaError.NO_ERROR:

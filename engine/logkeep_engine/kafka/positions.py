@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.encoding import Call, Reader, pack_string
-from logkeep_engine.kafka.trouble import Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble
 
 _AT_ONCE = 50
 _KIND_GROUP = 0
@@ -28,7 +28,7 @@ _POSITION_BYTES = 100  # what a written position takes besides the names in it a
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class FetchedPosition:
     """`offset` is the next record to read. `leader_epoch` is -1 if the group did not say."""
 
     topic: str
@@ -39,17 +39,17 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class FetchedPositions:
     """All positions of a group, or the protocol's error code of the answer; what cannot be reached is
     COORDINATOR_NOT_AVAILABLE."""
 
     code: int
     throttle_ms: int = 0
-    positions: tuple[Position, ...] = ()
+    positions: tuple[FetchedPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitAnswer:
     """The protocol's error code of each position of a request, by topic and partition."""
 
     codes: dict[tuple[str, int], int]
@@ -63,9 +63,9 @@ class _Coordinator:
     node: int
 
 
-async def committed_positions(connection: Connection, groups: Sequence[str]) -> dict[str, Positions]:
+async def committed_positions(connection: KafkaConnection, groups: Sequence[str]) -> dict[str, FetchedPositions]:
     """What the coordinator of each group says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does."""
-    found: dict[str, Positions] = {}
+    found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
@@ -74,18 +74,18 @@ async def committed_positions(connection: Connection, groups: Sequence[str]) -> 
     return found
 
 
-async def _ask(pool: BrokerPool, group: str) -> Positions:
+async def _ask(pool: BrokerPool, group: str) -> FetchedPositions:
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
         if coordinator.code != Code.NONE:
-            return Positions(coordinator.code)
+            return FetchedPositions(coordinator.code)
         return await pool.send(coordinator.node, 0, fetch_positions(group))
-    except Trouble:
-        return Positions(Code.COORDINATOR_NOT_AVAILABLE)
+    except BrokerTrouble:
+        return FetchedPositions(Code.COORDINATOR_NOT_AVAILABLE)
 
 
 async def commit_positions(
-    connection: Connection, wanted: Mapping[str, Sequence[Position]]
+    connection: KafkaConnection, wanted: Mapping[str, Sequence[FetchedPosition]]
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Set positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
 
@@ -102,7 +102,7 @@ async def commit_positions(
     return found
 
 
-async def _commit(pool: BrokerPool, group: str, positions: Sequence[Position]) -> dict[tuple[str, int], int]:
+async def _commit(pool: BrokerPool, group: str, positions: Sequence[FetchedPosition]) -> dict[tuple[str, int], int]:
     codes = {(item.topic, item.partition): int(Code.COORDINATOR_NOT_AVAILABLE) for item in positions}
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
@@ -110,13 +110,13 @@ async def _commit(pool: BrokerPool, group: str, positions: Sequence[Position]) -
             return dict.fromkeys(codes, coordinator.code)
         for part in _requests(group, positions):
             codes |= (await pool.send(coordinator.node, 0, commit_request(group, part))).codes
-    except Trouble:
+    except BrokerTrouble:
         pass  # what was answered for is known, the rest has the code of what may be asked again
     return codes
 
 
-def _requests(group: str, positions: Sequence[Position]) -> Iterator[list[Position]]:
-    part: list[Position] = []
+def _requests(group: str, positions: Sequence[FetchedPosition]) -> Iterator[list[FetchedPosition]]:
+    part: list[FetchedPosition] = []
     size = 0
     for item in positions:
         needs = _POSITION_BYTES + len(group) + len(item.topic) + len(item.metadata.encode())
@@ -140,14 +140,14 @@ def find_coordinator(group: str) -> Call[_Coordinator]:
     return Call(10, 1, (pack_string(group) + struct.pack(">b", _KIND_GROUP),), answer)
 
 
-def fetch_positions(group: str) -> Call[Positions]:
+def fetch_positions(group: str) -> Call[FetchedPositions]:
     """All positions of `group`, of the topics that this user may describe. An error of one is an error of all: a
     position that is not known is not one that is not there.
     """
 
-    def answer(read: Reader) -> Positions:
+    def answer(read: Reader) -> FetchedPositions:
         throttle = read.int32()
-        positions: list[Position] = []
+        positions: list[FetchedPosition] = []
         problem = int(Code.NONE)
         for _ in range(read.int32()):
             topic = read.string()
@@ -157,16 +157,16 @@ def fetch_positions(group: str) -> Call[Positions]:
                 metadata, code = read.string().partition("\0")[0], read.int16()
                 problem = problem or code
                 if offset >= 0:
-                    positions.append(Position(topic, partition, offset, epoch, metadata))
-        return Positions(read.int16() or problem, throttle, () if problem else tuple(positions))
+                    positions.append(FetchedPosition(topic, partition, offset, epoch, metadata))
+        return FetchedPositions(read.int16() or problem, throttle, () if problem else tuple(positions))
 
     every_topic = struct.pack(">i", -1)
     return Call(9, 5, (pack_string(group) + every_topic,), answer)
 
 
-def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
+def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
     """Set positions of `group`, as nobody's member: the coordinator refuses if it has members."""
-    topics: dict[str, list[Position]] = {}
+    topics: dict[str, list[FetchedPosition]] = {}
     for item in positions:
         topics.setdefault(item.topic, []).append(item)
     no_generation, no_member = struct.pack(">i", -1), pack_string("")
@@ -176,7 +176,7 @@ def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
         for item in items:
             body += [struct.pack(">iqi", item.partition, item.offset, item.leader_epoch), pack_string(item.metadata)]
 
-    def answer(read: Reader) -> Commit:
+    def answer(read: Reader) -> CommitAnswer:
         throttle = read.int32()
         codes: dict[tuple[str, int], int] = {}
         for _ in range(read.int32()):
@@ -184,6 +184,6 @@ def commit_request(group: str, positions: Sequence[Position]) -> Call[Commit]:
             for _ in range(read.int32()):
                 partition = read.int32()
                 codes[topic, partition] = read.int16()
-        return Commit(codes, throttle)
+        return CommitAnswer(codes, throttle)
 
     return Call(8, 6, (b"".join(body),), answer)

@@ -25,7 +25,7 @@ from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST
-from logkeep_engine.kafka.trouble import Patience, Trouble, raise_for
+from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]
@@ -102,13 +102,15 @@ class _Guard:
         self._epoch: int | None = None
 
     async def check(self, leader: Leader, *, alone: bool) -> None:
-        """Raises Trouble if the batch has to wait, and what `confirm` raises."""
+        """Raises BrokerTrouble if the batch has to wait, and what `confirm` raises."""
         if leader.epoch == self._epoch:
             return
         if self._epoch is not None and leader.epoch < self._epoch:
-            raise Trouble(f"a broker knows the leader of epoch {leader.epoch} only, there was one of {self._epoch}")
+            raise BrokerTrouble(
+                f"a broker knows the leader of epoch {leader.epoch} only, there was one of {self._epoch}"
+            )
         if not alone:
-            raise Trouble("the partition has another leader")
+            raise BrokerTrouble("the partition has another leader")
         if self._confirm is not None:
             await self._confirm(leader)
         self._epoch = leader.epoch
@@ -149,7 +151,7 @@ class _Outbox:
                 if waiting is None:
                     self._room.release()
                     continue
-                task = asyncio.get_running_loop().create_task(self._settle(request, waiting))
+                task = asyncio.get_running_loop().create_task(self._take_answers(request, waiting))
                 self._answers.add(task)
                 task.add_done_callback(self._answers.discard)
                 await asyncio.sleep(0)  # a task cancelled before it runs would leave the answer without a reader
@@ -198,7 +200,7 @@ class _Outbox:
                 sent.answer.cancel()
             raise
 
-    async def _settle(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
+    async def _take_answers(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
         try:
             answers = await waiting
         except Exception as error:
@@ -223,7 +225,7 @@ class _Outbox:
     def _base_offset(self, sent: _Sent, answer: protocol.ProduceAnswer | None) -> int:
         name = self._pool.name(self._node)
         if answer is None:
-            raise Trouble(f"{name} left the partition out of its answer")
+            raise BrokerTrouble(f"{name} left the partition out of its answer")
         if answer.code == Code.NONE:
             return answer.base_offset
         if answer.code == Code.DUPLICATE_SEQUENCE_NUMBER:
@@ -238,7 +240,7 @@ class _Outbox:
         failed.fail(error)
         for sent in self._waiting:
             if sent.target.key == failed.target.key:
-                sent.fail(Trouble("an earlier batch of the partition failed"))
+                sent.fail(BrokerTrouble("an earlier batch of the partition failed"))
 
 
 class Producer:
@@ -266,7 +268,7 @@ class Producer:
         if acks not in (-1, 1):
             raise ValueError(f"acks={acks}: only -1 and 1 are answered by a broker")
         target = _Target(topic, partition, timeout_ms, acks)
-        pieces = _pieces(batch)
+        pieces = _buffers_of(batch)
         try:
             return await self._until_acknowledged(target, _Guard(None), pieces, None)
         except _OutOfOrder as error:
@@ -319,7 +321,7 @@ class Producer:
                             window.append(await self._send(target, guard, batch, alone=not window))
                             following = _next(batches)
                             continue
-                offset = await self._settle(target, guard, window, floor)
+                offset = await self._acknowledge_first(target, guard, window, floor)
                 known = _producer(window.popleft().batch)
                 floor = max(floor, offset + 1)
                 yield offset
@@ -339,8 +341,8 @@ class Producer:
                 node = self._pool.any_node()
                 answer = await self._pool.send(node, 0, protocol.init_producer_id())
                 if answer.code in RETRIABLE:
-                    raise Trouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
-            except Trouble as trouble:
+                    raise BrokerTrouble(f"{self._pool.name(node)} says {Code.name_of(answer.code)}")
+            except BrokerTrouble as trouble:
                 await patience.wait(trouble)
                 continue
             if answer.code != Code.NONE:
@@ -362,7 +364,7 @@ class Producer:
         try:
             leader = await self._pool.leader(target.topic, target.partition, newer_than=newer_than)
             await guard.check(leader, alone=alone)
-        except Trouble as trouble:
+        except BrokerTrouble as trouble:
             sent.fail(trouble)
             return sent
         # One partition always takes the same connection: that keeps its batches in order.
@@ -374,7 +376,7 @@ class Producer:
         return sent
 
     async def _until_acknowledged(
-        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], trouble: Trouble | None
+        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], trouble: BrokerTrouble | None
     ) -> int:
         patience = Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
         newer_than = -1.0
@@ -383,19 +385,19 @@ class Producer:
                 newer_than = await patience.wait(trouble)
             try:
                 return await (await self._send(target, guard, batch, newer_than, alone=True)).answer
-            except Trouble as again:
+            except BrokerTrouble as again:
                 trouble = again
 
     # ---- the window
 
-    async def _settle(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
+    async def _acknowledge_first(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
         """The base offset of the first batch of the window, whatever it takes; the batches behind it are sent again if
         need be.
         """
         head = window[0]
         try:
             return await head.answer
-        except Trouble as problem:
+        except BrokerTrouble as problem:
             trouble = problem
         except _OutOfOrder as error:
             return await self._read_back(target, head.batch, floor, str(error))
@@ -437,7 +439,7 @@ def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str)
     )
 
 
-def _pieces(batch: Batch) -> tuple[Buffer, ...]:
+def _buffers_of(batch: Batch) -> tuple[Buffer, ...]:
     return batch if isinstance(batch, tuple) else (batch,)
 
 
@@ -453,7 +455,7 @@ def _failed(sent: _Sent) -> bool:
 def _next(batches: AsyncIterator[Batch]) -> asyncio.Task[tuple[Buffer, ...] | None]:
     async def take() -> tuple[Buffer, ...] | None:
         with contextlib.suppress(StopAsyncIteration):
-            return _pieces(await anext(batches))
+            return _buffers_of(await anext(batches))
         return None
 
     return asyncio.get_running_loop().create_task(take())

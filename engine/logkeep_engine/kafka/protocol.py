@@ -15,7 +15,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.kafka.encoding import INT32, NO_TAGS, Buffer, Call, Reader, pack_array, pack_string, pack_uvarint
 
 EARLIEST = -2
@@ -101,7 +101,7 @@ class FetchAnswer:
     aborted: tuple[tuple[int, int], ...] = ()
     preferred_read_replica: int = -1
     records: memoryview = _NOTHING
-    frame: Frame | None = None
+    frame: AnswerFrame | None = None
 
 
 def fetch(

@@ -15,7 +15,7 @@ from logkeep_engine.kafka.admin import UNREACHABLE, Admin
 from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.queries import TopicView
 from logkeep_engine.kafka.survey import Survey, in_parts
-from logkeep_engine.kafka.trouble import Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble
 
 _TOPICS_A_REQUEST = 500
 _CONTROLLER_ATTEMPTS = 4  # of what only the controller can do, within the time for one question
@@ -76,7 +76,7 @@ class TopicAdmin(Admin):
             views = await survey.topics(names)
             for view in views:
                 if view.code in RETRIABLE and survey.time_left():
-                    raise Trouble(f"topic {view.name!r}: {Code.name_of(view.code)}")
+                    raise BrokerTrouble(f"topic {view.name!r}: {Code.name_of(view.code)}")
             return views
 
         with collector.paused():

@@ -13,7 +13,7 @@ from logkeep_engine.kafka.connection import Limits
 _log = logging.getLogger(__name__)
 
 
-class Trouble(Exception):
+class BrokerTrouble(Exception):
     """Something that may pass. `gone`: the broker does not know the topic or partition.
 
     If it does not pass, it becomes an `error` with this `hint`.
@@ -49,7 +49,7 @@ class Patience:
         self._gone_since: float | None = None
         self._pause = limits.pause
 
-    async def wait(self, trouble: Trouble) -> float:
+    async def wait(self, trouble: BrokerTrouble) -> float:
         """Sleep, or raise TopicGone or BrokerUnavailable.
 
         Returns the loop time of the trouble, to ask for newer metadata.
@@ -77,15 +77,15 @@ class Patience:
 
 
 def raise_for(code: int, topic: str, partition: int, what: str, operation: str, broker: str) -> None:
-    """Raise what an error code means for every kind of request: Trouble, BrokerRefused.
+    """Raise what an error code means for every kind of request: BrokerTrouble, BrokerRefused.
 
     Returns for codes with a meaning of their own.
     """
     said = f"{broker} says {Code.name_of(code)}" if broker else Code.name_of(code)
     if code in GONE:
-        raise Trouble(said, gone=True)
+        raise BrokerTrouble(said, gone=True)
     if code in RETRIABLE:
-        raise Trouble(said)
+        raise BrokerTrouble(said)
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
         raise BrokerRefused(
             f"Cannot {what} topic {topic!r} partition {partition}: {said}.",

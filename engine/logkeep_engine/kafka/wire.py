@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from aiokafka.conn import create_conn
 
-from logkeep_engine.kafka.buffers import Buffers, Frame
+from logkeep_engine.kafka.buffers import AnswerFrame, Buffers
 from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
 
 R = TypeVar("R")
@@ -61,7 +61,7 @@ class Wire(asyncio.BufferedProtocol):
         self._since = self._loop.time()  # when the last answer was whole or the line was empty
         self._alarm: asyncio.TimerHandle | None = None
         self._size = bytearray(_SIZE.size)
-        self._frame: Frame | None = None
+        self._frame: AnswerFrame | None = None
         self._target = memoryview(self._size)
         self._filled = 0
         self._transport.set_protocol(self)
@@ -155,7 +155,7 @@ class Wire(asyncio.BufferedProtocol):
         self._frame = self._buffers.lend(size)
         self._expect(self._frame.view)
 
-    def _complete(self, frame: Frame) -> None:
+    def _complete(self, frame: AnswerFrame) -> None:
         waiting = self._waiting[0]
         reader = Reader(frame)
         answered = reader.int32()

@@ -18,7 +18,7 @@ from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.protocol import EARLIEST
 from logkeep_engine.kafka.queries import NO_TOPIC_ID, ClusterView, PartitionView, TopicView, Where
 from logkeep_engine.kafka.survey import Survey
-from logkeep_engine.kafka.trouble import Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble
 
 
 class Fate(Enum):
@@ -31,7 +31,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TopicStanding:
     """`reason`: why it is not known. `contested`: one broker knows the topic id, another one says that another topic
     has the name. `likely`: the fate by the word of most brokers, where some do not answer; no proof of anything."""
 
@@ -59,7 +59,7 @@ class Witnesses(Survey):
         super().__init__(pool, patience)
         self._ids = ids
 
-    async def standings(self) -> dict[str, Standing]:
+    async def standings(self) -> dict[str, TopicStanding]:
         """The fate of each topic id, by the topic's name."""
         while True:
             views, silent = await self.pool.describe_to_all(list(self._ids))
@@ -75,7 +75,7 @@ class Witnesses(Survey):
         return {
             name: item
             if item.fate is Fate.THERE
-            else Standing(Fate.NOT_KNOWN, reasons, likely=item.fate if most else None)
+            else TopicStanding(Fate.NOT_KNOWN, reasons, likely=item.fate if most else None)
             for name, item in found.items()
         }
 
@@ -101,13 +101,13 @@ class Witnesses(Survey):
 
         return {where: finding(where) for where in wanted}
 
-    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | Trouble:
+    async def _leaders(self, topics: Iterable[str]) -> dict[str, TopicView] | BrokerTrouble:
         try:
             views, silent = await self.pool.describe_to_all(sorted(topics))
-        except Trouble as trouble:
+        except BrokerTrouble as trouble:
             return trouble
         if silent:
-            return Trouble("; ".join(silent.values()))
+            return BrokerTrouble("; ".join(silent.values()))
         said = _by_name(views)
         return {name: _newest(name, self._ids[name], said.get(name, ()), views) for name in topics}
 
@@ -121,17 +121,17 @@ def _by_name(views: Mapping[int, ClusterView]) -> dict[str, list[TopicView]]:
     return said
 
 
-def _standing(topic_id: str, said: Sequence[TopicView]) -> Standing:
+def _standing(topic_id: str, said: Sequence[TopicView]) -> TopicStanding:
     if any(_is(topic, topic_id) for topic in said):
-        return Standing(
+        return TopicStanding(
             Fate.THERE, contested=any(topic.code == Code.NONE and not _is(topic, topic_id) for topic in said)
         )
     if not said:
-        return Standing(Fate.NOT_KNOWN, "no broker says anything about it")
+        return TopicStanding(Fate.NOT_KNOWN, "no broker says anything about it")
     for topic in said:
         if topic.code not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
-            return Standing(Fate.NOT_KNOWN, f"a broker says {Code.name_of(topic.code)}")
-    return Standing(Fate.RECREATED if any(topic.code == Code.NONE for topic in said) else Fate.GONE)
+            return TopicStanding(Fate.NOT_KNOWN, f"a broker says {Code.name_of(topic.code)}")
+    return TopicStanding(Fate.RECREATED if any(topic.code == Code.NONE for topic in said) else Fate.GONE)
 
 
 def _is(topic: TopicView, topic_id: str) -> bool:

@@ -29,7 +29,7 @@ from logkeep_engine.log import legacy, records
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, pack_header, parse_header, seal
 from logkeep_engine.log.compression import Codec, compress, decompress_into
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
-from logkeep_engine.log.memory import HEAD, SMALL_BYTES, TAIL, Room, lent, listed_most
+from logkeep_engine.log.memory import HEAD, SMALL_BYTES, TAIL, ScratchMemory, lent, listed_most
 
 __all__ = ["PlainRecord", "check_offsets", "decode_records", "decode_slices", "encode_records"]
 
@@ -142,7 +142,7 @@ def _compiled_slices(
         del some
 
 
-def _slice_sizes(plain: memoryview, header: BatchHeader, room: Room) -> list[int] | None:
+def _slice_sizes(plain: memoryview, header: BatchHeader, room: ScratchMemory) -> list[int] | None:
     """How many records go into each slice of a large batch, so that no slice has many bytes; None for a small batch,
     and for one that is damaged. Raises BatchTooLarge for a record whose headers take too much as objects.
     """
@@ -187,7 +187,7 @@ def _compiled(plain: memoryview, header: BatchHeader) -> DefaultRecordBatch:
     return DefaultRecordBatch(plain)
 
 
-def _decompressed(view: memoryview, header: BatchHeader, room: Room, limit: int | None) -> memoryview:
+def _decompressed(view: memoryview, header: BatchHeader, room: ScratchMemory, limit: int | None) -> memoryview:
     """The batch as if it had never been compressed, with zeros behind the view; good as long as the room is."""
     packed = view[HEADER_SIZE : header.size]
     begin = HEAD - HEADER_SIZE

@@ -14,7 +14,7 @@ from enum import IntEnum
 import cramjam
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
-from logkeep_engine.log.memory import Room, lent, unpacked_most
+from logkeep_engine.log.memory import ScratchMemory, lent, unpacked_most
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
@@ -77,7 +77,7 @@ def decompress(codec: Codec, data: memoryview, *, limit: int | None = None, brok
     """
     most = unpacked_most() if limit is None else limit
 
-    def within(room: Room) -> bytes:
+    def within(room: ScratchMemory) -> bytes:
         out = room.space(most)
         return bytes(out[: decompress_into(codec, data, out, broken_lz4_checksum=broken_lz4_checksum)])
 
@@ -91,7 +91,7 @@ def decompress(codec: Codec, data: memoryview, *, limit: int | None = None, brok
     while True:
         size = min(most, _STEP * size)
         try:
-            return within(Room(size))
+            return within(ScratchMemory(size))
         except BatchTooLarge:
             if size == most:
                 raise

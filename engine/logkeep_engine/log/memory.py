@@ -92,7 +92,7 @@ def listed_most() -> int:
     return unpacked_most() // 64
 
 
-class Room:
+class ScratchMemory:
     """Memory to unpack into, one batch after another: only what is written takes memory, and fresh pages would cost as
     much as the unpacking."""
 
@@ -119,14 +119,14 @@ class Room:
 class _Spare(threading.local):
     """The room of a thread, lent to one at a time: a second one, while the first is in use, gets a new one."""
 
-    _idle: Room | None = None
+    _idle: ScratchMemory | None = None
 
-    def take(self) -> Room:
+    def take(self) -> ScratchMemory:
         room, self._idle = self._idle, None
         most = unpacked_most()
-        return room if room is not None and room.most == most else Room(most)
+        return room if room is not None and room.most == most else ScratchMemory(most)
 
-    def give(self, room: Room) -> None:
+    def give(self, room: ScratchMemory) -> None:
         room.let_go()
         self._idle = room
 
@@ -135,7 +135,7 @@ _spare = _Spare()
 
 
 @contextmanager
-def lent() -> Iterator[Room]:
+def lent() -> Iterator[ScratchMemory]:
     """A room of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
     room = _spare.take()
     try:

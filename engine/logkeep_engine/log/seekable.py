@@ -64,7 +64,7 @@ _BLOCK_HEADER = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ZstdFrame:
     """Bytes [at, at + stored) of the object hold bytes [start, start + size) of the log."""
 
     at: int
@@ -77,7 +77,7 @@ class Frame:
 class SeekTable:
     """The frames of an object, in order, without a gap."""
 
-    frames: tuple[Frame, ...]
+    frames: tuple[ZstdFrame, ...]
 
     @classmethod
     def of(cls, sizes: Sequence[tuple[int, int]]) -> Self:
@@ -85,7 +85,7 @@ class SeekTable:
         frames = []
         at = start = 0
         for stored, size in sizes:
-            frames.append(Frame(at, stored, start, size))
+            frames.append(ZstdFrame(at, stored, start, size))
             at += stored
             start += size
         return cls(tuple(frames))

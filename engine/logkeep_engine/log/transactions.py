@@ -40,7 +40,7 @@ class Ending(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TransactionPart:
     """The batches of one transaction in a stretch of the log, and its end, if it is there too.
 
     `first`: base offset of its first batch, `last`: last offset of its last batch; both are -1 if only the marker is
@@ -76,8 +76,8 @@ class _Open:
     dense: bool
     records: bool
 
-    def part(self, producer_id: int, ending: Ending, marker: int = -1) -> Part:
-        return Part(producer_id, self.first, self.last, ending, marker, self.begun, self.dense, self.records)
+    def part(self, producer_id: int, ending: Ending, marker: int = -1) -> TransactionPart:
+        return TransactionPart(producer_id, self.first, self.last, ending, marker, self.begun, self.dense, self.records)
 
 
 class TransactionFollower:
@@ -92,7 +92,7 @@ class TransactionFollower:
         self._open: dict[int, _Open] = {}
         self._ended: set[int] = set()  # producers of which an end has come by: the next batch begins a transaction
 
-    def observe(self, buf: Buffer, pos: int, header: BatchHeader) -> Part | None:
+    def observe(self, buf: Buffer, pos: int, header: BatchHeader) -> TransactionPart | None:
         """Take note of the transactional batch at `pos`; the part that ends with it, if it is a marker.
 
         Raises CorruptBatch for a control batch that cannot be read.
@@ -111,9 +111,9 @@ class TransactionFollower:
         )
         return None
 
-    def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[Part]:
+    def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
         """Do as `observe` for all batches of a run that follows offset `at` - 1; the parts that end in it."""
-        ended: list[Part] = []
+        ended: list[TransactionPart] = []
         for position, header in headers:
             if header[0] > at:
                 self.dense = False
@@ -125,22 +125,22 @@ class TransactionFollower:
                     ended.append(part)
         return ended
 
-    def cut(self) -> list[Part]:
+    def cut(self) -> list[TransactionPart]:
         """Note that the next offsets cannot be read, and may hold any marker; the parts that were open."""
         parts = [found.part(producer_id, Ending.HIDDEN) for producer_id, found in self._open.items()]
         self._open.clear()
         self.holed = True
         return parts
 
-    def open_parts(self) -> list[Part]:
+    def open_parts(self) -> list[TransactionPart]:
         """The parts without an end so far."""
         return [found.part(producer_id, Ending.OPEN) for producer_id, found in self._open.items()]
 
-    def open_part(self, producer_id: int) -> Part | None:
+    def open_part(self, producer_id: int) -> TransactionPart | None:
         found = self._open.get(producer_id)
         return found.part(producer_id, Ending.OPEN) if found is not None else None
 
-    def _end(self, producer_id: int, offset: int, kind: ControlType) -> Part | None:
+    def _end(self, producer_id: int, offset: int, kind: ControlType) -> TransactionPart | None:
         ending = _ENDINGS.get(kind)
         if ending is None:
             return None  # not of a transaction
@@ -149,7 +149,7 @@ class TransactionFollower:
             part = found.part(producer_id, ending, offset)
         else:
             begun = not self.holed and producer_id not in self._ended
-            part = Part(producer_id, -1, -1, ending, offset, begun, self.dense)
+            part = TransactionPart(producer_id, -1, -1, ending, offset, begun, self.dense)
         self._ended.add(producer_id)
         return part
 

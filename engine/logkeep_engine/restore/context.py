@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.contract.spec import KafkaRestoreSpec
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Reporter
@@ -39,7 +39,7 @@ class RestoreContext:
     state: RestoreState
     cluster_id: str
     control: ControlPlane
-    connection: Connection
+    connection: KafkaConnection
     runner_factory: Callable[[], TaskRunner]
     reporter: Reporter
 

@@ -21,7 +21,7 @@ from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.spec import ConsumerGroups, GroupRestore, KafkaRestoreSpec
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.groups import GroupOffset, NotSet
+from logkeep_engine.kafka.groups import GroupPosition, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, read_offset_map
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan
@@ -78,9 +78,11 @@ class Move:
     beyond: bool
 
     @property
-    def position(self) -> GroupOffset:
+    def position(self) -> GroupPosition:
         """The position to commit. The archived leader epoch is one of the source, and means nothing in the target."""
-        return GroupOffset(self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata)
+        return GroupPosition(
+            self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def commit(moves: Sequence[Move], control: ControlPlane) -> list[Moved]:
     return [_moved(move, there.get(_key(move.position)), refused.get(_key(move.position))) for move in moves]
 
 
-def _key(position: GroupOffset) -> tuple[str, str, int]:
+def _key(position: GroupPosition) -> tuple[str, str, int]:
     return position.group_id, position.topic, position.partition
 
 

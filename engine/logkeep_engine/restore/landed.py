@@ -20,7 +20,7 @@ from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.survey import Ended
-from logkeep_engine.kafka.trouble import Trouble
+from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
@@ -191,20 +191,20 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
             if target.created:
                 return await _last_one(client, target, end)
             return await _among_others(client, target, end, throttle, fresh=fresh)
-        except Trouble as trouble:
+        except BrokerTrouble as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
-            await patience.wait(Trouble(error.message))
+            await patience.wait(BrokerTrouble(error.message))
 
 
 async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
-    """Find out by the last batch of a created topic, which holds batches of the run and nothing else. Raises Trouble if
-    the leader does not give that batch now.
+    """Find out by the last batch of a created topic, which holds batches of the run and nothing else. Raises
+    BrokerTrouble if the leader does not give that batch now.
     """
     fetched = await client.fetch(target.topic, target.partition, end - 1, max_bytes=1, max_wait_ms=500, committed=False)
     last = next((header for _, header in walk(fetched.data) if header.base_offset < end), None)
     if last is None:
-        raise Trouble(f"its leader does not give the last batch, before offset {end}")
+        raise BrokerTrouble(f"its leader does not give the last batch, before offset {end}")
     if last.magic < 2 or last.producer_id != target.producer_id:
         raise TopicExists(
             f"{target} holds records that this restore has not written.",

@@ -94,5 +94,5 @@ def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, envi
     return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))
 
 
-def _place(storage: specs.Storage | None) -> tuple[str, str] | None:
+def _place(storage: specs.StorageSpec | None) -> tuple[str, str] | None:
     return None if storage is None else (storage.uri.rstrip("/"), (storage.endpoint or "").rstrip("/"))

@@ -34,7 +34,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.brokers import Leader
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader
@@ -77,7 +77,7 @@ class RestoreTask:
     number: int
     storage: Storage
     state: Storage
-    connection: Connection
+    connection: KafkaConnection
     source: str
     topic_id: str
     partition: int

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
-from logkeep_engine.archive.reading.segments import Run, first_at_or_after, read_from
+from logkeep_engine.archive.reading.segments import Stretch, first_at_or_after, read_from
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec
@@ -152,7 +152,7 @@ def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Nev
                 yield records, origin
 
 
-def _batches(runs: Iterator[Run]) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _batches(runs: Iterator[Stretch]) -> Iterator[tuple[BatchHeader, memoryview]]:
     with _closing(runs):
         for run, headers in runs:
             for position, header in headers:

@@ -17,7 +17,7 @@ from logkeep_engine.storage.s3 import S3Storage
 
 
 def open_storage(
-    spec: specs.Storage, environ: Mapping[str, str] = os.environ, *, secret_keys: names.Keys = names.OWN_KEYS
+    spec: specs.StorageSpec, environ: Mapping[str, str] = os.environ, *, secret_keys: names.Keys = names.OWN_KEYS
 ) -> Storage:
     """The storage of a resource. Opens no connection. `secret_keys`: where the environment holds the keys of the Secret
     that the spec names; without one they are the process's own.

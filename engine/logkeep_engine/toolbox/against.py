@@ -33,7 +33,7 @@ from logkeep_engine.errors import (
     TopicGone,
 )
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.batch import BatchHeader, walk_checked
 from logkeep_engine.log.records import decode
@@ -97,7 +97,7 @@ class AgainstReport:
         }
 
 
-def compare(archive: Archive, connection: Connection) -> AgainstReport:
+def compare(archive: Archive, connection: KafkaConnection) -> AgainstReport:
     """Raises ArchiveMismatch if the archive is of another cluster, and what the cluster's control plane raises."""
     state = archive.load()
     with ControlPlane(connection) as control:
@@ -137,7 +137,7 @@ def _is_compacted(configs: Mapping[str, str]) -> bool:
 
 
 async def _compare(
-    connection: Connection, state: ArchiveState, wanted: Iterable[ComparedPartition], compacted: set[str]
+    connection: KafkaConnection, state: ArchiveState, wanted: Iterable[ComparedPartition], compacted: set[str]
 ) -> None:
     gate = asyncio.Semaphore(PARTITIONS_AT_ONCE)
     async with RawClient(connection) as client:

@@ -44,7 +44,7 @@ from logkeep_engine.toolbox.transactions import outcomes
 
 if TYPE_CHECKING:
     from logkeep_engine.kafka.client import RawClient
-    from logkeep_engine.kafka.connection import Connection
+    from logkeep_engine.kafka.connection import KafkaConnection
 
 WINDOW = 1000
 """Records of each side among which equal ones are looked for after a difference."""
@@ -192,7 +192,7 @@ def _archived(
 class LiveSide(AbstractContextManager["LiveSide"]):
     """Topics of a cluster, up to the last stable offset of the moment at which a partition's turn comes."""
 
-    def __init__(self, connection: Connection, topics: Sequence[str], partitions: Sequence[int] = ()) -> None:
+    def __init__(self, connection: KafkaConnection, topics: Sequence[str], partitions: Sequence[int] = ()) -> None:
         """`partitions`: only these; empty: all."""
         self._connection = connection
         self._topics = topics

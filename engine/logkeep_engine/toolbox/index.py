@@ -19,12 +19,12 @@ class IndexVerdict(StrEnum):
     WRONG = "wrong"
     MISSING = "missing"
     UNKNOWN = "unknown"
-    """The log is damaged, so what the index should be cannot be said."""
+    """The log is damaged, so nobody knows what the index should be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index object. `made` is what it should be; None if that cannot be said. `found` None: it is not there.
+    """One index object. `made` is what it should be; None: nobody knows. `found` None: it is not there.
 
     `committed`: the catalog names it, or its segment.
     """

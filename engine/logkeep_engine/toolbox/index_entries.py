@@ -23,7 +23,7 @@ ENTRY_BYTES = {names.INDEX: OFFSET_ENTRY_BYTES, names.TIMEINDEX: TIME_ENTRY_BYTE
 
 
 class EntryCheck:
-    """Holds the entries of offset and time index against the batches as they come by, as Kafka's dump tool does."""
+    """Compares the entries of offset and time index with the batches one after another, like Kafka's dump tool."""
 
     def __init__(self, segment: ToolboxSegment, found: Mapping[str, bytes | None]) -> None:
         self.faults: dict[str, list[str]] = {suffix: [] for suffix in (names.INDEX, names.TIMEINDEX)}

@@ -1,4 +1,4 @@
-"""Indexes of segments: are they what their log says, and making them again.
+"""Compares the indexes of segments with their logs, and makes them again.
 
     for index in survey(source):
         print(index.name, index.state, index.faults)
@@ -75,7 +75,7 @@ def rewrite(index: Index) -> str:
 
 
 def _free_name(index: Index, found: bytes) -> str:
-    """A name for what is kept of the index: one that is free, or that has the same bytes already."""
+    """A name for the copy of the old index: a name that is free, or that has the same bytes already."""
     for number in count(1):
         kept = index.path + BACKUP + (f".{number}" if number > 1 else "")
         try:
@@ -87,7 +87,7 @@ def _free_name(index: Index, found: bytes) -> str:
 
 
 def _write(index: Index, path: str, content: bytes) -> None:
-    """Whole and durable. In a log folder a broker of another user must be able to open it, as it could before."""
+    """Write the file whole and durable. In a log folder, a broker of another user must be able to open it as before."""
     file, log = local_path(index.storage, path), local_path(index.storage, index.log)
     old = local_path(index.storage, index.path)
     if index.committed or file is None or log is None or old is None:

@@ -53,7 +53,7 @@ class _Producers:
 
 
 def indexes_of_logs(source: LogSource, segments: Sequence[ToolboxSegment], interval_bytes: int) -> Iterator[Index]:
-    """Logs of one partition, in order: transactions may span them."""
+    """The indexes of the logs of one partition, in order: transactions may span several logs."""
     producers = _Producers()
     passes: list[tuple[ToolboxSegment, _Log, list[Index]]] = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -79,7 +79,7 @@ def indexes_of_logs(source: LogSource, segments: Sequence[ToolboxSegment], inter
             yield from indexes
             yield _transactions(source, segment, log, found[names.TXNINDEX], segments[0].base_offset)
     if passes and passes[0][0].entry is not None:
-        # Whether a transaction was aborted may stand in a later segment.
+        # A later segment may say whether a transaction was aborted.
         for (segment, log, indexes), outcomes in zip(passes, _outcomes([log for _, log, _ in passes]), strict=True):
             yield from indexes
             yield _archived_transactions(source, segment, log, outcomes)
@@ -171,8 +171,8 @@ def _judge(
 def _transactions(
     source: LogSource, segment: ToolboxSegment, log: _Log, found: bytes | None, first_offset: int
 ) -> Index:
-    """The transaction index of a broker's segment. What began before the first segment that is there stands in the
-    old index only; so does what began with batches that compaction has taken.
+    """The transaction index of a broker's segment. Only the old index knows transactions that began before the first
+    segment that is there, or with batches that compaction has removed.
     """
     faults: list[str] = []
     old: dict[tuple[int, int], AbortedTxn] = {}
@@ -233,7 +233,7 @@ def _archived_transactions(
     """The index as a backup writes it: also transactions that have only data in the segment, up to their last batch
     there.
 
-    Its hash is in the catalog, so what is made here is known to be right, or not to be.
+    Its hash is in the catalog, which shows whether the index that is made here is right.
     """
     assert segment.entry is not None
     entry = segment.entry

@@ -1,19 +1,19 @@
-"""Cutting a log after its last valid batch, as a broker does when it starts after a crash.
+"""Cuts a log after its last valid batch, as a broker does when it starts after a crash.
 
     plans = list(plan_recovery(source))
     for plan in plans: print(plan.segment.name, plan.cut_bytes, plan.reason)
     carry_out(plans)
 
 A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
-(`log.recovery`). Of a segment of the Records format goes what is no record (`formats.records_recovery`): its torn end,
-and what its index jumps over, since the original tool goes on behind a torn record. A segment of its first byte alone
-is whole: that tool makes one when it begins a partition, which may never get a record. What is behind the damage in a
-log goes too, later segments of the partition included: a broker drops them, since after a crash nothing there was ever
-acknowledged as durable. Everything that is cut away is kept under its name with `.orig` behind it, or `.orig.2` and so
-on if an earlier recovery has taken that name.
+(`log.recovery`). From a segment of the Records format, bytes that are no record are cut out
+(`formats.records_recovery`): its torn end, and the bytes that its index jumps over, since the original tool goes on
+behind a torn record. A segment of one byte is whole: that tool makes it when it begins a partition, which may never get
+a record. Everything behind the damage of a log is cut off too, with the later segments of the partition. A broker drops
+them, since after a crash nothing there was ever acknowledged as durable. The bytes that are cut off are kept under
+their name with `.orig` behind it, or `.orig.2` and so on if an earlier recovery has taken that name.
 
-A crash at any moment leaves what running again finishes. The damage that all else is known by is cut last, and its
-copy is durable before; then indexes that are missing say that there is still something to do.
+If a recovery is killed at any moment, another run finishes it. The damage is cut last, since it shows what else is to
+do, and its copy is durable before. After that, missing indexes show that something is still to do.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def plan_recovery(source: LogSource) -> Iterator[RecoveryPlan]:
 
 
 def carry_out(plans: Sequence[RecoveryPlan], *, interval_bytes: int = INDEX_INTERVAL_BYTES) -> dict[str, list[Path]]:
-    """Do as planned, all durable; returns what was kept of the originals, by the segment's name.
+    """Carry out the plans, all durable. Returns the copies of the originals, by the segment's name.
 
-    Copies come first, so that a full disk is met while nothing has changed. Then the last segment does: until the
-    damage is cut, it tells which segments lie behind it. Raises StorageRefused.
+    Copies come first: if the disk is full, nothing has changed yet. Then the segments follow from the last to the
+    first: until the damage is cut, it shows which segments lie behind it. Raises StorageRefused.
     """
     kept = {}
     for plan in plans:

@@ -1,12 +1,12 @@
-"""Walking a log in whatever state it is: good batches, batches that are damaged, and bytes that are no batch.
+"""Walks over a log in any state: good batches, batches that are damaged, and bytes that are no batch.
 
     for item in scan(blocks, size):
         if isinstance(item, Batch): ...     # item.problem tells what is wrong with it, "" if nothing is
         else: ...                           # DamagedBytes: bytes that had to be passed over to find the next batch
 
-`log.recovery` stops where a log ends to be valid; this goes on, as whoever looks for what is left wants it. Memory: a
-block, or the largest batch; once in a log it may be all the rest, if nobody knows how large its batches are and a
-length above MAX_BATCH_BYTES proves to be wrong.
+`log.recovery` stops where a log ends to be valid; this walker goes on to find what is left. Memory: a block, or the
+largest batch. If nobody knows how large the batches of a log are, and a length above MAX_BATCH_BYTES is wrong, the
+walker holds the rest of the log in memory once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from logkeep_engine.log.recovery import misplaced
 from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
 
 MAX_BATCH_BYTES = 128 << 20
-"""A length above this is taken for damage, unless the CRC of the batch holds. After the first one whose CRC does not,
-and where batches are looked for behind damage, it is damage in any case: trying each would read the log many times.
+"""A length above this is taken for damage, unless the CRC of the batch holds. After the first batch whose CRC does not
+hold, and behind damage, such a length is always damage: to try each would read the log many times.
 """
 
 _PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic

@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import READERS
 from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.segments import Run, read_transactions
+from logkeep_engine.archive.reading.segments import Stretch, read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -71,12 +71,12 @@ class ToolboxSegment:
 
     @property
     def path(self) -> str:
-        """In the storage, of the log or the records."""
+        """The path of the log or the records in the storage."""
         return self.stem + self.suffix
 
     @property
     def name(self) -> str:
-        """For the user: a path, or a URI if it is not a local file."""
+        """The name for the user: a path, or a URI if it is not a local file."""
         return display(self.storage, self.path)
 
     @property
@@ -197,7 +197,7 @@ class ToolboxSegment:
                 yield from _records_of(item, on_damage)
 
     def records(self, start_offset: int = 0, on_damage: OnDamagedBytes | None = None) -> Iterator[Sequence[LogRecord]]:
-        """Its records from `start_offset` on, without control records. Those of transactions are all there.
+        """Its records from `start_offset` on, without control records. Records of aborted transactions are among them.
 
         Damage ends the reading with CorruptBatch or CorruptSegment, unless `on_damage` takes note of it.
         """
@@ -279,7 +279,7 @@ class ToolboxSegment:
         return (position_before(index, start_offset) or 0) if index.end == self.size else 0
 
 
-def _records_of(run: Run, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
+def _records_of(run: Stretch, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
     data, headers = run
     for position, header in headers:
         if header.is_control:
@@ -298,5 +298,5 @@ def _bytes_of(damage: Damage) -> DamagedBytes:
 
 
 def damage_of(batch: Batch, what: str) -> DamagedBytes:
-    """A batch that cannot be used, as the bytes that are lost."""
+    """The damage that stands for a batch that cannot be used."""
     return DamagedBytes(what, batch.header.size, batch.position, batch.header.base_offset)

@@ -102,11 +102,11 @@ class LogSource:
         return sorted({display(segment.storage, segment.folder) for segment in self.segments if segment.moved})
 
     def in_place(self) -> LogSource:
-        """Without them: what is in them is no longer, or not yet, the partition that their name says."""
+        """The source without them: they hold no longer, or not yet, the partition that their name says."""
         return replace(self, segments=tuple(segment for segment in self.segments if not segment.moved))
 
     def taken(self) -> LogSource:
-        """Without all incarnations of a topic but the one that a restore would take."""
+        """The source with only those incarnations of topics that a restore would take."""
         found = {}
         if self.archive is not None and self.state is not None:
             found = taken_topics(self.state, self.topics, shows(self.archive.storage, self.state))
@@ -162,7 +162,7 @@ def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[A
     """The archive that `uri` is or lies in, and the path inside."""
     parts = urlsplit(uri)
     pieces = [piece for piece in parts.path.split("/") if piece]
-    # What lies above may be for others only; if it is `uri` itself, whoever reads it next says so.
+    # The user may have no right to read the folders above. If `uri` itself cannot be read, the next reader says so.
     for depth in range(len(pieces), -1, -1):
         root = f"{parts.scheme}://{parts.netloc}/{'/'.join(pieces[:depth])}".rstrip("/")
         if parts.scheme == "file":

@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Ending, Part, Span, Spans, TransactionFollower
+from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFollower, TransactionPart
 from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.segment import ToolboxSegment
 
@@ -108,7 +108,7 @@ class _Walk:
         if part is not None and part.has_data:
             self._close(part)
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: TransactionPart) -> None:
         span = (part.producer_id, part.first, part.marker)
         if part.ending is Ending.ABORT:
             self.aborted.append(span)

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec, parse_backup, parse_restore
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
@@ -304,7 +304,7 @@ class _Reconciliation(Step):
         waits = waiting is not None and waiting.status == "True"
         return waits and since is not None and self.now - since > STUCK_JOB_AFTER
 
-    def _archive_place(self) -> tuple[Storage, dict[str, object]]:
+    def _archive_place(self) -> tuple[StorageSpec, dict[str, object]]:
         begun = self.before.run is not None or self.job(self.wanted.id) is not None
         return archive_place(self.observed, self.spec, begun=begun)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage, parse_backup
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec, parse_backup
 from logkeep_operator.api import Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.checks import state_problems, storage_problems
@@ -26,7 +26,7 @@ class Waiting(Exception):
 
 def archive_place(
     observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, *, begun: bool
-) -> tuple[Storage, dict[str, object]]:
+) -> tuple[StorageSpec, dict[str, object]]:
     """The archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
     succeeded. Raises Waiting when a backupRef leads nowhere."""
     resource = observed.resource

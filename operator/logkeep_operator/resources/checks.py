@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spark, Storage
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec, StorageSpec
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
@@ -31,7 +31,7 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
         raise SpecInvalid(problems)
 
 
-def storage_problems(path: str, storage: Storage) -> list[tuple[str, str]]:
+def storage_problems(path: str, storage: StorageSpec) -> list[tuple[str, str]]:
     """Problems of a storage whose archive is read or written by pods."""
     if not storage.uri.startswith("file:"):
         return []
@@ -46,7 +46,7 @@ def storage_problems(path: str, storage: Storage) -> list[tuple[str, str]]:
     return problems
 
 
-def state_problems(archive: Storage, state: Storage | None) -> list[tuple[str, str]]:
+def state_problems(archive: StorageSpec, state: StorageSpec | None) -> list[tuple[str, str]]:
     """Problems of a place for the state of a restore from this archive."""
     if state is None or archive.volume is None or state.volume is None:
         return []
@@ -57,7 +57,7 @@ def state_problems(archive: Storage, state: Storage | None) -> list[tuple[str, s
     return [("spec.state.uri", what)]
 
 
-def _spark_problems(spark: Spark) -> list[tuple[str, str]]:
+def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems = []
     for key in sorted(spark.conf):
         if not key.startswith("spark."):

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import Cluster, Storage
+from logkeep_engine.contract.spec import ClusterSpec, StorageSpec
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Access:
     volumes: list[dict[str, Any]]
 
 
-def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> Access:
+def access(cluster: ClusterSpec, storage: StorageSpec, state: StorageSpec | None = None) -> Access:
     """The parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's state, if
     it has one of its own: then the archive is mounted read-only."""
     result = Access([], [], [])
@@ -40,7 +40,7 @@ def access(cluster: Cluster, storage: Storage, state: Storage | None = None) -> 
     return result
 
 
-def _add_kafka(pod: Access, cluster: Cluster) -> None:
+def _add_kafka(pod: Access, cluster: ClusterSpec) -> None:
     security = cluster.security
     if security.sasl is not None:
         secret = security.sasl.secret_ref.name
@@ -59,7 +59,7 @@ def _add_kafka(pod: Access, cluster: Cluster) -> None:
         pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.SECRET_CLIENT_KEY}"})
 
 
-def _add_keys(pod: Access, storage: Storage, keys: names.Keys) -> None:
+def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
         secret = storage.credentials.secret_ref.name
         pod.env.append(_from_secret(keys.access, secret, names.SECRET_S3_ACCESS_KEY))
@@ -67,7 +67,7 @@ def _add_keys(pod: Access, storage: Storage, keys: names.Keys) -> None:
         pod.env.append(_from_secret(keys.token, secret, names.SECRET_S3_SESSION_TOKEN, optional=True))
 
 
-def _add_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = False) -> None:
+def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
     if storage.volume is None:
         return
     claim: dict[str, Any] = {"claimName": storage.volume.claim_name}
@@ -77,11 +77,11 @@ def _add_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = F
     _mount_volume(pod, storage, name, read_only=read_only)
 
 
-def _path(storage: Storage) -> str:
+def _path(storage: StorageSpec) -> str:
     return str(PurePosixPath(storage.uri.removeprefix("file://")))
 
 
-def _mount_volume(pod: Access, storage: Storage, name: str, *, read_only: bool = False) -> None:
+def _mount_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
     mount: dict[str, Any] = {"name": name, "mountPath": _path(storage)}
     if read_only:
         mount["readOnly"] = True

@@ -11,7 +11,7 @@ import yaml
 from logkeep_engine.contract import names
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Storage
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec
 from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import DRIVER_ACCOUNT
@@ -43,7 +43,7 @@ class RunToStart:
     resource: Resource
     id: str
     spec: KafkaBackupSpec | KafkaRestoreSpec
-    storage: Storage
+    storage: StorageSpec
     raw_storage: Mapping[str, Any]
     engine: EngineSettings
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class RunToStart:
         return self.resource.key.namespace
 
     @property
-    def state(self) -> Storage | None:
+    def state(self) -> StorageSpec | None:
         """The place where a restore keeps its state, None if that is beside the archive."""
         return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE, PATH_REQUEST_DIR
-from logkeep_engine.contract.spec import Spark
+from logkeep_engine.contract.spec import SparkSpec
 from logkeep_operator.api import Key
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import EXECUTOR_ACCOUNT
@@ -51,7 +51,7 @@ RESERVED_KEYS = frozenset(
 RESERVED_PREFIXES = ("spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret")
 
 
-def spark_conf(key: Key, run_id: str, spark: Spark, engine: EngineSettings) -> dict[str, str]:
+def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) -> dict[str, str]:
     """Spark's configuration, from strings to strings. The resource's own `spark.conf` comes last; `check_spec` has kept
     it off the reserved keys."""
     executor = memory.split(spark.executor.memory, spark.executor.cores)

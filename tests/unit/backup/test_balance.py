@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logkeep_engine.backup.balance import MIN_CHUNK_BYTES, Sample, balance, cut, heavy, recut
 from logkeep_engine.backup.plan import CHUNK_BYTES, BackupPlan, Chunk
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 
 MIB = 1 << 20
 ID = "a" * 22
@@ -43,7 +43,7 @@ def test_partitions_of_like_size_stay_as_they_are() -> None:
     chunks = [chunk(number, 0, 1000, (170 + number) * MIB) for number in range(4)]
     assert heavy(chunks, slots=2) == {}
     made = plan(*chunks)
-    assert balance(made, 2, Connection(("nobody:1",))) is made
+    assert balance(made, 2, KafkaConnection(("nobody:1",))) is made
 
 
 def test_small_runs_are_not_cut_into_crumbs() -> None:

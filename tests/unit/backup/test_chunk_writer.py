@@ -16,7 +16,7 @@ from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import _archive
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from
@@ -78,7 +78,7 @@ def writer(
     first: bool = False,
     leader_epoch: int = -1,
 ) -> ChunkWriter:
-    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    connection = connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {})
     piece = Piece(0, "orders", TOPIC_ID, 0, start, end, 1, 1000, done_below, first, leader_epoch)
     return ChunkWriter(BackupSetting(connection, storage, 7, limit), piece, attempt)
 
@@ -265,7 +265,7 @@ def test_hole_of_a_chunk_that_failed_has_all_of_the_batch_across_its_end(storage
 
 
 def test_hole_of_an_older_archive_whose_end_is_settled_already_is_archived_once(storage: Storage) -> None:
-    """There a chunk settled all of its offsets, those of a batch across its start too."""
+    """There the catalog accounts for all offsets of a chunk, also for those of a batch across its start."""
     state = ArchiveState()
     topic = TopicEntry("orders", TOPIC_ID, 1, 1)
     state.add_facts([topic], [Coverage(TOPIC_ID, 0, 15, 30)], (), ())

@@ -11,7 +11,7 @@ from logkeep_engine.backup.losses import ArchivePieces, LossSearch, OnPieces, Wo
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import PieceDone, PieceFailure
-from logkeep_engine.contract.spec import Cluster, FormatName
+from logkeep_engine.contract.spec import ClusterSpec, FormatName
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked
@@ -55,7 +55,7 @@ DAMAGED = {
 def check(
     storage: Storage, writer: Writer, answers: Answers, pieces: Sequence[Piece] = PIECES
 ) -> tuple[tuple[Loss, ...], frozenset[int], list[PieceFailure]]:
-    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    connection = connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {})
     setting = BackupSetting(connection, storage, writer.epoch, 1 << 20, format=FormatName.AVRO)
 
     def run_tasks(work: Sequence[Work], function: ArchivePieces, on_result: OnPieces) -> None:

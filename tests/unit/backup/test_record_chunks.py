@@ -12,7 +12,7 @@ from logkeep_engine.backup.losses import loses_records, refuse_losses
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import REASON_RETENTION, Piece
-from logkeep_engine.contract.spec import Cluster, Compatibility, FormatName, FormatOptions, parse_backup
+from logkeep_engine.contract.spec import ClusterSpec, Compatibility, FormatName, FormatOptions, parse_backup
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss
 from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.formats.losses import dump_losses, load_losses, merge_losses
@@ -42,7 +42,7 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def setting(storage: Storage, name: FormatName, limit: int = 1 << 20) -> BackupSetting:
-    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    connection = connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {})
     return BackupSetting(connection, storage, 7, limit, format=name)
 
 

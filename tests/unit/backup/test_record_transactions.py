@@ -19,7 +19,7 @@ from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.task import PieceDone, _archive
-from logkeep_engine.contract.spec import Cluster, FormatName
+from logkeep_engine.contract.spec import ClusterSpec, FormatName
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.kafka.connection import Limits, connection_from
@@ -81,7 +81,7 @@ class Broker:
 
 
 def archived(storage: Storage, broker: Broker, start: int, end: int, limit: int = 1 << 20) -> PieceDone:
-    connection = replace(connection_from(Cluster(bootstrap_servers=("localhost:1",)), {}), limits=QUICK)
+    connection = replace(connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {}), limits=QUICK)
     setting = BackupSetting(connection, storage, 7, limit, format=FormatName.RECORDS)
     writer = RecordChunkWriter(setting, Piece(0, "orders", "a" * 22, 0, start, end, 1, 1000), 0)
     return asyncio.run(_archive(cast(RawClient, broker), writer, UNLIMITED, 1 << 20))
@@ -194,7 +194,7 @@ def test_where_the_log_has_lost_the_end_the_list_holds(storage: Storage) -> None
 
 
 def test_what_a_format_would_lose_is_counted_of_committed_records_only(storage: Storage) -> None:
-    connection = replace(connection_from(Cluster(bootstrap_servers=("localhost:1",)), {}), limits=QUICK)
+    connection = replace(connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {}), limits=QUICK)
     setting = BackupSetting(connection, storage, 7, 1 << 20, format=FormatName.AVRO, checking=True)
     log = two(marker(3, 7, commit=False))
     for honest in (0.0, 1.0):

@@ -248,8 +248,8 @@ class TestGroups:
     def test_positions(self) -> None:
         data = b'{"snapshot_time":1,"groups":[{"group_id":"g","offsets":{"orders":{"0":5,"12":7}}}]}'
         assert osodevops.read_groups(data) == [
-            osodevops.GroupPosition("g", "orders", 0, 5),
-            osodevops.GroupPosition("g", "orders", 12, 7),
+            osodevops.ManifestPosition("g", "orders", 0, 5),
+            osodevops.ManifestPosition("g", "orders", 12, 7),
         ]
 
     @pytest.mark.parametrize(

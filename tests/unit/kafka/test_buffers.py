@@ -2,12 +2,12 @@
 
 import pytest
 
-from logkeep_engine.kafka.buffers import Buffers, Frame
+from logkeep_engine.kafka.buffers import AnswerFrame, Buffers
 
 MEGABYTE = 1 << 20
 
 
-def memory(frame: Frame) -> object:
+def memory(frame: AnswerFrame) -> object:
     return frame.view.obj
 
 

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import CredentialsMissing
-from logkeep_engine.kafka.connection import Connection, connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 
 LOGIN = {"LOGKEEP_KAFKA_USERNAME": "ann", "LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
 
 
-def cluster(protocol: str, mechanism: str | None = None, *, ca: bool = False, cert: bool = False) -> Cluster:
+def cluster(protocol: str, mechanism: str | None = None, *, ca: bool = False, cert: bool = False) -> ClusterSpec:
     security: dict[str, object] = {"protocol": protocol}
     if mechanism:
         security["sasl"] = {"mechanism": mechanism, "secretRef": {"name": "login"}}
     if ca or cert:
         tls = {"caSecretRef": {"name": "ca"}} if ca else {}
         security["tls"] = tls | ({"clientCertSecretRef": {"name": "cert"}} if cert else {})
-    return Cluster.model_validate({"bootstrapServers": ["k1:9092", "[::1]:9093"], "security": security})
+    return ClusterSpec.model_validate({"bootstrapServers": ["k1:9092", "[::1]:9093"], "security": security})
 
 
 def test_plaintext_needs_nothing_of_the_environment() -> None:
@@ -76,7 +76,7 @@ def test_pickle_carries_no_secret_and_reads_the_environment_of_its_reader(monkey
     monkeypatch.setenv("LOGKEEP_KAFKA_USERNAME", "bob")
     monkeypatch.setenv("LOGKEEP_KAFKA_PASSWORD", "other")
     there = pickle.loads(data)
-    assert isinstance(there, Connection)
+    assert isinstance(there, KafkaConnection)
     assert (there.username, there.password, there.bootstrap) == ("bob", "other", ("k1:9092", "[::1]:9093"))
 
 

@@ -9,7 +9,7 @@ from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.queries import EpochEnd, EpochEnds
 
 
@@ -34,7 +34,7 @@ class Pool:
 
 
 def client(*answers: EpochEnd) -> RawClient:
-    made = RawClient(Connection(("127.0.0.1:1",)))
+    made = RawClient(KafkaConnection(("127.0.0.1:1",)))
     made._pool = cast(BrokerPool, Pool(*answers))
     return made
 

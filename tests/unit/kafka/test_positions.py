@@ -3,13 +3,13 @@
 import pytest
 from aiokafka.protocol.commit import OffsetFetchResponse_v3
 
-from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Reader
-from logkeep_engine.kafka.positions import Position, Positions, fetch_positions
+from logkeep_engine.kafka.positions import FetchedPosition, FetchedPositions, fetch_positions
 
 
-def answered(codes: list[int], group_code: int = 0) -> Positions:
+def answered(codes: list[int], group_code: int = 0) -> FetchedPositions:
     """A group's answer with a position for each code, of partitions 0, 1 and so on; version 5 adds the leader epoch."""
     partitions = b"".join(
         partition.to_bytes(4, "big")
@@ -21,18 +21,18 @@ def answered(codes: list[int], group_code: int = 0) -> Positions:
     )
     plain = OffsetFetchResponse_v3(0, [("orders", [])], group_code).encode()
     raw = plain[:-6] + len(codes).to_bytes(4, "big") + partitions + plain[-2:]
-    return fetch_positions("billing").decode(Reader(Frame.of(raw)))
+    return fetch_positions("billing").decode(Reader(AnswerFrame.of(raw)))
 
 
 def test_positions_are_read() -> None:
-    expected = (Position("orders", 0, 10, 7, "m"), Position("orders", 1, 11, 7, "m"))
-    assert answered([0, 0]) == Positions(Code.NONE, 0, expected)
+    expected = (FetchedPosition("orders", 0, 10, 7, "m"), FetchedPosition("orders", 1, 11, 7, "m"))
+    assert answered([0, 0]) == FetchedPositions(Code.NONE, 0, expected)
 
 
 @pytest.mark.parametrize("codes", [[0, Code.UNKNOWN_TOPIC_OR_PARTITION], [Code.UNKNOWN_TOPIC_OR_PARTITION, 0]])
 def test_a_position_with_an_error_is_no_missing_position(codes: list[int]) -> None:
     """A restore would set it, and a backup would leave it out."""
-    assert answered(codes) == Positions(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    assert answered(codes) == FetchedPositions(Code.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_an_error_of_the_group_comes_first() -> None:

@@ -9,7 +9,7 @@ from aiokafka.protocol import offset as their_offset
 from aiokafka.protocol import produce as their_produce
 
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.buffers import Frame
+from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.kafka.encoding import Call, Reader, VersionMissing
 
 R = TypeVar("R")
@@ -23,7 +23,7 @@ def body(call: Call[Any]) -> bytes:
 
 def read(call: Call[R], raw: bytes) -> R:
     """The answer from bytes behind the response's correlation id."""
-    return call.decode(Reader(Frame.of(raw)))
+    return call.decode(Reader(AnswerFrame.of(raw)))
 
 
 def test_fetch_by_name_is_version_10() -> None:
@@ -52,7 +52,7 @@ def test_topic_id_is_read_as_kafka_prints_it() -> None:
 
 def test_fetch_answer_shares_the_memory_of_the_response() -> None:
     theirs = their_fetch.FetchResponse_v10(9, 0, 0, [("orders", [(3, 0, 100, 90, 5, [(77, 60)], b"batches")])])
-    frame = Frame.of(theirs.encode())
+    frame = AnswerFrame.of(theirs.encode())
     call = protocol.fetch("orders", None, 3, 7, 42, max_bytes=1000, max_wait_ms=50, min_bytes=1, committed=True)
     reader = Reader(frame)
     answer = call.decode(reader)

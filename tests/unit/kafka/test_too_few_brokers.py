@@ -7,12 +7,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetUnsuitable
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 
 
 class Unasked:
-    """In place of a client of Kafka's, whose threads would outlive the test."""
+    """Replaces a client of Kafka's, whose threads would outlive the test."""
 
     def create_topics(self, new: list[NewTopic], **options: object) -> dict[str, None]:
         assert options["validate_only"] is True
@@ -23,7 +23,7 @@ class ShortOfBrokers(ControlPlane):
     """A controller that refuses three replicas `refusals` times. `known`: what it says of registered brokers."""
 
     def __init__(self, known: frozenset[int] | None, refusals: int = 1_000_000) -> None:
-        super().__init__(Connection(("127.0.0.1:1",), limits=Limits(outage=0.2, control=0.1, control_pause=0.01)))
+        super().__init__(KafkaConnection(("127.0.0.1:1",), limits=Limits(outage=0.2, control=0.1, control_pause=0.01)))
         self._admin = Unasked()  # type: ignore[assignment]
         self._known = known
         self.left = refusals

@@ -17,9 +17,9 @@ from logkeep_engine.errors import CorruptFrame
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,
     FRAME_MAGIC,
-    Frame,
     SeekableWriter,
     SeekTable,
+    ZstdFrame,
     compress_frame,
     decompress_frame,
     frame_bound,
@@ -73,13 +73,13 @@ def test_the_seek_table_is_that_of_the_published_format() -> None:
         "02000000 00 b1ea928f"  # frames, no checksums, magic
     )
     assert table_bytes(packed) == len(packed)
-    assert SeekTable.parse(packed, 7 + len(packed)).frames == (Frame(0, 3, 0, 10), Frame(3, 4, 10, 20))
+    assert SeekTable.parse(packed, 7 + len(packed)).frames == (ZstdFrame(0, 3, 0, 10), ZstdFrame(3, 4, 10, 20))
 
 
 def test_a_table_with_checksums_is_read_too() -> None:
     body = struct.pack("<III", 3, 10, 0xDEADBEEF) + struct.pack("<IBI", 1, 0x80, 0x8F92EAB1)
     tail = struct.pack("<II", 0x184D2A5E, len(body)) + body
-    assert SeekTable.parse(tail, 3 + len(tail)).frames == (Frame(0, 3, 0, 10),)
+    assert SeekTable.parse(tail, 3 + len(tail)).frames == (ZstdFrame(0, 3, 0, 10),)
 
 
 def test_what_the_first_version_wrote_is_read() -> None:

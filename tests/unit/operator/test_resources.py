@@ -11,7 +11,7 @@ import yaml
 from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import Storage, parse_backup, parse_restore
+from logkeep_engine.contract.spec import StorageSpec, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
     RunToStart,
@@ -183,7 +183,7 @@ def test_a_restores_backup_ref_is_resolved(more: dict[str, Any]) -> None:
         resource("KafkaRestore", spec),
         "0123456789",
         parse_restore(spec),
-        Storage.model_validate(storage),
+        StorageSpec.model_validate(storage),
         storage,
         ENGINE,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import Storage, parse_restore
+from logkeep_engine.contract.spec import StorageSpec, parse_restore
 from logkeep_operator.api import Phase
 from logkeep_operator.resources import RunToStart
 from tests.unit.operator.test_resources import environment, pods_of, request_of
@@ -19,7 +19,7 @@ WRITER = {"uri": "s3://state", "credentials": {"secretRef": {"name": "writer"}}}
 def run(archive: dict[str, Any], **spec: Any) -> RunToStart:
     wanted = restore_spec(**spec)
     made = resource("KafkaRestore", wanted)
-    return RunToStart(made, "0123456789", parse_restore(wanted), Storage.model_validate(archive), archive, ENGINE)
+    return RunToStart(made, "0123456789", parse_restore(wanted), StorageSpec.model_validate(archive), archive, ENGINE)
 
 
 def on_volume(uri: str, claim: str) -> dict[str, Any]:

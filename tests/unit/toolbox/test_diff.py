@@ -116,7 +116,7 @@ def archive(folder: Path, *parts: tuple[int, int], partition: int = 0) -> Path:
 
 
 def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
-    """However their segments are cut."""
+    """It does not matter how their segments are cut."""
     a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 20), (20, 60))
     done = run("diff", a, b, "--offsets")
     assert done.exit_code == 0
@@ -161,7 +161,7 @@ def test_topics_may_have_other_names_and_aborted_records_do_not_count(tmp_path: 
 
 
 def test_a_partition_without_a_committed_record_is_no_difference(tmp_path: Path) -> None:
-    """Whichever side has it: a topic has partitions that nobody has written to, and its archive has not."""
+    """This holds for both sides: a topic has partitions that nobody has written to, and its archive has not."""
     a, b = tmp_path / "a", tmp_path / "b"
     for folder in (a, b):
         write_log(folder / "t-0", [batch(0, 5)])

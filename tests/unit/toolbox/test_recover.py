@@ -329,7 +329,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["orders-0.{}-delete", "orders-0.{}-future", "orders-0.{}-stray", "other/orders-0"])
 def test_a_log_in_another_folder_is_another_log(folder: Path, name: str) -> None:
-    """A log that a broker has put aside, or that another broker has, says nothing of the live log."""
+    """A log that a broker has put aside, or that another broker has, says nothing about the live log."""
     other = folder.parent / name.format("0123456789abcdef" * 2)
     log = write_log(other, [batch(0, 2), batch(2, 2)])
     log.write_bytes(log.read_bytes()[:-2])

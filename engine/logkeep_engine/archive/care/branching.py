@@ -2,7 +2,8 @@
 
 branch_off(writer, forks)
 
-A kill before the commit leaves the archive as it was, and objects that nothing names; after it all has moved.
+If the run is killed before the commit, the archive is as it was, with objects that no commit names. After the commit
+everything has moved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from logkeep_engine.archive.catalog.facts import Branching
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.archive.reading.segments import Run, read_transactions
+from logkeep_engine.archive.reading.segments import Stretch, read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
-    """Make what is archived from these forks on branches, as far as they are none yet. Raises what `Writer.commit` and
-    storage raise, and ArchiveDamaged if a segment across a fork cannot be read."""
+    """Make branches of the archived offsets from these forks on. A fork that has a branch is left out. Raises what
+    `Writer.commit` and the storage raise, and ArchiveDamaged if a segment across a fork cannot be read."""
     state, storage = writer.state, writer.archive.storage
     branchings: list[Branching] = []
     copies: list[SegmentEntry] = []
@@ -49,8 +50,8 @@ def branch_off(writer: Writer, forks: Iterable[Fork]) -> None:
 def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, epoch: int) -> SegmentEntry:
     """A segment of the batches of `entry` below `offset`, written at `epoch`.
 
-    A transaction that was aborted behind `offset` stays aborted as far as its records go here, as in a segment that
-    never had its marker: only a marker in the log as it is now can say anything else.
+    If a transaction was aborted behind `offset`, its records here stay aborted, as in a segment that never had its
+    marker: only a marker in the log as it is now can say anything else.
     """
     compression = Compression.ZSTD if entry.files.stored_bytes else Compression.PASSTHROUGH
     segment = LogSegment(
@@ -79,7 +80,7 @@ def _ended(transaction: AbortedTxn, offset: int, last: Mapping[int, int]) -> Abo
     return replace(transaction, last_offset=end) if end >= transaction.first_offset else None
 
 
-def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Run]:
+def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch]:
     for run, headers in open_partition(storage, topic, (entry,)).batches():
         kept = [item for item in headers if item[1].next_offset <= offset]
         if kept:

@@ -1,8 +1,9 @@
-"""Is the driver's clock right? Retention by age removes what is old by it, and a clock a year ahead makes all old.
+"""Checks the driver's clock. Retention by age removes segments that are old by it, and a clock that is a year ahead
+makes all of them old.
 
-Two witnesses: the clock of the store, from the time of an object that was written just now, and the times in the
-catalog. On a local disk the first is the same clock, so there only the second helps: a jump since the run before is
-believed by the next run, not by the first that sees it. Runs may be further apart by plan: a pause that is about as
+There are two witnesses: the clock of the storage, from the time of an object that was written just now, and the times
+in the catalog. On a local disk the first is the same clock, so there only the second helps: a jump since the run before
+is believed by the next run, not by the first that sees it. Runs may be further apart by plan: a pause that is about as
 long as the one before it is no jump.
 """
 
@@ -22,7 +23,7 @@ MAX_JUMP = 35 * 86_400_000
 
 
 def checked_now(writer: Writer) -> int:
-    """The time now by the slower of the two clocks, in ms since the epoch. Raises ClockDoubtful, storage errors."""
+    """The time now, by the slower of the two clocks, in ms since the epoch. Raises ClockDoubtful, storage errors."""
     before = time.time_ns() // 1_000_000
     store = writer.store_time()
     now = time.time_ns() // 1_000_000

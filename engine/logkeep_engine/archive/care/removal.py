@@ -28,15 +28,15 @@ SEGMENTS_AT_ONCE = 1000  # a commit, and four requests of S3's DeleteObjects
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """`bytes` of objects."""
+    """The segments that were removed, and the `bytes` of their objects."""
 
     segments: int
     bytes: int
 
 
 def remove_expired(writer: Writer, limits: RetentionLimits, now: int) -> Removed:
-    """Remove what `retention` finds too old or too much at `now` (ms since the epoch), and what an earlier run has left
-    half removed.
+    """Remove the segments that `retention` finds too old or too much at `now` (ms since the epoch), and the rest of a
+    removal that an earlier run has begun.
 
     Raises storage errors, and ArchiveFenced if another run has taken over; what is left then is for the next run.
     """

@@ -39,7 +39,7 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """`bytes` of its objects."""
+    """A segment to remove. `bytes` is the size of its objects."""
 
     segment: RemovedSegment
     bytes: int

@@ -1,4 +1,4 @@
-"""The check of one segment: each of its objects is read, and what can be made anew is made anew and compared."""
+"""The check of one segment: reads each of its objects, makes indexes and facts anew, and compares them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from logkeep_engine.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """`damage` of a segment's objects, and what it says of transactions: None if it holds records, not batches."""
+    """The `damage` of a segment's objects, and its `transactions`; None: it holds records, not batches."""
 
     damage: list[Damage]
     transactions: SegmentTransactions | None
 
 
 def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
-    """Check as `check_segment` does, and what no reader depends on."""
+    """Check like `check_segment`, and check also objects that no reader needs."""
     found = check_segment(storage, topic, entry)
     if found.transactions is not None and not found.damage:
         found.damage.extend(_verify_parts(storage, topic, entry, found.transactions))
@@ -84,9 +84,9 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
     )
     found = replace(
         found,
-        # Held against the log when it was read.
+        # Compared with the log when it was read.
         sha256=entry.sha256,
-        # Told by the index objects themselves, checked below.
+        # The index objects say them, and are checked below.
         files=entry.files,
     )
     for path in paths():

@@ -115,7 +115,7 @@ class Archive:
             return state
 
     def listing(self) -> CatalogListing:
-        """What lies in the catalog."""
+        """The objects of the catalog, listed."""
         commits: dict[int, int] = {}
         checkpoints: list[tuple[int, int, ObjectInfo]] = []
         for info in self.storage.list(names.CATALOG):

@@ -115,7 +115,7 @@ def _ranges(state: ArchiveState, key: Partition) -> tuple[Any, Any]:
 
 
 def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
-    """(archive id, state) of a checkpoint; `name` is the object's, for messages.
+    """Read a checkpoint: (archive id, state). Messages name the object as `name`.
 
     Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered.
     """
@@ -147,7 +147,7 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
     if (first["rowLayout"], first["rowColumns"]) != (fields.ROW_LAYOUT, list(fields.ROW_COLUMNS)):
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
-    # Ids of the topics once, not once a partition.
+    # Each topic id is kept once, and not once for each partition.
     ids = {topic_id: topic_id for topic_id in state.topics}
     partitions = 0
     for content in contents:
@@ -220,7 +220,7 @@ def _content(frame: memoryview) -> bytes:
 
 
 def _load_rows(body: memoryview, name: str) -> ArchiveState:
-    """Layout 1."""
+    """The state of a checkpoint of layout 1."""
     document = json.loads(_content(body))
     documents.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
     if document.get("segmentColumns") not in (fields.columns(Since.FIRST), fields.columns(Since.COMPRESSED)):

@@ -205,9 +205,10 @@ class Writer:
         epochs: Iterable[LeaderEpoch] = (),
     ) -> Committed:
         """Make topics, receipts and the leaders on whose logs the run begins part of the archive, in one commit.
-        `epochs` are more than the receipts say.
+        `epochs` are leader epochs beside those of the receipts.
 
-        A receipt whose offsets are settled already (its task was repeated) is left out and named in the answer. Raises
+        A receipt is left out and named in the answer if the archive accounts for its offsets already (its task was
+        repeated). Raises
         ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
         StorageUnavailable if the store did not answer: then it is not known whether the commit is there, and the next
         call finds out first.
@@ -248,8 +249,8 @@ class Writer:
             return Committed(number, tuple(ignored))
 
     def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
-        """Make old ends of partitions branches, in one commit, and return its number. `copies` are segments of what
-        stays of a segment across the offset where a branch begins.
+        """Make old ends of partitions branches, in one commit, and return its number. If a segment
+        lies across the offset where a branch begins, one of `copies` holds its batches that stay.
 
         Raises what `commit` does, and ValueError for a branch that there is already, or a copy that is not needed.
         """
@@ -358,7 +359,7 @@ class Writer:
     def _begin(self, kind: str, taken_over: tuple[str, ...]) -> None:
         for warning in self.warnings:
             log.warning("%s", warning)
-        # What it has found may be in the heartbeat that it overwrites now, if it is of the same run.
+        # The witness may be the heartbeat that this run overwrites now, if an earlier attempt of the run wrote it.
         store_record(self.archive.storage, self.run_id, self.epoch, self._lost)
         # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
         self._heartbeat.start()
@@ -413,13 +414,14 @@ class Writer:
         return commit.number
 
     def _grown(self, topic: TopicEntry) -> TopicEntry:
-        """The topic with all partitions that the archive knows of it. Kafka takes none away, but who says it may know
-        an old state: a plan that was stored before another run, or a broker that is late. Readers look no further."""
+        """The topic with all partitions that the archive knows of it. Kafka takes none away, but whoever says a
+        number may know an old state: a plan that was stored before another run, or a broker that is late. Readers look
+        for no partition above the number."""
         known = self.state.topics.get(topic.topic_id)
         return topic if known is None else replace(topic, partitions=max(topic.partitions, known.partitions))
 
     def _confirm_last(self) -> None:
-        """Finish the commit of which it is not known whether it is there."""
+        """If the last commit's outcome is unknown, write it again."""
         if self._fenced is not None:
             raise self._fenced
         if self._pending is not None and self._pending.number > self.state.commit:

@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.segments import Run, read_from, read_index, read_segment, read_transactions
+from logkeep_engine.archive.reading.segments import Stretch, read_from, read_index, read_segment, read_transactions
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
@@ -29,9 +29,9 @@ class BatchLayout:
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
-    ) -> Iterator[Run]:
-        """The runs from the batch that holds `start` on. A reader that goes on behind damage reads the log from its
-        beginning, since it needs the batch before the damage."""
+    ) -> Iterator[Stretch]:
+        """The stretches from the batch that holds `start` on. A reader that goes on behind damage reads the log from
+        its beginning, since it needs the batch before the damage."""
         if start <= entry.base_offset:
             return read_segment(storage, topic, entry, on_damage=on_damage)
         if on_damage is None:
@@ -42,8 +42,8 @@ class BatchLayout:
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
         """The records that a consumer of committed records sees, from `start` on."""
-        runs = self.batches(storage, topic, entry, start, on_damage)
-        found = decoded(storage, topic, entry, runs, aborted, on_damage)
+        stretches = self.batches(storage, topic, entry, start, on_damage)
+        found = decoded(storage, topic, entry, stretches, aborted, on_damage)
         return found if start <= entry.base_offset else _since(found, start)
 
     def transactions(
@@ -89,17 +89,17 @@ def decoded(
     storage: Storage,
     topic: str,
     entry: SegmentEntry,
-    runs: Iterable[Run],
+    stretches: Iterable[Stretch],
     aborted: Spans,
     on_damage: OnDamage | None = None,
     hint: str = _ARCHIVED_LIKE_THIS,
 ) -> Iterator[Sequence[LogRecord]]:
-    """The records in `runs` without control batches and `aborted` transactions, in lists of bounded size.
+    """The records in `stretches` without control batches and `aborted` transactions, in lists of bounded size.
 
     Without `on_damage` a batch that cannot be taken apart raises ArchiveDamaged with `hint`, though its CRC holds.
     """
     path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
-    for data, headers in runs:
+    for data, headers in stretches:
         for position, header in headers:
             if header.magic >= 2 and (header.is_control or header in aborted):
                 continue
@@ -118,9 +118,9 @@ def decoded(
                 on_damage(damage)
 
 
-def _behind(runs: Iterable[Run], start: int) -> Iterator[Run]:
-    """The runs from the batch that holds `start` on."""
-    for run, headers in runs:
+def _behind(stretches: Iterable[Stretch], start: int) -> Iterator[Stretch]:
+    """The stretches from the batch that holds `start` on."""
+    for run, headers in stretches:
         at = bisect_left(headers, start + 1, key=lambda item: item[1].next_offset)
         if at == 0:
             yield run, headers

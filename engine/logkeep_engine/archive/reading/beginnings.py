@@ -75,8 +75,8 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
                 if first is None or len(chunks) == 1:
                     continue
                 begins = min(start for start, _ in chunks)
-                # If the first chunk of a plan has failed, what was archived first is of another of its chunks: all of
-                # that, or what lies behind a batch that is the failed one's.
+                # If the first chunk of a plan has failed, the first archived offsets belong to another of its chunks.
+                # They begin with that chunk, or behind a batch that belongs to the failed chunk.
                 for start, end in chunks:
                     if begins < start <= first < end and _has_archived(state, run, key, first, end):
                         found[key] = min(found.get(key, first), begins)

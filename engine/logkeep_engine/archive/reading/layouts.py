@@ -15,7 +15,7 @@ from logkeep_engine.archive.reading.batch_layout import BatchLayout
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_layout import RecordLayout
 from logkeep_engine.archive.reading.record_reader import AvroFormat, RecordFormat, RecordsFormat
-from logkeep_engine.archive.reading.segments import Run
+from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
@@ -41,9 +41,9 @@ class LayoutReader(Protocol):
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
-    ) -> Iterator[Run]:
-        """Runs of whole batches, from the batch that holds offset `start` or the first behind it. Raises TypeError if
-        the segments are not `batched`."""
+    ) -> Iterator[Stretch]:
+        """Stretches of whole batches, from the batch that holds offset `start` or the first behind it. Raises TypeError
+        if the segments are not `batched`."""
         ...
 
     def records(

@@ -23,8 +23,8 @@ from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,
     FRAME_MAGIC,
-    Frame,
     SeekTable,
+    ZstdFrame,
     decompress_frame,
     frame_bound,
     frame_end,
@@ -114,7 +114,7 @@ class _Compressed:
             return
         first = table.index_at(start)
         groups = self._groups(table, first)
-        stored: Iterator[tuple[tuple[Frame, ...], memoryview]]
+        stored: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
         if whole is not None:
             view = memoryview(whole)
             stored = ((group, view[group[0].at : group[-1].at + group[-1].stored]) for group in groups)
@@ -132,7 +132,7 @@ class _Compressed:
         entry = self._entry
         stored = entry.files.stored_bytes
         start = 0 if stored < self._block else stored - min(stored, _TAIL_BYTES)
-        # One byte more than there should be: an object that is too long must show.
+        # Read one byte more than there should be, so that an object that is too long is noticed.
         tail = self._storage.read_range(self._path, start, stored + 1)
         if len(tail) != stored - start:
             less = "fewer" if len(tail) < stored - start else "more"
@@ -147,10 +147,10 @@ class _Compressed:
                 raise CorruptFrame(f"its seek table has a frame of {frame.stored} bytes for {frame.size} bytes of log")
         return table, None if start else tail
 
-    def _groups(self, table: SeekTable, first: int) -> list[tuple[Frame, ...]]:
+    def _groups(self, table: SeekTable, first: int) -> list[tuple[ZstdFrame, ...]]:
         """Frames that make up a block together."""
-        groups: list[tuple[Frame, ...]] = []
-        group: list[Frame] = []
+        groups: list[tuple[ZstdFrame, ...]] = []
+        group: list[ZstdFrame] = []
         size = 0
         for frame in table.frames[first:]:
             if group and size + frame.size > self._block:
@@ -160,13 +160,13 @@ class _Compressed:
             size += frame.size
         return [*groups, tuple(group)] if group else groups
 
-    def _fetch(self, group: tuple[Frame, ...]) -> memoryview:
+    def _fetch(self, group: tuple[ZstdFrame, ...]) -> memoryview:
         size = group[-1].at + group[-1].stored - group[0].at
         view = memoryview(self._stored.take(size).buffer)[:size]
         return view[: self._storage.read_into(self._path, group[0].at, view)]
 
     def _decompressed(
-        self, groups: Iterator[tuple[tuple[Frame, ...], memoryview]]
+        self, groups: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
     ) -> Iterator[LogBlock | DamagedBytes]:
         for group, stored in groups:
             item = self._ring.take(sum(frame.size for frame in group))
@@ -189,12 +189,12 @@ class _Compressed:
             del item, target, stored
 
     def _without_table(self) -> Iterator[LogBlock | DamagedBytes]:
-        """Frame by frame, as plain `zstd -d` would go, and on to the next frame where it would give up."""
+        """Frame by frame like plain `zstd -d`. Where that would give up, this goes on with the next frame."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
-        at = 0  # in the object, of data[0]
-        size = 0  # of the log so far
-        lost = False  # nothing was found since a hole
+        at = 0  # the position of data[0] in the object
+        size = 0  # bytes of the log so far
+        lost = False  # no frame was found since the last damage
         with self._storage.reader(self._path, block=self._block) as reader:
             final = False
             while not final:
@@ -260,8 +260,8 @@ def _skip(items: Iterator[LogBlock | DamagedBytes], count: int) -> Iterator[LogB
 
 
 class _Idle:
-    """Buffers of logs that have been read, for those that are read next in this process. They may still be looked at;
-    one that is taken no longer is.
+    """Buffers of logs that have been read, for the logs that this process reads next. Callers may still have views of
+    a buffer here; a buffer is taken only when no view of it is left.
     """
 
     def __init__(self) -> None:
@@ -301,12 +301,12 @@ class _Ring:
             if _references(self._buffers, index) == _UNUSED and len(self._buffers[index]) >= wanted:
                 return LogBlock(self._buffers[index], self._headroom, wanted)
         if len(self._buffers) == _BUFFERS_MAX:
-            del self._buffers[0]  # its views keep it alive; it is just not used again
+            del self._buffers[0]  # its views keep it alive; it is not used again
         self._buffers.append(_idle.take(wanted) or bytearray(wanted))
         return LogBlock(self._buffers[-1], self._headroom, wanted)
 
     def close(self) -> None:
-        """No more is taken: the next log may have the buffers."""
+        """This log takes no more buffers: the next log may have them."""
         buffers, self._buffers = self._buffers, []
         _idle.give(buffers)
 
@@ -324,8 +324,7 @@ _UNUSED = _references([bytearray(1)], 0)
 
 
 def _ahead(items: Iterator[T], worthwhile: bool) -> Generator[T, None, None]:
-    """The same items, each made in a thread while the caller works on the one before; if not `worthwhile`, as they
-    are."""
+    """The same items. If it is `worthwhile`, a thread makes each item while the caller works on the one before."""
     if not worthwhile:
         yield from items
         return

@@ -22,7 +22,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import is_batched, reader_of
 from logkeep_engine.archive.reading.outcomes import aborted_in
-from logkeep_engine.archive.reading.segments import Run
+from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -51,9 +51,9 @@ class PartitionReader(Protocol[D_co]):
         """All segments hold Kafka's batches."""
         ...
 
-    def batches(self, start: int = 0) -> Iterator[Run | D_co]:
-        """Runs of whole batches, from the batch that holds offset `start` or the first behind it. A run is a view on
-        batches that lie back to back, and their headers with positions in the view."""
+    def batches(self, start: int = 0) -> Iterator[Stretch | D_co]:
+        """Stretches of whole batches, from the batch that holds offset `start` or the first behind it. A stretch is a
+        view on batches that lie back to back, and their headers with positions in the view."""
         ...
 
     def records(self, start: int = 0) -> Iterator[Sequence[LogRecord] | D_co]:
@@ -107,7 +107,7 @@ class _Partition:
     def batched(self) -> bool:
         return all(map(is_batched, self.entries))
 
-    def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Run]:
+    def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Stretch]:
         return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
 
     def _records_of(
@@ -126,7 +126,7 @@ class _Strict(_Partition):
     def transactions(self) -> Transactions:
         return Transactions(*aborted_in(self.storage, self.topic, self.entries, self.kept))
 
-    def batches(self, start: int = 0) -> Iterator[Run]:
+    def batches(self, start: int = 0) -> Iterator[Stretch]:
         for entry in self._from(start):
             yield from self._batches_of(entry, start, None)
 
@@ -145,7 +145,7 @@ class _Tolerant(_Partition):
         found = aborted_in(self.storage, self.topic, self.entries, self.kept, told.add)
         return Transactions(*found, tuple(sorted(told, key=str)))
 
-    def batches(self, start: int = 0) -> Iterator[Run | Damage]:
+    def batches(self, start: int = 0) -> Iterator[Stretch | Damage]:
         for entry in self._from(start):
             yield from _in_place(self._batches_of, entry, start)
 

@@ -1,4 +1,4 @@
-"""The `.txnparts` object of a segment: what the segment's log says of transactions. It saves reading the log."""
+"""The `.txnparts` object of a segment: it says which transactions are in the log. It saves reading the log."""
 
 from __future__ import annotations
 

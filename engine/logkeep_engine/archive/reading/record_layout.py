@@ -10,7 +10,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordReading
-from logkeep_engine.archive.reading.segments import Run
+from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
@@ -29,7 +29,7 @@ class RecordLayout:
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
-    ) -> Iterator[Run]:
+    ) -> Iterator[Stretch]:
         """None: a caller asks `batched` first."""
         raise TypeError(f"a segment of layout {entry.layout!r} has no batches")
 

@@ -30,39 +30,40 @@ from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _MAGIC_AT = 16
-_NO_END = 2**63  # larger than any offset: one past the end is said, not passed over
-_RUN = 4096  # batches handed out at once: the headers of tiny ones take more memory than they do
+_NO_END = 2**63  # larger than any offset, so that the walker hands out a batch past the end
+_STRETCH = 4096  # batches handed out at once: the headers of tiny batches take more memory than the batches
 SEEK_BLOCK = FRAME_BYTES
 
-Run = tuple[memoryview, list[tuple[int, BatchHeader]]]
+Stretch = tuple[memoryview, list[tuple[int, BatchHeader]]]
 
 
 def read_segment(
     storage: Storage, topic: str, entry: SegmentEntry, *, on_damage: OnDamage | None = None, block: int = DEFAULT_BLOCK
-) -> Iterator[Run]:
-    """Runs of whole batches, each a view on batches that lie back to back and their headers with positions in the view.
+) -> Iterator[Stretch]:
+    """Stretches of whole batches, each a view on batches that lie back to back and their headers with positions in the
+    view.
 
     Every CRC is checked. Without `on_damage` raises ArchiveDamaged at the first damage. Storage errors are raised with
     and without it; only a missing object counts as damage.
     """
-    return _Reading(storage, topic, entry, on_damage).runs(block)
+    return _Reading(storage, topic, entry, on_damage).stretches(block)
 
 
 def read_from(
     storage: Storage, topic: str, entry: SegmentEntry, offset: int, *, block: int = SEEK_BLOCK
-) -> Iterator[Run]:
-    """The runs of `read_segment` from the batch that holds `offset` on, or from the first behind it. Earlier batches
-    are not read.
+) -> Iterator[Stretch]:
+    """The stretches of `read_segment` from the batch that holds `offset` on, or from the first behind it. Earlier
+    batches are not read.
 
-    Three small requests lead to the first run: index, seek table, frame (plain segments: index, range). The offset
+    Three small requests lead to the first stretch: index, seek table, frame (plain segments: index, range). The offset
     index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
     ArchiveDamaged at the first damage of what is read. The SHA-256 of the whole cannot be compared with a part.
     """
-    runs = _from_hint(storage, topic, entry, offset, block)
-    if runs is None:
-        runs = _Reading(storage, topic, entry, None).runs(block)
+    stretches = _from_hint(storage, topic, entry, offset, block)
+    if stretches is None:
+        stretches = _Reading(storage, topic, entry, None).stretches(block)
     wanted = False
-    for run, headers in runs:
+    for run, headers in stretches:
         if wanted:
             yield run, headers
             continue
@@ -93,22 +94,22 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
     return None
 
 
-def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Run] | None:
-    """The runs from where the offset index says; None: it says nothing, or no batch that ends as it says begins
+def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Stretch] | None:
+    """The stretches from where the offset index says; None: it says nothing, or no batch that ends as it says begins
     there."""
     data = _index(storage, entry.stem(topic) + names.INDEX, entry.files.index_bytes)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
         return None
-    runs = _Reading(storage, topic, entry, None, hint.position).runs(block)
+    stretches = _Reading(storage, topic, entry, None, hint.position).stretches(block)
     try:
-        first = next(runs)
+        first = next(stretches)
     except (ArchiveDamaged, StopIteration):
         return None
     if first[1][0][1].last_offset != hint.offset:
-        runs.close()
+        stretches.close()
         return None
-    return chain([first], runs)
+    return chain([first], stretches)
 
 
 def _index(storage: Storage, path: str, size: int) -> bytes:
@@ -166,15 +167,15 @@ class _Reading:
         self._path = entry.stem(topic) + entry.log_suffix
         self._expected = entry.base_offset
         self._start = start
-        self._position = start  # in the log, of the first byte that is looked at
-        self._size: int | None = 0  # bytes read, None: nobody knows, since some could not be
+        self._position = start  # of the next byte, in the log
+        self._size: int | None = 0  # bytes read; None: not known, since some could not be read
         self._told = 0
-        # Set while looking for the next whole batch behind a damaged one: what was wrong, where, and where the length
-        # says it is.
+        # Set while the reader looks for the next whole batch behind a damaged one: where the damage begins and what is
+        # wrong, and where the length of the damaged batch says that the next one begins.
         self._damage: tuple[int, str] | None = None
         self._jump: int | None = None
 
-    def runs(self, block: int) -> Generator[Run, None, None]:
+    def stretches(self, block: int) -> Generator[Stretch, None, None]:
         rest = memoryview(b"")
         with _Digest(threaded=self._entry.bytes > block) as digest:
             try:
@@ -199,9 +200,9 @@ class _Reading:
             yield from self._batches(rest, "the last batch is cut short: {left} bytes of it are there")
             self._finish(digest)
 
-    def _batches(self, data: memoryview, cut: str | None) -> Generator[Run, None, int]:
-        """Runs of whole batches in `data`, and the bytes that are done with. `cut`: no more bytes follow, and this is
-        what to say of a batch that they would have completed."""
+    def _batches(self, data: memoryview, cut: str | None) -> Generator[Stretch, None, int]:
+        """Stretches of whole batches in `data`, and the bytes that are done with. `cut`: no more bytes follow, and this
+        is what to say of a batch that they would have completed."""
         consumed = 0
         while True:
             if self._damage is not None:
@@ -210,7 +211,7 @@ class _Reading:
                     break
             start = consumed
             headers, consumed, wrong = self._walk(data, start, cut)
-            full = len(headers) == _RUN
+            full = len(headers) == _STRETCH
             if headers:
                 yield data[start:consumed], _relative(headers, start)
             del headers
@@ -226,8 +227,8 @@ class _Reading:
     def _walk(
         self, data: memoryview, start: int, cut: str | None
     ) -> tuple[list[tuple[int, BatchHeader]], int, str | None]:
-        """At most _RUN whole good batches from `start`, the position behind them, and what is wrong there (None: more
-        bytes are needed, or there are so many)."""
+        """At most _STRETCH whole good batches from `start`, the position behind them, and what is wrong there (None:
+        more bytes are needed, or there are so many)."""
         headers: list[tuple[int, BatchHeader]] = []
         at = start
         expected, end_offset = self._expected, self._entry.next_offset
@@ -244,11 +245,11 @@ class _Reading:
                 headers.append((position, header))
                 expected = self._expected = following
                 at = position + LOG_OVERHEAD + header[1]
-                if len(headers) == _RUN:
+                if len(headers) == _STRETCH:
                     return headers, at, None
         except CorruptBatch as error:
             return headers, at, error.message
-        except BatchTooLarge as error:  # old messages: what they are is not known, but not that they are damaged
+        except BatchTooLarge as error:  # nobody knows what is in these old messages, but they may be whole
             where = f"{self._storage.uri}/{self._path}"
             raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
         left = len(data) - at
@@ -271,7 +272,7 @@ class _Reading:
                 self._jump = at + size
 
     def _pass_damage(self, damaged: DamagedBytes) -> None:
-        """Go on behind bytes that could not be had: what comes next begins with a batch, as far as is known."""
+        """Go on behind bytes that could not be read: the next bytes begin with a batch, as far as is known."""
         if self._damage is None:
             self._begin_search(memoryview(b""), 0, damaged.what)
         self._jump = 0
@@ -285,14 +286,14 @@ class _Reading:
         """(True, position of the next whole batch), or (False, position from which bytes must be kept to go on
         looking)."""
         if self._jump is not None:
-            # The damaged batch's own length comes first: a record may hold something that looks like a batch.
+            # Try the damaged batch's own length first: a record may hold bytes that look like a batch.
             good = self._good_batch(data, self._jump, final)
             if good is None:
                 return False, start
             if good:
                 return self._found(data, self._jump)
             self._jump = None
-        # Where the damaged batch begins there is none: look behind it.
+        # No batch begins where the damaged one begins: look behind it.
         at = start + 1 if self._damage is not None and self._position + start == self._damage[0] else start
         if self._entry.legacy:
             return False, len(data)

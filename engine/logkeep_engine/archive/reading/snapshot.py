@@ -75,8 +75,8 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     """The end of the last run that succeeded, or that failed after it had tried everything."""
     if commit < 0:
         return None
-    # Backwards: the end of the last run is the last commit, or those of a running one lie after it. They may be
-    # thousands: they are read ahead.
+    # Read backwards: the end of the last run is the last commit, or the commits of a running one lie behind it. There
+    # may be thousands of them, so they are read ahead.
     for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
         if found.restorable:
             return found

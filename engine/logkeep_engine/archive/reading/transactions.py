@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from logkeep_engine.archive.catalog.segment_transactions import UNKNOWN, KnownPart, SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.log.transactions import Ending, Part, Spans
+from logkeep_engine.log.transactions import Ending, Spans, TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class _Fold:
             transaction.sparse = transaction.sparse or not segment.dense
             self._open[producer_id] = transaction
 
-    def _close(self, transaction: _Transaction, part: Part, segment: SegmentTransactions) -> None:
+    def _close(self, transaction: _Transaction, part: TransactionPart, segment: SegmentTransactions) -> None:
         if part.ending is Ending.OPEN:
             transaction.epoch, transaction.sparse = segment.epoch, False
             self._open[part.producer_id] = transaction
@@ -151,7 +151,7 @@ class _Fold:
         else:
             self._by_marker(transaction.parts, part)
 
-    def _by_marker(self, parts: Sequence[KnownPart], last: Part) -> None:
+    def _by_marker(self, parts: Sequence[KnownPart], last: TransactionPart) -> None:
         data = [known for known in parts if known.part.has_data]
         if not data:
             return

@@ -18,7 +18,7 @@ from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactio
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
-from logkeep_engine.kafka.connection import Connection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.storage import Storage
 
@@ -30,7 +30,7 @@ class BackupSetting:
     `checking`: tasks write nothing, they only tell what the format would lose.
     """
 
-    connection: Connection
+    connection: KafkaConnection
     storage: Storage
     epoch: int
     segment_bytes: int

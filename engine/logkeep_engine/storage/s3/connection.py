@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from logkeep_engine.contract import names
 from logkeep_engine.storage.base import DEFAULT_BLOCK
 from logkeep_engine.storage.credentials import only_identity, require_keys
-from logkeep_engine.storage.s3.place import Place
+from logkeep_engine.storage.s3.place import S3Place
 
 QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
 BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may be slow instead of gone
@@ -23,7 +23,7 @@ _BLOCKS_KEPT = 8
 T = TypeVar("T")
 
 
-class Connection:
+class S3Connection:
     """The means of one process to speak to a store: s3fs, clients for bodies and for small ones, threads that send
     parts, and blocks of memory for them.
 
@@ -67,7 +67,7 @@ class Connection:
             self._blocks.append(block)
 
 
-def connect(place: Place, environ: Mapping[str, str]) -> Connection:
+def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     """Make the clients of this process. Raises CredentialsMissing if another store's keys would be found instead."""
     import s3fs  # slow to import; a driver that archives to files does without
     from botocore.config import Config
@@ -120,4 +120,4 @@ def connect(place: Place, environ: Mapping[str, str]) -> Connection:
 
     # The time to connect is also the time to send one part: urllib3 has no third limit.
     bodies = client(30, BODY_TIMEOUT)
-    return Connection(os.getpid(), filesystem, bodies, client(5, QUICK_TIMEOUT))
+    return S3Connection(os.getpid(), filesystem, bodies, client(5, QUICK_TIMEOUT))

@@ -14,7 +14,7 @@ from logkeep_engine.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage.s3.place import Place
+from logkeep_engine.storage.s3.place import S3Place
 
 _MISSING_BUCKET = {"NoSuchBucket"}
 _MISSING_OBJECT = {"NoSuchKey", "404"}
@@ -51,7 +51,7 @@ class UploadGone(StorageRefused):
     """The multipart upload is not known: aborted by somebody, or completed by a request whose answer was lost."""
 
 
-def translate(error: Exception, place: Place, path: str) -> LogkeepError:
+def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
     """Our error for one of botocore, by the code that the store sent.
 
     The store's message is left out: it may quote what was signed.
@@ -89,7 +89,7 @@ def translate(error: Exception, place: Place, path: str) -> LogkeepError:
     )
 
 
-def _translate_answer(error: Any, place: Place, name: str) -> LogkeepError:
+def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     where = place.where

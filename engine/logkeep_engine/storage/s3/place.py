@@ -10,7 +10,7 @@ from logkeep_engine.storage.base import require_object_path
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class S3Place:
     """A prefix of a bucket. `uri`, `endpoint` and `region` as in the resource; None: botocore's own. Holds no secrets.
 
     The `keys` of the environment open it, else botocore's own chain; with `identity` the identity of the pod's

@@ -12,9 +12,9 @@ from crc32c import crc32c
 
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.storage.retry import retried
-from logkeep_engine.storage.s3.connection import QUICK_ATTEMPTS, Connection, connect
+from logkeep_engine.storage.s3.connection import QUICK_ATTEMPTS, S3Connection, connect
 from logkeep_engine.storage.s3.errors import is_silence, translate
-from logkeep_engine.storage.s3.place import Place
+from logkeep_engine.storage.s3.place import S3Place
 
 T = TypeVar("T")
 
@@ -25,15 +25,15 @@ class Requests:
     `method` is one of botocore's S3 client; `path` is what an error is about.
     """
 
-    def __init__(self, place: Place, environ: Mapping[str, str]) -> None:
+    def __init__(self, place: S3Place, environ: Mapping[str, str]) -> None:
         self._place = place
         self._environ = environ
         self._connecting = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: S3Connection | None = None
         # Kept so that a child process does not close connections that its parent still uses.
-        self._inherited: list[Connection] = []
+        self._inherited: list[S3Connection] = []
 
-    def connection(self) -> Connection:
+    def connection(self) -> S3Connection:
         """This process's own connection; the first call makes it."""
         process = os.getpid()
         with self._connecting:

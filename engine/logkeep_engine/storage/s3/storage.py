@@ -10,7 +10,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavailable
 from logkeep_engine.storage.base import ANYTHING, ObjectInfo, ObjectWriter, Storage
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
-from logkeep_engine.storage.s3.place import Place
+from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 from logkeep_engine.storage.s3.writer import S3Writer
 
@@ -39,7 +39,7 @@ class S3Storage(Storage):
         keys: names.Keys = names.OWN_KEYS,
         identity: bool = False,
     ) -> None:
-        self._place = Place(uri, endpoint, region, keys, identity)
+        self._place = S3Place(uri, endpoint, region, keys, identity)
         self._requests = Requests(self._place, environ)
         self.uri = self._place.uri
 

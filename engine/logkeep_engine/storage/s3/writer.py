@@ -9,14 +9,14 @@ from typing import Any
 from logkeep_engine.errors import LogkeepError, ObjectExists, ObjectMissing
 from logkeep_engine.storage.base import ANYTHING, DEFAULT_BLOCK, Buffer, ObjectWriter
 from logkeep_engine.storage.s3.errors import UploadGone
-from logkeep_engine.storage.s3.place import Place
+from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 
 
 class S3Writer(ObjectWriter):
     """One PUT for a small object, else a multipart upload: while the caller fills a block, others are on their way."""
 
-    def __init__(self, place: Place, requests: Requests, path: str, replaces: str | None) -> None:
+    def __init__(self, place: S3Place, requests: Requests, path: str, replaces: str | None) -> None:
         self._key = place.key(path)
         self._name = f"{place.uri}/{path}"
         self._requests = requests

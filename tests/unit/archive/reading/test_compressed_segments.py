@@ -23,7 +23,7 @@ from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
-from logkeep_engine.log.seekable import FRAME_BYTES, Frame, SeekTable
+from logkeep_engine.log.seekable import FRAME_BYTES, SeekTable, ZstdFrame
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, changed, verify_segment, write_segment
 
@@ -60,7 +60,7 @@ def path(entry: SegmentEntry) -> str:
     return entry.stem("orders") + names.LOG_ZST
 
 
-def frames(storage: Storage, entry: SegmentEntry) -> tuple[Frame, ...]:
+def frames(storage: Storage, entry: SegmentEntry) -> tuple[ZstdFrame, ...]:
     return SeekTable.parse(storage.read(path(entry)), entry.files.stored_bytes).frames
 
 
@@ -86,7 +86,7 @@ def tolerant(storage: Storage, entry: SegmentEntry, block: int = 8 << 20) -> tup
     return lost, faults, read
 
 
-def offsets_of(frame: Frame, logs: list[bytes]) -> Range:
+def offsets_of(frame: ZstdFrame, logs: list[bytes]) -> Range:
     """Offsets of the batches in a frame."""
     start, found = 0, []
     for number, data in enumerate(logs):
@@ -382,7 +382,7 @@ def test_the_first_batch_of_a_time_is_found(storage: Storage, compression: Compr
 
 @pytest.mark.parametrize("compression", list(Compression))
 def test_memory_stays_bounded_whatever_the_segment_holds(storage: Storage, compression: Compression) -> None:
-    """In buffers that are used again, while runs are thrown away; and in few of them, when a frame is damaged."""
+    """Buffers are used again while the caller drops what it has read. A damaged frame needs only a few of them."""
     logs = batches(400, 100_000)
     entry = write_segment(storage, logs, compression=compression)
     assert entry.bytes > 38_000_000

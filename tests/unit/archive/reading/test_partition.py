@@ -15,12 +15,12 @@ from logkeep_engine.archive.reading import layouts
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
-from logkeep_engine.archive.reading.segments import Run
+from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import Compression, FormatOptions
 from logkeep_engine.convert.read import read_records
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.kafka.connection import Connection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -205,7 +205,7 @@ class ToyLayout:
 
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
-    ) -> Iterator[Run]:
+    ) -> Iterator[Stretch]:
         raise TypeError("a toy has no batches")
 
     def records(
@@ -277,7 +277,7 @@ def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[Se
         number=0,
         storage=storage,
         state=storage,
-        connection=Connection(("localhost:1",)),
+        connection=KafkaConnection(("localhost:1",)),
         source="orders",
         topic_id=ORDERS.topic_id,
         partition=0,

@@ -26,7 +26,7 @@ from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import Piece
-from logkeep_engine.contract.spec import Cluster, Compression
+from logkeep_engine.contract.spec import ClusterSpec, Compression
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.segment import AbortedTxn
@@ -45,7 +45,7 @@ def archive(storage: Storage, log: Log, random: Random, listed: Callable[[int, i
     """The log as several pieces of one or two runs write it. `listed(producer, first, at)`: the fetch at this offset
     names the transaction."""
     bounds = sorted({0, log.end, *(random.randrange(log.end) for _ in range(random.randint(0, 3)))})
-    connection = connection_from(Cluster(bootstrap_servers=("localhost:1",)), {})
+    connection = connection_from(ClusterSpec(bootstrap_servers=("localhost:1",)), {})
     second_run = random.choice(bounds)
     entries: list[SegmentEntry] = []
     for start, end in pairwise(bounds):
@@ -96,7 +96,7 @@ def test_where_the_markers_are_archived_no_list_is_needed(storage: Storage, seed
     assert outcomes.undecided == ()
     for entry in entries:
         assert verify_segment(storage, "orders", entry) == []
-        # What a pass over the log says, and what lies beside it.
+        # A pass over the log says one thing, and the objects beside it may say another.
         assert segment_transactions(storage, "orders", entry) == check_segment(storage, "orders", entry).transactions
     for item in outcomes.disagreements:
         assert item.aborted
