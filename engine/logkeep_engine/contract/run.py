@@ -1,4 +1,4 @@
-"""What the operator hands to a run, and what the run reports back: three JSON documents.
+"""Three JSON documents: the operator hands one to a run, and the run reports back in two.
 
 `RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on,
 `RunResult` is written there once at its end and, shortened, as the pod's termination message. All are small whatever

@@ -64,7 +64,9 @@ class _Coordinator:
 
 
 async def committed_positions(connection: KafkaConnection, groups: Sequence[str]) -> dict[str, FetchedPositions]:
-    """What the coordinator of each group says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does."""
+    """The positions of each group, as its coordinator says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool`
+    does.
+    """
     found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):

@@ -107,8 +107,8 @@ class TopicAdmin(Admin):
             )
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What was set on each topic itself, and `cleanup.policy` also where the brokers' default compacts the topic.
-        Their other defaults are left out.
+        """The configurations that were set on each topic itself, and `cleanup.policy` also if the brokers' default
+        compacts the topic. Other defaults of the brokers are left out.
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """

@@ -78,8 +78,8 @@ class BatchHeader(NamedTuple):
     attributes: int
     last_offset_delta: int
     base_timestamp: int
-    """What the records' timestamp deltas add to, ms: the first record's timestamp when the producer sent the batch,
-    the delete horizon if `has_delete_horizon`, -1 in an empty batch.
+    """The time in ms to which the records' timestamp deltas add: the first record's timestamp when the producer sent
+    the batch, the delete horizon if `has_delete_horizon`, -1 in an empty batch.
     """
     max_timestamp: int
     """The largest timestamp of the records, ms; the time of the append if `is_log_append_time`."""
@@ -195,7 +195,7 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """As `walk`, held against the CRCs, up to the first batch that begins at offset `until` or above.
+    """Like `walk`, but with each CRC checked, up to the first batch that begins at offset `until` or above.
 
     One function for both, since a log of tiny batches spends its time here. Raises `CorruptBatch` as `walk` and
     `check_crc` do; what was yielded before holds.

@@ -34,7 +34,7 @@ _BLOCK = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What is left of a log. `reason` says why the rest is not valid; it is empty if there is no rest."""
+    """The valid part of a log. `reason` says why the rest is not valid; it is empty if there is no rest."""
 
     valid_bytes: int
     next_offset: int

@@ -87,7 +87,7 @@ class AbortedTxn:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What a finished segment holds. Timestamps are ms, -1 where no batch has one."""
+    """The facts of a finished segment. Timestamps are ms, -1 where no batch has one."""
 
     base_offset: int
     next_offset: int
@@ -103,7 +103,7 @@ class SegmentSummary:
     """
     max_timestamp: int
     sha256: str
-    """Of the `.log`, hexadecimal; "" if it was not asked for."""
+    """The digest of the `.log`, hexadecimal; "" if it was not asked for."""
     codecs: dict[str, int]
     """Batches per codec name, lower case."""
     transactional: bool

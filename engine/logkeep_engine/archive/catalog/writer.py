@@ -60,8 +60,8 @@ _BEGIN_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. A run overwrites its heartbeat every `heartbeat`; another watches it for `watch`, looking every
-    `poll`."""
+    """The times of heartbeats, in seconds. A run overwrites its heartbeat every `heartbeat`. Another run watches it for
+    `watch` and looks every `poll`."""
 
     heartbeat: float = 5.0
     watch: float = 15.0
@@ -155,8 +155,8 @@ class Writer:
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
     `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
-    raises it again. Leaving the context without `end` stops the heartbeat and leaves the
-    run unended, as a crash does: the next start of the same run goes on.
+    raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
+    the next start of the same run goes on.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ class Writer:
                 raise self._fenced from None
             # An earlier attempt of this very call wrote it, and its answer was lost.
         except StorageUnavailable:
-            raise  # it may be there or not: `_confirm_last` finds out
+            raise  # the commit may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise

@@ -22,7 +22,7 @@ from logkeep_engine.errors import ArchiveFenced, ObjectExists, ObjectMissing, St
 from logkeep_engine.formats.records_groups import pack_consumer_offsets
 from logkeep_engine.formats.records_names import (
     FileKind,
-    SegmentName,
+    RecordsName,
     consumer_offsets_name,
     pack_partition_index,
     parse_name,
@@ -45,7 +45,7 @@ def write_partition_indexes(
     work = []
     for topic_id, partition in keys:
         segments = [
-            SegmentName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
+            RecordsName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
         ]
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"
         work.append((path, pack_partition_index(segments)))
