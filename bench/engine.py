@@ -1,7 +1,7 @@
 """The engine as the benchmark calls it: whole runs of `backup/` and `restore/` over a task runner that keeps time.
 
-The only module here that knows how runs and tasks of the engine are called. Tasks are told by the name of their
-function, so a run with other kinds of tasks is measured all the same.
+Only this module knows how to call runs and tasks of the engine. It names tasks by their functions, so a run with other
+kinds of tasks is measured all the same.
 """
 
 from __future__ import annotations

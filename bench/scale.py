@@ -4,8 +4,8 @@
     python -m bench.scale --only plan
 
 Each step runs in a process of its own, so that its peak memory is its own, the interpreter included. The cluster is
-`simulated_cluster`: brokers that speak the protocol, in another process. What the engine does is the engine's code,
-from the first question to the last commit; only tasks are made up: they hand in receipts of segments that nobody wrote.
+`simulated_cluster`: brokers that speak the protocol, in another process. The engine's own code runs, from
+the first question to the last commit. Only tasks are made up: they hand in receipts of segments that nobody wrote.
 """
 
 from __future__ import annotations

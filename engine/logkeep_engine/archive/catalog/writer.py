@@ -60,8 +60,8 @@ _BEGIN_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. A run overwrites its heartbeat every `heartbeat`; another watches it for `watch`, looking every
-    `poll`."""
+    """The times of heartbeats, in seconds. A run overwrites its heartbeat every `heartbeat`. Another run watches it for
+    `watch` and looks every `poll`."""
 
     heartbeat: float = 5.0
     watch: float = 15.0
@@ -132,7 +132,8 @@ def begin_run(
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
-    """Returns if the run shows no life; raises ArchiveBusy if it does. No clock of another machine is compared."""
+    """Watch a run. Returns if it shows no life; raises ArchiveBusy if it does. No clock of another machine is
+    compared."""
     path = names.run_file(run.run_id, HEARTBEAT)
     first = archive.read_or_none(path)
     log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
@@ -155,8 +156,8 @@ class Writer:
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
     `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
-    raises it again. Leaving the context without `end` stops the heartbeat and leaves the
-    run unended, as a crash does: the next start of the same run goes on.
+    raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
+    the next start of the same run goes on.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class Writer:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Commits that the run has found lost when it began, and that nobody has told of yet."""
+        """The lost commits that the run has found when it began, and that no run has told of before."""
         return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
 
     def __enter__(self) -> Self:
@@ -401,11 +402,11 @@ class Writer:
                 raise self._fenced from None
             # An earlier attempt of this very call wrote it, and its answer was lost.
         except StorageUnavailable:
-            raise  # it may be there or not: `_confirm_last` finds out
+            raise  # the commit may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise
-        # In this order: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
+        # The order matters: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END
