@@ -268,7 +268,7 @@ class Reporter:
                 sink.progress(progress)
             except Exception as error:
                 problem = _short(error)
-                if problem != self._problem:  # one line, not one a second
+                if problem != self._problem:  # the log gets one line, and not one a second
                     log.warning("progress could not be written: %s", problem)
                 self._problem = problem
 

@@ -15,7 +15,7 @@ ALONE = "## Names that no class has alone"
 ROOMS = (
     *(
         f"logkeep_engine/archive/{room}"
-        for room in ("catalog/", "digests.py", "moments.py", "names.py", "ranges.py", "writing/")
+        for room in ("care/", "catalog/", "digests.py", "moments.py", "names.py", "ranges.py", "reading/", "writing/")
     ),
     *(
         f"logkeep_engine/{room}"
@@ -27,6 +27,7 @@ ROOMS = (
     ),
     *(f"logkeep_engine/{room}" for room in ("contract/", "formats/", "kafka/", "log/", "storage/")),
     "logkeep_engine/tasks.py",
+    "logkeep_engine/toolbox/",
     "logkeep_operator/",
 )
 """The folders and modules whose names are checked."""

@@ -27,7 +27,7 @@ LOG = ".log"
 LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a whole
 INDEX = ".index"
 TIMEINDEX = ".timeindex"
-TXNINDEX = ".txnindex"  # exists only if it has an entry
+TXNINDEX = ".txnindex"  # there is none without entries
 # Segments with transactions may have one, which saves reading them: see `catalog.segment_transactions`. No catalog
 # names it.
 TXNPARTS = ".txnparts"

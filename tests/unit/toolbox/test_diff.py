@@ -253,6 +253,21 @@ def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
     assert "hint: `logkeep verify` names all damage.\n" in done.stderr
 
 
+def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path) -> None:
+    """The leader epoch of a batch was altered: only the object's SHA-256 shows it."""
+    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
+    log = next(a.glob("topics/orders/*/partition=0/*.log"))
+    data = bytearray(log.read_bytes())
+    data[15] ^= 1
+    log.write_bytes(data)
+    done = run("diff", a, b)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: its SHA-256 is ")
+    done = run("timestamps", a)
+    assert done.exit_code == 1
+    assert f"fault: {log}, offset 0: its SHA-256 is " in done.stderr
+
+
 def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) -> None:
     for name in ("a-0", "b-0"):
         write_log(tmp_path / name, [batch(0, 3, producer_id=4, transactional=True), marker(3, 4, commit=False)])

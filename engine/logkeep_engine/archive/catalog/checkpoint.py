@@ -41,7 +41,7 @@ from logkeep_engine.log.memory import checkpoint_most
 LAYOUT = 2
 LAYOUT_WITH_REMOVED = 3
 LAYOUT_WITH_EPOCHS = 4
-FRAME_BYTES = 1 << 20  # of content, before a partition that does not fit any more: keeps both sides' memory small
+FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of writers and readers small
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, ()]  # what the older layouts do not say of a partition
@@ -250,6 +250,6 @@ def _add_ranges(
     ranges = [(start, end) for start, end in coverage]
     if ranges:
         state.coverage[key] = ranges
-    lost = [Gap(*key, start, end, reason) for start, end, reason in gaps]
-    if lost:
-        state.gaps[key] = lost
+    noted = [Gap(*key, start, end, reason) for start, end, reason in gaps]
+    if noted:
+        state.gaps[key] = noted

@@ -81,7 +81,7 @@ class Heartbeat:
             self.beat_last()
 
     def beat_last(self) -> None:
-        """Say what was committed, after `stop`."""
+        """Write the last commit once more, after `stop`."""
         try:
             self._beat()
         except LogkeepError as error:

@@ -6,7 +6,8 @@
 Witnesses are the heartbeat of a run, which says its epoch and its last commit, the plan of a run, which it stores after
 its first commit, and the name of a checkpoint, which says up to which commit it goes. A run that finds a lost tail
 steps over the epochs that it hears of, so that no name is used twice, and stores what it has found in its folder
-(`lost-tail-<epoch>.json`): later commits take the numbers of the lost ones, and then nothing else may tell it any more.
+(`lost-tail-<epoch>.json`): later commits take the numbers of the lost ones, and then no other witness may be
+left.
 `verify` knows one witness more, the epoch in the name of a segment, since it lists `topics/`; that may be a million
 objects, so a run that begins and a reader look at `runs/` only.
 
@@ -169,7 +170,7 @@ def _against(
     state: ArchiveState, beats: dict[str, Beat], planned: set[str], checkpoints: list[tuple[int, int, ObjectInfo]]
 ) -> Iterator[LostTail]:
     for number, epoch, info in checkpoints:
-        if number > state.commit:  # it could not be read, or the state would be its
+        if number > state.commit:  # the checkpoint could not be read: else the state would be at its commit
             yield LostTail(info.path, "", epoch, number, state.commit)
     for run_id, beat in sorted(beats.items()):
         if _is_beyond(state, run_id, beat, run_id in planned):

@@ -303,7 +303,8 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
             raise ValueError(f"{len(rows)} bytes of segment rows")
         packed = bytearray(rows)
         before = 0
-        for base, following in _OFFSETS.iter_unpack(packed):  # in one pass: half of opening a large archive is this
+        # One pass: this is half of the time of opening a large archive.
+        for base, following in _OFFSETS.iter_unpack(packed):
             if not before <= base < following:
                 raise ValueError("segment rows that are not in order")
             before = base
@@ -317,7 +318,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
             self._rows.pop(key, None)
 
     def copy(self) -> SegmentTable:
-        """A table that changes by itself; rows are shared until one of both replaces them."""
+        """A table that changes on its own; both share rows until one of them replaces its rows."""
         other = SegmentTable()
         other._rows = dict(self._rows)
         return other

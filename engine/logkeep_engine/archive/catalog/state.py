@@ -123,7 +123,7 @@ class ArchiveState:
     def gaps_in(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
         """The recorded gaps that share an offset with [start, end)."""
         gaps = self.gaps.get((topic_id, partition), ())
-        # Gaps do not overlap: of those that start before, only the last may reach inside.
+        # Gaps do not overlap: only the last gap that starts before may reach inside.
         first = max(0, bisect_left(gaps, start, key=_start) - 1)
         inside = gaps[first : bisect_left(gaps, end, key=_start)]
         return [gap for gap in inside if gap.end > start]
@@ -263,7 +263,7 @@ class ArchiveState:
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
-        if not commit.branchings:  # their segments are copies
+        if not commit.branchings:  # else the segments are copies
             records, size = _sums(commit.segments)
             run = replace(
                 run,
@@ -306,7 +306,7 @@ class ArchiveState:
             self.leaders[seen.topic_id, seen.partition] = seen.epoch
 
     def _remove(self, removed: Iterable[RemovedSegment]) -> None:
-        """Raises ValueError for a segment that is not there."""
+        """Take out segments. Raises ValueError for a segment that is not there."""
         bases: dict[tuple[Partition, str], set[int]] = {}
         for item in removed:
             bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)

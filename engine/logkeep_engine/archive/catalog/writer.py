@@ -132,7 +132,8 @@ def begin_run(
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
-    """Returns if the run shows no life; raises ArchiveBusy if it does. No clock of another machine is compared."""
+    """Watch a run. Returns if it shows no life; raises ArchiveBusy if it does. No clock of another machine is
+    compared."""
     path = names.run_file(run.run_id, HEARTBEAT)
     first = archive.read_or_none(path)
     log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
@@ -185,7 +186,7 @@ class Writer:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Commits that the run has found lost when it began, and that nobody has told of yet."""
+        """The lost commits that the run has found when it began, and that no run has told of before."""
         return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
 
     def __enter__(self) -> Self:
@@ -405,7 +406,7 @@ class Writer:
         except LogkeepError:
             self._pending = None
             raise
-        # In this order: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
+        # The order matters: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END

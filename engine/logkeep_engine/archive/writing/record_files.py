@@ -30,7 +30,7 @@ from logkeep_engine.formats.records_names import (
 )
 from logkeep_engine.storage import Storage
 
-_WRITERS = 16  # the objects are small: latency decides
+_WRITERS = 16  # the objects are small: latency, not bandwidth, decides how long writing takes
 
 
 def write_partition_indexes(
@@ -78,7 +78,7 @@ def write_consumer_offsets(
 
 
 def positions_by_partition(groups: Iterable[GroupEntry]) -> dict[Partition, dict[str, int]]:
-    """(topic id, partition) -> group -> committed offset."""
+    """The committed offset of each group by (topic id, partition)."""
     found: dict[Partition, dict[str, int]] = {}
     for group in groups:
         found.setdefault((group.topic_id, group.partition), {})[group.group_id] = group.offset

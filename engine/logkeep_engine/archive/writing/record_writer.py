@@ -181,7 +181,7 @@ class RecordSegments:
                 self._close()
 
     def finish(self) -> tuple[SegmentEntry, ...]:
-        """Close the open segment, if any; all entries."""
+        """Close the open segment, if there is one, and return all entries."""
         self._close()
         return tuple(self._entries)
 
@@ -289,7 +289,8 @@ class _Object:
 
 
 def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None:
-    """Raises ArchiveFenced if a newer run has begun, StorageUnavailable if this run has committed the segment."""
+    """Check that the object may be replaced. Raises ArchiveFenced if a newer run has begun, StorageUnavailable if this
+    run has committed the segment."""
     archive = Archive.open(storage)
     for number in sorted(archive.listing().commits, reverse=True):
         commit = archive.read_commit(number)
