@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[1]
 PARTITIONS = 100_000
 TOPICS = 2_000
 RUNS = 10
-RECEIPTS_A_COMMIT = 1_000  # of a run with many small partitions, which commits about once a second
+RECEIPTS_A_COMMIT = 1_000  # a run with many small partitions commits about once a second
 SMALL_COMMITS = 10_000
 QUICK = Timing(heartbeat=3600, watch=0.1, poll=0.1)
 STEP_SECONDS = 900

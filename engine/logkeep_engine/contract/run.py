@@ -238,7 +238,7 @@ class RunResult(_Document):
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
     offset_map: str = ""  # URI of the folder with a restore's offset maps
-    coverage: TopicCoverage | None = None  # of a backup that came so far as to plan
+    coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
 
     @classmethod
     def from_json(cls, text: Text) -> Self:

@@ -44,8 +44,8 @@ _UNTIMED = struct.Struct(">qii")  # offset, type, key length
 _INT32 = struct.Struct(">i")
 _SMALLEST = 24  # a record without a timestamp, key, value and headers takes 24 bytes
 _SHAPES = 1024
-_TIMED_BYTES = 32  # of a record with a timestamp and no headers, beside key and value
-_HEADER_BYTES = 8  # of a header, beside key and value
+_TIMED_BYTES = 32  # a record with a timestamp and no headers takes them beside key and value
+_HEADER_BYTES = 8  # a header takes them beside key and value
 
 
 class RecordBlock(NamedTuple):

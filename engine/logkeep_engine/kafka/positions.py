@@ -143,8 +143,8 @@ def find_coordinator(group: str) -> Call[_Coordinator]:
 
 
 def fetch_positions(group: str) -> Call[FetchedPositions]:
-    """All positions of `group`, of the topics that this user may describe. An error of one is an error of all: a
-    position that is not known is not one that is not there.
+    """All positions of `group`, of the topics that this user may describe. An error for one position is an error for
+    all: nobody can tell whether that position is there.
     """
 
     def answer(read: Reader) -> FetchedPositions:

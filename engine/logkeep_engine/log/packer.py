@@ -14,7 +14,7 @@ from logkeep_engine.log.records import SMALLEST_RECORD, sealed
 from logkeep_engine.log.varints import INT64_MAX, SMALL_VARINTS, long_varint, varint, wrap
 
 _MAGIC = 2
-_GROWTH = 16  # of one byte each for time, offset and length, to 10, 5 and 5
+_GROWTH = 16  # time, offset and length may grow from one byte each to 10, 5 and 5
 
 
 class Packer:

@@ -1,7 +1,7 @@
 """The follower of transactions: which part of a log belongs to which transaction, and how each ended.
 
     follower = TransactionFollower()
-    part = follower.observe(data, position, header)     # of each transactional batch, in the order of the log
+    part = follower.observe(data, position, header)     # for each transactional batch, in the order of the log
 
 Everything in the engine that asks after transactions asks here. The marker of a transaction is a control batch of its
 producer behind its last batch. Where the marker lies in another segment, `archive.reading.transactions` joins the
