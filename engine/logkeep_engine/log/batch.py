@@ -1,4 +1,4 @@
-"""Record batches as they lie in a log: find them, check them, address them anew. Records stay packed.
+"""Finds record batches in a log, checks them and gives them new offsets. Records stay packed.
 
 All functions take any contiguous buffer of bytes and copy nothing of it, except `rewrite`, which returns a new batch.
 Give them a `memoryview` where the buffer is large.
@@ -91,7 +91,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """All bytes of the batch."""
+        """The size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -240,7 +240,7 @@ def whole_batches(buf: Buffer, limit: int) -> int:
 
 
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Hold the batch at `pos` against its checksum. Raises `CorruptBatch` with its base offset and both checksums.
+    """Compare the batch at `pos` with its checksum. Raises `CorruptBatch` with its base offset and both checksums.
 
     The checksum does not cover base offset, length, leader epoch and magic: the broker sets them after the producer
     made it.

@@ -42,16 +42,16 @@ _APPEND_TIME_BIT = 0x08
 _INT32_MAX = 2**31 - 1
 
 _MANY = 500
-"""Records of a batch from which on the collector rests: it would walk them all, several times, while they are made."""
+"""From so many records of a batch on the collector rests. It would walk them all several times while they are made."""
 
 _SLICE = 128
-"""Records of a slice: few enough to stay in the processor's cache, and not to wake the collector while two live."""
+"""Records of a slice. So few stay in the processor's cache, and two slices do not wake the collector."""
 
 _SLICE_BYTES = 1 << 20
 """No slice of a large batch has more, unless it is one record."""
 
 _WEIGHT_OF_HEADER = 64
-"""Bytes of a header as an object, however small it is."""
+"""The bytes that even the smallest header takes as an object."""
 
 _offset = attrgetter("offset")
 

@@ -1,4 +1,4 @@
-"""How much memory a task may take, and what follows from it for what it unpacks: the one place that knows.
+"""The memory that a task may take, and how much it may therefore unpack. Nothing else in the engine decides this.
 
     with lent() as work:
         size = decompress_into(codec, packed, work.space(unpacked_most()))
@@ -25,8 +25,9 @@ TASK_BYTES = 256 << 20
 """The memory that a task takes at most above the interpreter, unless the environment allows more."""
 
 _SHARE = 12
-"""A record is there several times on its way (unpacked, taken out, packed again, on its way to the store), beside all
-else that a task holds: this part of a task's memory is the most that one batch may unpack to."""
+"""One batch may unpack to this part of a task's memory. A record is in memory several times (unpacked, taken out,
+packed again, on its way to the store), beside everything else that a task holds.
+"""
 
 SMALL_BYTES = 2 << 20
 SMALL_RECORDS = 1 << 15

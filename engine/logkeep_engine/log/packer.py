@@ -31,7 +31,7 @@ class Packer:
         self.count = 0
 
     def add(self, packed: bytes | memoryview, header: BatchHeader) -> list[tuple[int, int]]:
-        """Take the records of a batch over; returns the runs (first source offset, count) of their offsets.
+        """Take the records of a batch over; returns their offsets as ranges (first source offset, count).
 
         `packed` is what `unpack` gives. Raises `CorruptBatch` if it does not hold as many records as `header` says, one
         behind the other. Then the packer is of no use any more.
