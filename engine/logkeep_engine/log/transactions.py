@@ -112,7 +112,7 @@ class TransactionFollower:
         return None
 
     def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
-        """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns the parts that end there."""
+        """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns parts that end there."""
         ended: list[TransactionPart] = []
         for position, header in headers:
             if header[0] > at:
