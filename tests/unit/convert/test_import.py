@@ -271,13 +271,13 @@ class TestInPlace:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
     ) -> None:
         def killed(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
+            raise SystemExit
 
         storage = folder(tmp_path / "source")
         grow(tmp_path, storage, 100)
         with monkeypatch.context() as patch:
             patch.setattr("logkeep_engine.archive.catalog.writer.Writer.end", killed)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(SystemExit):
                 adopt("import-1", storage, HereRunner, Reporter("import-1"))
         if change == "grown":
             grow(tmp_path, storage, 200)
