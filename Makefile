@@ -22,13 +22,15 @@ help:  ## this list
 setup:  ## build all parts that the tests need, ahead of them
 	$(python) -m tests.cluster.prepare
 
-# This takes less than a minute when mypy's cache is warm. Lanes and CI do not use it.
+# This takes less than a minute when mypy's cache is warm, and says how long it took. Lanes and CI do not use it.
+check: began := $(shell date +%s)
 check:  ## lint, types and unit tests of a package: make check P=archive
 	@$(python) -m tests.near $(P) >/dev/null
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(python) -m pytest -q $$($(python) -m tests.near $(P)) $(ARGS)
+	@echo "make check P=$(P): $$(($$(date +%s) - $(began))) s"
 
 test-near: check  ## check, then the package's tests with real parts: make test-near P=restore
 	files=$$($(python) -m tests.near $(P) --parts); [[ -z $$files ]] || $(python) -m pytest $$files $(ARGS)

@@ -1,7 +1,7 @@
 """The engine as the benchmark calls it: whole runs of `backup/` and `restore/` over a task runner that keeps time.
 
-The only module here that knows how runs and tasks of the engine are called. Tasks are told by the name of their
-function, so a run with other kinds of tasks is measured all the same.
+Only this module knows how to call runs and tasks of the engine. It names tasks by their functions, so a run with other
+kinds of tasks is measured all the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from logkeep_engine.backup.selection import AVRO_INTERNAL_TOPICS
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
@@ -137,7 +138,7 @@ def _warm(_: int) -> None:
 def backup_spec(bootstrap: str, topic: str, storage: Mapping[str, str], **more: Any) -> dict[str, Any]:
     """The spec of a KafkaBackup of one topic, and of nothing that a format would bring along."""
     cluster = {"bootstrapServers": [bootstrap]}
-    topics = {"include": [re.escape(topic)], "exclude": ["__consumer_offsets", "_schemas"]}
+    topics = {"include": [re.escape(topic)], "exclude": sorted(AVRO_INTERNAL_TOPICS)}
     return {"cluster": cluster, "topics": topics, "storage": dict(storage), **more}
 
 

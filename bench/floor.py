@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from bench.load import IN_FLIGHT, groups
 from bench.wire import PRODUCE, Buffer, Wire, produce_body
+from logkeep_engine.log.batch import LOG_OVERHEAD
 
 FETCH_BYTES = 4 << 20
 _HEADER = struct.Struct(">qi4xxIhi")  # base offset, length, CRC, attributes, last offset delta
@@ -60,12 +61,12 @@ def check(view: memoryview, at: int, end: int) -> tuple[int, int]:
     following = 0
     while end - at >= 61:
         base, length, crc, _, delta = unpack(view, at)
-        if at + 12 + length > end:
+        if at + LOG_OVERHEAD + length > end:
             break
-        if crc32c(view[at + 21 : at + 12 + length]) != crc:
+        if crc32c(view[at + 21 : at + LOG_OVERHEAD + length]) != crc:
             raise Damaged(f"the batch at offset {base}")
         following = base + delta + 1
-        at += 12 + length
+        at += LOG_OVERHEAD + length
     return at, following
 
 
@@ -93,10 +94,10 @@ def _read(wire: Wire, topic: str, partition: int, end: int) -> list[bytearray]:
         whole, offset = check(wire.view, at, answer.end)
         while at < whole:
             (length,) = struct.unpack_from(">i", wire.view, at + 8)
-            batch = bytearray(wire.view[at : at + 12 + length])
+            batch = bytearray(wire.view[at : at + LOG_OVERHEAD + length])
             batch[0:8] = bytes(8)  # the base offset, which the CRC does not cover
             batches.append(batch)
-            at += 12 + length
+            at += LOG_OVERHEAD + length
     return batches
 
 

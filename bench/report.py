@@ -23,7 +23,7 @@ from bench.results import Results, Row
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED = DOCS / "benchmarks.json"
-PUBLISHED_FORMATS = DOCS / "benchmarks-formats.json"  # of another machine than the others
+PUBLISHED_FORMATS = DOCS / "benchmarks-formats.json"  # measured on another machine than the others
 PAGE = DOCS / "benchmarks.md"
 PLOT = DOCS / "benchmarks-memory.svg"
 

@@ -1,4 +1,4 @@
-"""Requests to S3, counted by the server: what a backup and a restore ask of it, and what that makes in a TiB.
+"""Requests to S3, counted by the server: how many a backup and a restore send, and how many that makes in a TiB.
 
 The S3 server writes a line for every request into its access log. Requests for objects of segments grow with the bytes;
 those for the catalog and for a run's own files are a fixed number for each run.

@@ -4,8 +4,8 @@
     python -m bench.resources --resources 60 --seconds 20
 
 It starts etcd and kube-apiserver of the test bed and the operator with the chart's permissions. No kubelet and no Job
-controller run: drivers are played by a pod that is Running and by writing its progress. Calls are those in the API
-server's audit log, a watch that goes on being one. Prints a JSON object for each row.
+controller run: in place of a driver there is a pod that is Running, and the benchmark writes its progress. Calls are
+counted in the API server's audit log; a watch that goes on counts as one. Prints a JSON object for each row.
 """
 
 from __future__ import annotations

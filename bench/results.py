@@ -43,7 +43,7 @@ class Row:
 
     @property
     def seconds(self) -> float:
-        """The time that rates are told of: of the work alone where it is known, else of the whole process."""
+        """The time for which rates are computed: that of the work alone if it is known, else of the whole process."""
         work = self.median("work")
         whole = self.median("wall")
         assert whole is not None
@@ -120,7 +120,8 @@ def read(path: Path) -> Results:
 
 
 def merge(runs: Sequence[Results]) -> Results:
-    """Several runs on one machine as one, told by the first; of what two of them measured, the later counts.
+    """Several runs on one machine as one, with the facts of the first. If two of them have measured the same, the
+    later counts.
 
     Raises ValueError for runs of different machines.
     """

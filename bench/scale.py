@@ -4,8 +4,8 @@
     python -m bench.scale --only plan
 
 Each step runs in a process of its own, so that its peak memory is its own, the interpreter included. The cluster is
-`simulated_cluster`: brokers that speak the protocol, in another process. What the engine does is the engine's code,
-from the first question to the last commit; only tasks are made up: they hand in receipts of segments that nobody wrote.
+`simulated_cluster`: brokers that speak the protocol, in another process. The engine's own code runs, from
+the first question to the last commit. Only tasks are made up: they hand in receipts of segments that nobody wrote.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, cast
 from bench.simulated_cluster import Shape, SimulatedCluster
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.backup.plan import Piece
@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[1]
 PARTITIONS = 100_000
 TOPICS = 2_000
 RUNS = 10
-RECEIPTS_A_COMMIT = 1_000  # of a run with many small partitions, which commits about once a second
+RECEIPTS_A_COMMIT = 1_000  # a run with many small partitions commits about once a second
 SMALL_COMMITS = 10_000
 QUICK = Timing(heartbeat=3600, watch=0.1, poll=0.1)
 STEP_SECONDS = 900
@@ -160,7 +160,7 @@ def segment(topic_id: str, partition: int, start: int, end: int, epoch: int) -> 
         sha256=hashlib.sha256(f"{topic_id}{partition}{start}".encode()).hexdigest(),
         codecs={"zstd": max(1, count // 50)},
         max_batch_bytes=16_384,
-        times=Times(1_790_000_000_000 + start, 1_790_000_000_000 + end),
+        times=SegmentTimes(1_790_000_000_000 + start, 1_790_000_000_000 + end),
         files=KafkaFiles(index_bytes=8 * (count * 300 // 4096), timeindex_bytes=12 * (count * 300 // 4096) + 12),
     )
 

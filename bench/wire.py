@@ -1,6 +1,6 @@
 """Just enough of Kafka's protocol for one broker, over one blocking socket: what the floor and the loader speak.
 
-It stands beside the engine's own client on purpose: a floor that shared its code would move with it. Requests are of
+It stands beside the engine's own client on purpose: a floor that shared its code would move with it. Requests have
 versions without tagged fields (Fetch 11, Produce 8, ListOffsets 4 and so on), which brokers from 2.4 to 4.x take.
 """
 

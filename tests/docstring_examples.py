@@ -145,7 +145,7 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _find(self, name: str) -> Any:
-        """By this name in the module, or anywhere in its package: an example takes what its neighbours have."""
+        """Find the name in the module, or anywhere in its package: an example takes what its neighbours have."""
         if name in self._given:
             return None
         if hasattr(self._module, name):

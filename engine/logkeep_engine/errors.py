@@ -62,7 +62,7 @@ class PatternsUnmatched(Refused):
 
 
 class BackupUnfinished(Refused):
-    """No backup of the archive has come to its end: what it holds is a part that nobody has chosen."""
+    """No backup of the archive has ended: what it holds is a part that nobody has chosen."""
 
     code = "BackupUnfinished"
 
@@ -99,7 +99,7 @@ class CorruptSegment(LogkeepError):
 
 
 class FolderRefused(Refused):
-    """What lies in a folder cannot be imported: it is of no format that is known, or its names do not fit."""
+    """A folder cannot be imported: its content is of no known format, or its names do not fit."""
 
     code = "FolderRefused"
 
@@ -129,7 +129,7 @@ class SparkFailed(LogkeepError):
 
 
 class TaskFailed(LogkeepError):
-    """A task ended with an exception that is none of ours; the message holds its class and text."""
+    """A task ended with an exception that is none of these; the message holds its class and text."""
 
     code = "TaskFailed"
 
@@ -156,7 +156,7 @@ class RecordsWithheld(BrokerUnavailable):
 
 
 class LossNotProved(BrokerUnavailable):
-    """Offsets could not be read, and the cluster does not prove that they are lost: nothing of them was recorded. May
+    """Offsets could not be read, and the cluster does not prove that their records are gone: no gap was recorded. May
     pass.
     """
 
@@ -224,7 +224,7 @@ class BatchTooLarge(Refused):
         super().__init__(message, hint=hint or _TOO_LARGE_HINT)
 
     def within(self, where: str) -> BatchTooLarge:
-        """The same, with the place in front that whoever raised it did not know."""
+        """The same error with the place in front, which the code that raised it did not know."""
         return BatchTooLarge(f"{where}: {self.message}", hint=self.hint)
 
 
@@ -337,8 +337,8 @@ class ArchiveFenced(LogkeepError):
 
 
 class ReceiptRefused(LogkeepError):
-    """A task's receipt contradicts what the archive holds; nothing of it was committed. A bug, never the user's
-    doing.
+    """A task's receipt contradicts what the archive holds; nothing of it was committed. That is a bug,
+    and never the user's doing.
     """
 
     code = "ReceiptRefused"
@@ -352,8 +352,8 @@ class DataLoss(LogkeepError):
 
 
 class LogDiverged(LogkeepError):
-    """A partition's log is not the one that was archived any more: it was cut off below what the archive holds, by an
-    unclean leader election or with a lost disk, whether it has grown again or not.
+    """A partition's log is not the one that was archived any more. An unclean leader election or a lost disk has cut it
+    off below what the archive holds; it may have grown again since.
     """
 
     code = "LogDiverged"

@@ -28,7 +28,7 @@ GRANT_SECONDS = 0.2
 GRANTS_PER_SECOND = 1000
 MIN_GRANT = 16 << 10
 ASKING_SECONDS = 2.0  # who has asked within this time shares in the rate
-# Of the bytes asked for in one go, by each of a task's streams: a part of the task's share for this long.
+# Each stream of a task asks at once for its part of what the task may move in this time.
 FETCH_SECONDS = 0.5
 MIN_FETCH = 32 << 10
 
@@ -114,7 +114,7 @@ class Throttle:
 
     @property
     def limited(self) -> bool:
-        """Whether bytes are counted at all."""
+        """True if bytes are counted at all."""
         return False
 
     async def pace(self, size: int) -> None:

@@ -1,8 +1,8 @@
-"""What the world sees of a run: progress while it goes on, the result at its end.
+"""A run as others see it: its progress while it goes on, and its result at the end.
 
     reporter = Reporter("20261121-3f2a", ConfigMapSink("orders-progress", "kafka"))
     reporter.phase("Planning")
-    reporter.planned(parts, topics=3, idle=120)
+    reporter.planned(ranges, topics=3, idle=120)
     reporter.update(...)  # from tasks, about once a second each
     reporter.done(task=7, records=10_000, bytes=1 << 20)
     reporter.finish(result)
@@ -31,14 +31,13 @@ log = logging.getLogger(__name__)
 
 # A ConfigMap with 2,000 partitions is 300 kB: written every second it would be a burden for etcd.
 SECONDS_PER_PARTITION_SHOWN = 0.002
-RESULT_TRIES = 5
+RESULT_ATTEMPTS = 5
 HEARTBEAT_SECONDS = 30.0
 
 
 class Sink(Protocol):
-    """Where progress and results go. Called from the reporter's thread, `result` from the caller of `finish`; may
-    raise.
-    """
+    """A receiver of progress and results. The reporter's thread calls `progress`, and the caller of `finish` calls
+    `result`; both may raise."""
 
     def progress(self, progress: Progress) -> None: ...
 
@@ -47,9 +46,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgressRange:
-    """One part (chunk) of a partition that this run does: source offsets [start, end), of which [start, at) are done
-    already.
-    """
+    """A range of a partition that this run does: source offsets [start, end), of which [start, at) are done already."""
 
     task: int
     topic: str
@@ -79,7 +76,7 @@ class _PartitionState:
     start: int
     end: int
     left: int = 0
-    parts_left: int = 0
+    ranges_left: int = 0
     records: int = 0
     bytes: int = 0
 
@@ -100,7 +97,7 @@ class _State:
     phase: str = "Starting"
     attempt: int = 1
     totals: _Totals = field(default_factory=_Totals)
-    parts: dict[int, _RangeState] = field(default_factory=dict)
+    ranges: dict[int, _RangeState] = field(default_factory=dict)
     partitions: dict[tuple[str, int], _PartitionState] = field(default_factory=dict)
     version: int = 0
 
@@ -132,67 +129,66 @@ class Reporter:
             self._thread.start()
 
     def phase(self, phase: str, *, attempt: int | None = None) -> None:
-        """Starting, Planning, Checking, Running or Finishing; `attempt` counts the starts of the driver for this run,
-        from 1.
-        """
+        """Begin a phase: Starting, Planning, Checking, Running or Finishing. `attempt` counts the starts of the driver
+        for this run, from 1."""
         with self._lock:
             self._state.phase = phase
             if attempt is not None:
                 self._state.attempt = attempt
             self._state.version += 1
 
-    def planned(self, parts: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
-        """What this run will do. `idle` counts partitions in which nothing is to be done; replaces an earlier plan."""
+    def planned(self, ranges: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
+        """Take over what this run will do, in place of an earlier plan. `idle` counts partitions in which nothing is to
+        be done."""
         with self._lock:
             state = self._state
-            state.parts.clear()
+            state.ranges.clear()
             state.partitions.clear()
             totals = state.totals = _Totals(topics=topics, partitions=idle, partitions_done=idle)
-            for part in parts:
-                key = (part.topic, part.partition)
+            for item in ranges:
+                key = (item.topic, item.partition)
                 partition = state.partitions.get(key)
                 if partition is None:
-                    partition = _PartitionState(part.topic, part.partition, part.start, part.end)
+                    partition = _PartitionState(item.topic, item.partition, item.start, item.end)
                     state.partitions[key] = partition
                     totals.partitions += 1
-                partition.start = min(partition.start, part.start)
-                partition.end = max(partition.end, part.end)
-                at = part.start if part.at is None else part.at
-                known = _RangeState(partition, part.start, part.end, part.start, 0, 0, False)
-                state.parts[part.task] = known
-                partition.parts_left += 1
-                partition.left += part.end - part.start
-                totals.offsets_total += part.end - part.start
-                self._advance(known, at, part.records, part.bytes)
-                if at >= part.end:
+                partition.start = min(partition.start, item.start)
+                partition.end = max(partition.end, item.end)
+                at = item.start if item.at is None else item.at
+                known = _RangeState(partition, item.start, item.end, item.start, 0, 0, False)
+                state.ranges[item.task] = known
+                partition.ranges_left += 1
+                partition.left += item.end - item.start
+                totals.offsets_total += item.end - item.start
+                self._advance(known, at, item.records, item.bytes)
+                if at >= item.end:
                     self._complete(known)
             state.version += 1
 
     def update(self, update: PartitionUpdate) -> None:
-        """Take over what a task says. Unknown parts and parts that are done are ignored; a task that starts again goes
-        back.
-        """
+        """Take over what a task says. Unknown ranges and ranges that are done are ignored; a task that starts again
+        goes back."""
         with self._lock:
-            part = self._state.parts.get(update.task)
-            if part is None or part.done:
+            item = self._state.ranges.get(update.task)
+            if item is None or item.done:
                 return
-            self._advance(part, max(part.start, min(update.at, part.end)), update.records, update.bytes)
+            self._advance(item, max(item.start, min(update.at, item.end)), update.records, update.bytes)
             self._state.version += 1
 
     def done(self, task: int, records: int, bytes: int) -> None:
-        """A part has been done whole: `records` and `bytes` are its sums."""
+        """Note that a range is done: `records` and `bytes` are its sums."""
         with self._lock:
-            part = self._state.parts.get(task)
-            if part is None or part.done:
+            item = self._state.ranges.get(task)
+            if item is None or item.done:
                 return
-            self._advance(part, part.end, records, bytes)
-            self._complete(part)
+            self._advance(item, item.end, records, bytes)
+            self._complete(item)
             self._state.version += 1
 
-    def _advance(self, part: _RangeState, at: int, records: int, size: int) -> None:
-        partition, totals = part.partition, self._state.totals
-        offsets, new_records, new_bytes = at - part.at, records - part.records, size - part.bytes
-        part.at, part.records, part.bytes = at, records, size
+    def _advance(self, item: _RangeState, at: int, records: int, size: int) -> None:
+        partition, totals = item.partition, self._state.totals
+        offsets, new_records, new_bytes = at - item.at, records - item.records, size - item.bytes
+        item.at, item.records, item.bytes = at, records, size
         partition.left -= offsets
         partition.records += new_records
         partition.bytes += new_bytes
@@ -200,10 +196,10 @@ class Reporter:
         totals.records += new_records
         totals.bytes += new_bytes
 
-    def _complete(self, part: _RangeState) -> None:
-        part.done = True
-        part.partition.parts_left -= 1
-        if part.partition.parts_left == 0:
+    def _complete(self, item: _RangeState) -> None:
+        item.done = True
+        item.partition.ranges_left -= 1
+        if item.partition.ranges_left == 0:
             self._state.totals.partitions_done += 1
 
     def snapshot(self) -> Progress:
@@ -238,13 +234,13 @@ class Reporter:
         self.close()
         self._publish()
         for sink in self._sinks:
-            for attempt in range(RESULT_TRIES):
+            for attempt in range(RESULT_ATTEMPTS):
                 try:
                     sink.result(result)
                     break
                 except Exception as error:
-                    log.warning("result could not be written (try %d): %s", attempt + 1, _short(error))
-                    time.sleep(min(2**attempt * 0.2, 3) if attempt + 1 < RESULT_TRIES else 0)
+                    log.warning("result could not be written (attempt %d): %s", attempt + 1, _short(error))
+                    time.sleep(min(2**attempt * 0.2, 3) if attempt + 1 < RESULT_ATTEMPTS else 0)
 
     def close(self) -> None:
         """Stop publishing progress."""
@@ -272,7 +268,7 @@ class Reporter:
                 sink.progress(progress)
             except Exception as error:
                 problem = _short(error)
-                if problem != self._problem:  # one line, not one a second
+                if problem != self._problem:  # the log gets one line, and not one a second
                     log.warning("progress could not be written: %s", problem)
                 self._problem = problem
 
@@ -346,7 +342,7 @@ def failed(result: RunResult, error: BaseException) -> RunResult:
 
 
 def _short(error: Exception) -> str:
-    """One line; the Kubernetes client puts whole answers with headers into its texts."""
+    """The error in one line: the Kubernetes client puts whole answers with headers into its texts."""
     status, reason = getattr(error, "status", None), getattr(error, "reason", None)
     if status is not None:
         return f"{type(error).__name__}: {status} {reason}"

@@ -1,4 +1,4 @@
-"""How work is spread over executors, without a word about what spreads it.
+"""The spreading of work over executors. Nothing here knows what spreads it.
 
 `backup/` and `restore/` plan a list of work items, hand them to a `TaskRunner` and get results while others still run.
 The runner of this engine is `spark.runner.SparkRunner`; nothing here imports Spark, so plans and tasks can be read and
@@ -18,16 +18,16 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 REPORT_SECONDS = 1.0
-"""How long a task waits at least from one report of its progress to the next."""
+"""The least time between two reports of a task's progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionUpdate:
-    """How far one part of a partition has come.
+    """The progress of one range of a partition.
 
-    `task` is the number of the part (the chunk) in the run's plan, the one given to `report.Reporter.planned`. `at` is
-    the source offset reached; `records` and `bytes` are sums since the beginning of the part, so a lost update is made
-    good by the next.
+    `task` is the number of the range in the run's plan, the one given to `report.Reporter.planned`. `at` is the source
+    offset that is reached. `records` and `bytes` are sums since the beginning of the range, so the next update makes a
+    lost one good.
     """
 
     key: str
@@ -39,19 +39,20 @@ class PartitionUpdate:
 
 
 def no_update(update: PartitionUpdate) -> None:
-    """For tasks that report nothing."""
+    """Takes an update and does nothing with it."""
 
 
 class TaskContext(Protocol):
-    """What a task knows of its surroundings."""
+    """The surroundings of a task."""
 
     @property
     def attempt(self) -> int:
-        """0 for the first attempt of this work item in this call of `run`, then rising; never used twice in it."""
+        """The number of this attempt at the work item: 0 for the first in this call of `run`, then rising. No number is
+        used twice in one call."""
 
     @property
     def throttle(self) -> Throttle:
-        """What the task asks before it moves bytes from or to Kafka. Belongs to one event loop."""
+        """The throttle that the task asks before it moves bytes from or to Kafka. It belongs to one event loop."""
 
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
         """Tell the driver how far the task has come: best effort, about once a second. Never raises, never waits for
@@ -60,7 +61,7 @@ class TaskContext(Protocol):
 
 
 class TaskProgress:
-    """Tells the driver how far the parts of a task are, at most once a second."""
+    """Tells the driver how far the ranges of a task are, at most once a second."""
 
     def __init__(self, context: TaskContext, *, after: float = 0.0) -> None:
         """The first update goes out no earlier than `after` seconds from now."""
@@ -69,7 +70,7 @@ class TaskProgress:
         self._updates: dict[int, PartitionUpdate] = {}
 
     def tell(self, update: PartitionUpdate) -> None:
-        """The newest update of a part stands for the earlier ones."""
+        """Report an update. The newest update of a range stands for the earlier ones."""
         now = time.monotonic()
         self._updates[update.task] = update
         if now < self._due:

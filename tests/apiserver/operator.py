@@ -130,8 +130,11 @@ def _run(environment: dict[str, str], log: str) -> None:
     with open(log, "ab", buffering=0) as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
+    from kubernetes.config import kube_config
+
     from logkeep_operator.__main__ import main
 
+    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = environment["KUBECONFIG"]  # the library reads it when it is imported
     sys.exit(main())
 
 

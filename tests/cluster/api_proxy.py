@@ -116,7 +116,7 @@ class ApiProxy:
         self._fault = (fault, where)
 
     def well(self) -> None:
-        """No fault any more."""
+        """The proxy injects no more faults."""
         self._fault = None
 
     def cut(self) -> None:

@@ -194,7 +194,7 @@ class ApiServer:
 
     @cached_property
     def connection(self) -> KubeApi:
-        """For what a test asks often, as the administrator."""
+        """A connection as the administrator, for a test that asks often."""
         return KubeApi(self.kubeconfig)
 
     @property

@@ -230,7 +230,7 @@ class Resource:
         self._kubectl("annotate", self.reference, f"logkeep.dev/run={value}", "--overwrite")
 
     def retry(self, value: str, timeout: float = 240) -> None:
-        """Ask for another try of a failed restore by the annotation, and wait until the run goes on."""
+        """Ask by the annotation to retry a failed restore, and wait until the run goes on."""
         self._kubectl("annotate", self.reference, f"logkeep.dev/retry={value}", "--overwrite")
         wait_until(lambda: self.status.get("lastHandledRetry") == value, timeout, f"{self.reference} to be tried again")
 

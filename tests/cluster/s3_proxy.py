@@ -181,7 +181,7 @@ class S3Proxy(socketserver.ThreadingTCPServer):
             self._always = (fault, where)
 
     def well(self) -> None:
-        """No faults any more."""
+        """The proxy injects no more faults."""
         with self._lock:
             self._next.clear()
             self._always = None

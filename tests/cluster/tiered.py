@@ -42,10 +42,10 @@ def tiered_topic(**more: str) -> dict[str, str]:
 
 
 class TieredBroker(KafkaBroker):
-    """A KafkaBroker with a remote store in its state folder; `overrides` may change what is said of it."""
+    """A KafkaBroker with a remote store in its state folder; `overrides` may change its settings."""
 
     def command(self, *, delay_ms: int = 0, fail: bool = False) -> None:
-        """From now on each read of a remote segment takes `delay_ms` longer, and fails if so told."""
+        """Let each read of a remote segment from now on take `delay_ms` longer, and fails if so told."""
         told = self._command.with_suffix(".new")
         told.write_text(f"delay.ms={delay_ms}\nfail={str(fail).lower()}\n")
         os.replace(told, self._command)

@@ -73,8 +73,8 @@ def high_watermarks(admin: AdminClient, places: Iterable[tuple[str, int]]) -> di
 def end_transaction(
     bootstrap: str, producer: Producer, places: Iterable[tuple[str, int]], *, commit: bool = True
 ) -> None:
-    """End the transaction that has written to these partitions. The coordinator answers when the outcome is settled;
-    this waits for the markers too, without which a committed reader does not see the end of a partition.
+    """End the transaction that has written to these partitions. The coordinator answers when the outcome is
+    certain. This waits for the markers too: without them a committed reader does not see the end of a partition.
     """
     if producer.flush(60):
         raise TimeoutError("the records of a transaction were not acknowledged within 60 s")
@@ -108,10 +108,11 @@ def wait_until_decided(bootstrap: str, topic: str) -> None:
 
 
 def delete_topics(bootstrap: str, topics: Iterable[str]) -> None:
-    """Delete topics, with their data."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
-    for done in admin.delete_topics(list(topics), operation_timeout=20).values():
-        done.result(30)
+    """Delete topics, with their data. There may be none."""
+    if names := list(topics):
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+        for done in admin.delete_topics(names, operation_timeout=20).values():
+            done.result(30)
 
 
 def produce(

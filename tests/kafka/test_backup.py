@@ -24,7 +24,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import BrokerUnavailable
-from logkeep_engine.kafka import control
+from logkeep_engine.kafka import admin
 from logkeep_engine.kafka.connection import Limits, connection_from
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import walk
@@ -479,7 +479,7 @@ def test_internal_topics_are_left_out_unless_asked_for(backups: Backups, topics:
 
 
 def test_unreachable_broker_may_be_tried_again(backups: Backups, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr(admin, "_CONNECT_TIMEOUT", 2.0)
     result = backups.run(unique, cluster={"bootstrapServers": ["127.0.0.1:1"]})
     assert (result.exit_code, result.error_code) == (int(ExitCode.FAILED), "BrokerUnavailable")
     assert "127.0.0.1:1" in result.message

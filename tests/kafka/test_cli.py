@@ -214,7 +214,7 @@ class TestRuns:
         assert_refused(logkeep("backup", "-f", "-", stdin=text), "")
 
     def test_a_broker_out_of_reach_may_come_back(self, archived: Path, tmp_path: Path) -> None:
-        soon = {"logkeep_engine.kafka.control._CONNECT_TIMEOUT": 2.0}
+        soon = {"logkeep_engine.kafka.admin._CONNECT_TIMEOUT": 2.0}
         text = resource("KafkaBackup", {**BACKUP, "storage": {"uri": (tmp_path / "b").as_uri()}})
         done = logkeep("backup", "-f", "-", stdin=text, constants=soon)
         assert_refused(done, UNREACHABLE, code=1)

@@ -60,6 +60,7 @@ for _ in range(int(os.environ.get("TIMES", "1"))):
         time.sleep(0.05)
     archives = sorted({line.split()[-1] for text in maps for line in text.splitlines() if line.endswith(".jsa")})
     lines, there = sorted(running.values()), os.path.exists(folder)
+    left = [(running[pid], processes().get(pid)) for pid in left]
     seen.append(dict(loaded=loaded, running=lines, left=left, folder=there, archives=archives))
 print(json.dumps(seen))
 """

@@ -160,7 +160,7 @@ def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
                 await look(client, target, Throttle(), fresh=False)
             tiered.command()
             landed = await look(client, target, Throttle(), fresh=False)
-            assert (landed.records, list(landed.runs)) == (RECORDS, [(0, 0, RECORDS)])
+            assert (landed.records, list(landed.rows)) == (RECORDS, [(0, 0, RECORDS)])
 
     run(work())
 

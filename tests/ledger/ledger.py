@@ -52,7 +52,7 @@ class Found:
 
 
 def differences(source: Mapping[int, Sequence[Found]], found: Mapping[int, Sequence[Found]]) -> Iterator[str]:
-    """Where `found`, records by partition, is another than what a committed consumer gets of the source."""
+    """Say where `found`, records by partition, differs from what a consumer of committed records gets of the source."""
     for partition, records in source.items():
         for place, (here, there) in enumerate(zip_longest(records, found.get(partition, ()))):
             if here != there:

@@ -37,7 +37,7 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when all that was sent is settled as far as it will be. Raises what has gone wrong."""
+        """Returns when nobody waits for an answer any more. Raises the error of a producer that has failed."""
         self._ended.set()
         self._thread.join(180)
         if self._thread.is_alive():
@@ -116,7 +116,7 @@ class Plain(Writer):
 
 
 class Idempotent(Writer):
-    """Sends until it is told, and lands once."""
+    """Sends each record until the broker has acknowledged it; the record lands once."""
 
     settings: ClassVar[dict[str, Any]] = {"enable.idempotence": "true", "compression.type": "lz4"}
 

@@ -1,8 +1,8 @@
 """One round: producers write while backups are killed and leaders move, then restores are killed, then the books are
 checked.
 
-A round is told by its seed: kinds of faults, delays, whose leaders move. Brokers and schedulers have their own mind, so
-the same seed is the same story and not the same run; its history says what has happened.
+The seed decides what is in a round: kinds of faults, delays, whose leaders move. Brokers and schedulers have their own
+mind, so the same seed is the same story and not the same run; its history says what has happened.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Round:
     # ---- runs
 
     def _back_up_under_kills(self) -> int:
-        """How many were killed."""
+        """Returns how many runs were killed."""
         run_id, kills = self._run_id(), 0
         for _ in range(self._random.randint(2, 3)):
             killed = self._kill("KafkaBackup", self._backup_spec(), run_id)

@@ -1,4 +1,4 @@
-"""Some rounds of the ledger, of which two kill a broker (seeds 0 and 4); `make ledger ROUNDS=` plays any number."""
+"""Some rounds of the ledger. Two of them kill a broker (seeds 0 and 4). `make ledger ROUNDS=` plays any number."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ THROTTLE_MS = 10
 SLOW_SECONDS = 0.03
 WAIT_SECONDS = 0.004  # of a fetch that finds nothing
 
-# What brokers of a release answer to ApiVersions, as far as it is simulated: the `validVersions` of the requests in
+# Brokers of a release answer this to ApiVersions, as far as it is simulated: the `validVersions` of the requests in
 # that release's `clients/src/main/resources/common/message`. 4.1 as far as the layouts of 3.9 reach.
 _RELEASES = {
     "2.4": "0:0-8 1:0-11 2:0-5 3:0-9 8:0-8 9:0-6 10:0-3 16:0-3 18:0-3 19:0-5 20:0-4 22:0-2 23:0-3 32:0-2 35:0-1 44:0-1",

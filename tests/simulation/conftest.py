@@ -22,13 +22,13 @@ def clusters(world: World) -> Iterator[tuple[SimulatedCluster, SimulatedCluster]
 
 @pytest.fixture
 def source(clusters: tuple[SimulatedCluster, SimulatedCluster]) -> SimulatedCluster:
-    """Without topics."""
+    """A cluster without topics."""
     return _emptied(clusters[0])
 
 
 @pytest.fixture
 def target(clusters: tuple[SimulatedCluster, SimulatedCluster]) -> SimulatedCluster:
-    """Without topics."""
+    """A cluster without topics."""
     return _emptied(clusters[1])
 
 

@@ -18,7 +18,7 @@ FOREVER = 1 << 30
 
 
 class Kind(StrEnum):
-    """A fault that is told, or done, instead of the truth."""
+    """A fault: a lie that a broker tells, or harm that it does."""
 
     # a whole request
     DROPPED = "connection dropped before the request"
@@ -122,6 +122,6 @@ class Lies:
         return None
 
     def heal(self) -> None:
-        """Only the truth from now on."""
+        """The brokers tell only the truth from now on."""
         with self._lock:
             self.active.clear()

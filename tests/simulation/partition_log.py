@@ -323,7 +323,7 @@ class Partition:
         log.high_watermark = max(log.high_watermark, min(self.replicas[one].end for one in self.isr))
 
     def ancestry(self, epoch: int) -> dict[int, int]:
-        """The leader epochs of which the log of `epoch` has records, and the offset below which it has them."""
+        """The leader epochs whose records the log of `epoch` has, and the offset below which it has them."""
         below = {epoch: END_OF_TIME}
         while epoch in self.origins:
             earlier, start = self.origins[epoch]

@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """The verdict in a word or two."""
         if self.violations:
             return "promise broken"
         if not self.restored:
@@ -142,7 +142,7 @@ class Simulation:
         for number in range(LAST_TRIES):
             if number or ended or not self._schedule.backups[-1].same_run:
                 run += 1
-            # What the messages say: if something is lost for good, or the log was cut off, let a run record it.
+            # Do what the messages say: if something is lost for good, or the log was cut off, let a run record it.
             accepts = number == LAST_TRIES - 1
             succeeded = self._attempt_backup(cluster, history, f"backup-{run}", HONEST, PATIENT, accepts=accepts)
             ended = True
@@ -232,7 +232,7 @@ class Simulation:
                 break
             result = self._attempt_restore(target, history, f"restore-{run}", HONEST, PATIENT)
             if result is not None and result.outcome != "Succeeded":
-                # What the message says: delete the topics, begin again under another run id.
+                # Do what the message says: delete the topics, begin again under another run id.
                 run += 1
                 target.do(target.topics.clear)
         if result is None or result.outcome != "Succeeded":
@@ -305,7 +305,7 @@ class Simulation:
         limits: Limits,
         start: Callable[[Process, Callable[[], TaskThreads]], RunResult],
     ) -> RunResult | None:
-        """None if the driver was killed."""
+        """The result of one attempt; None if the driver was killed."""
         cluster.lies.active = list(attempt.lies)
         self._faults.active = list(attempt.store_faults)
         self._front.faults = list(attempt.http_faults)

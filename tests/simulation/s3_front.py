@@ -47,7 +47,7 @@ class HttpKind(StrEnum):
 
 @dataclass(slots=True)
 class HttpFault:
-    """After so many requests of a method (`GET`, `PUT`, `LIST`, `POST`, `HEAD`), so many times."""
+    """A fault after so many requests of a method (`GET`, `PUT`, `LIST`, `POST`, `HEAD`), so many times."""
 
     kind: HttpKind
     method: str

@@ -22,7 +22,7 @@ _OWNERS = ("delete_records", "delete_topic", "recreate_topic", "add_partition")
 _BROKERS = ("move_leader", "move_leader", "lag", "unclean", "diverge", "stop_broker", "start_brokers", "tier")
 _OTHERS = ("write", "write", "write", "begin_transaction", "end_transaction")
 _OF_TARGET = ("move_leader", "lag", "unclean", "stop_broker", "start_brokers")
-# Not beside others: there nothing but the broker's memory of a producer tells a batch that is sent again.
+# This lie stands alone: beside others nothing but the broker's memory of a producer tells a batch that is sent again.
 _FORGET = ("forget_producers",)
 
 # Error codes that a broker answers a request with while it passes.

@@ -35,7 +35,8 @@ class StoreKind(StrEnum):
 
 @dataclass(slots=True)
 class StoreFault:
-    """After so many calls of an operation (`create`, `put`, `writer`, `read`, `list`, `delete`), so many times."""
+    """A fault after so many calls of an operation
+    (`create`, `put`, `writer`, `read`, `list`, `delete`), so many times."""
 
     kind: StoreKind
     operation: str

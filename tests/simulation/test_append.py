@@ -124,7 +124,7 @@ def die(spec: Any, place: str) -> None:
 
 
 def create_again(cluster: SimulatedCluster) -> None:
-    """With more records of others than the one before had."""
+    """The topic gets more records of others than the one before had."""
     cluster.do(lambda: cluster.delete("orders"))
     create(cluster, [b"others"] * 20)
 

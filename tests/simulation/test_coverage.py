@@ -29,7 +29,7 @@ def shared(world: World) -> Iterator[SimulatedCluster]:
 
 @pytest.fixture
 def cluster(shared: SimulatedCluster) -> Iterator[SimulatedCluster]:
-    """With the topics flights, users and users.v1."""
+    """A cluster with the topics flights, users and users.v1."""
     shared.do(shared.topics.clear)
     for name in ("flights", "users", "users.v1"):
         create(shared, name)
@@ -96,7 +96,7 @@ def test_a_name_that_the_spec_itself_leaves_out_is_not_said_to_be_missing(
 def test_a_broker_that_says_nothing_of_what_the_user_may_do_is_not_taken_for_a_refusal(
     cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may not even describe a topic is not told of it: an empty answer is none."""
+    """Brokers do not tell a user of a topic that he may not even describe: an empty answer is no answer."""
     monkeypatch.setattr("tests.simulation.cluster._OF_TOPICS", 0)
     result = backup(cluster, tmp_path, ".*")
     assert (result.outcome, coverage(result).protected, coverage(result).unreadable) == ("Succeeded", 3, 0), result

@@ -1,5 +1,5 @@
-"""A restore that would bring nothing is no success: of an archive in which no backup has succeeded, or of topics of
-which the archive holds no record. Nothing is created in the target then.
+"""A restore that would bring nothing is no success: no backup has succeeded in the archive, or the archive holds no
+record of the topics. Nothing is created in the target then.
 """
 
 from collections.abc import Callable

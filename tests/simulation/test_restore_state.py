@@ -1,5 +1,5 @@
-"""Where a restore's state lies is its own matter, as long as it is this run's: a place that holds the state of many
-restores, a state that was moved, and an archive that has changed between two tries.
+"""A restore's state may lie anywhere, as long as it is this run's: in a place with the states of many restores, or in a
+place to which it was moved. The archive may change between two attempts.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Some schedules: what a run says of itself holds, whatever brokers, stores and kills do.
+"""Some schedules: a run's report is true, whatever brokers, stores and kills do.
 
 A seed that fails prints its history; `make simulate SEED=<seed> N=1` runs it again.
 """

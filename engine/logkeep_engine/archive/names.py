@@ -27,8 +27,9 @@ LOG = ".log"
 LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a whole
 INDEX = ".index"
 TIMEINDEX = ".timeindex"
-TXNINDEX = ".txnindex"  # exists only if it has an entry
-# Of segments with transactions: saves reading them, see `catalog.segment_transactions`. No catalog names it.
+TXNINDEX = ".txnindex"  # there is none without entries
+# Segments with transactions may have one, which saves reading them: see `catalog.segment_transactions`. No catalog
+# names it.
 TXNPARTS = ".txnparts"
 SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX, TXNPARTS)
 RECORDS = "_records"
@@ -50,8 +51,8 @@ _SEGMENT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentName:
-    """What a segment object's name says. `attempt` 0 is a task's first and not in the name."""
+class SegmentObjectName:
+    """The parts of the name of a segment's object. `attempt` 0 is a task's first, and it is not in the name."""
 
     topic: str
     topic_id: str
@@ -110,13 +111,13 @@ def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0) -> s
     return f"{TOPICS}{topic}/partition={partition}/{topic}+{partition}-{sequence:0{width}d}"
 
 
-def parse_segment(path: str) -> SegmentName | None:
+def parse_segment(path: str) -> SegmentObjectName | None:
     """The parts of a segment object's name, or None for any other object."""
     match = _SEGMENT.fullmatch(path)
     if match is None:
         return None
     topic, topic_id, partition, base_offset, epoch, attempt, suffix = match.groups()
-    return SegmentName(topic, topic_id, int(partition), int(base_offset), int(epoch), int(attempt or 0), suffix)
+    return SegmentObjectName(topic, topic_id, int(partition), int(base_offset), int(epoch), int(attempt or 0), suffix)
 
 
 def run_file(run_id: str, name: str) -> str:

@@ -60,7 +60,7 @@ def balance(plan: BackupPlan, slots: int, connection: KafkaConnection) -> Backup
 
 
 def share(chunks: Iterable[Chunk], slots: int) -> int:
-    """Bytes of a run that one task may do without others waiting for it in the end."""
+    """The bytes of a run that one task may do so that no other task waits for it in the end."""
     return max(MIN_CHUNK_BYTES, sum(chunk.bytes for chunk in chunks) // (SHARES_PER_SLOT * max(1, slots)))
 
 

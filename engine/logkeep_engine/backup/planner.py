@@ -182,7 +182,7 @@ class BackupPlanner:
         selected = select_topics([*found, *nameless.values(), *unlisted], spec.topics, also=also)
         topics = [topic for topic in selected if topic.name not in nameless and topic.name not in hidden]
         refused = [topic.name for topic in selected if not topic.readable]
-        # What the archive knows is asked for when all else is archived; the error names the ACL then.
+        # Topics that the archive knows are asked for when all else is archived; the error names the ACL then.
         archived = {topic.name for topic in state.topics.values()}
         nameless |= {name: TopicInfo(name, "", (), 0, False) for name in refused if name in archived}
         left = {name for name in refused if name not in archived}

@@ -85,7 +85,7 @@ async def _archive_pieces(
     concurrent = CONCURRENT_SMALL if small else CONCURRENT
     gate = asyncio.Semaphore(concurrent)
     streams = max(1, min(concurrent, len(pieces)))
-    portion = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
+    fetch_bytes = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
     writers = [_writer(setting, piece, context.attempt) for piece in pieces]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
@@ -94,7 +94,7 @@ async def _archive_pieces(
 
             async def one(writer: PieceWriter) -> PieceDone:
                 async with gate, context.throttle.reading(writer.piece.leader):
-                    return await _archive(client, writer, context.throttle, portion)
+                    return await _archive(client, writer, context.throttle, fetch_bytes)
 
             reporting = asyncio.create_task(_report(writers, context))
             tasks = [asyncio.create_task(one(writer)) for writer in writers]
@@ -130,14 +130,14 @@ async def _report(writers: Sequence[PieceWriter], context: TaskContext) -> None:
             await asyncio.to_thread(context.report, updates)
 
 
-async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone:
+async def _archive(client: RawClient, writer: PieceWriter, throttle: Throttle, fetch_bytes: int) -> PieceDone:
     """Read the piece until all of it was taken as its transactions ended (see `PieceWriter.must_restart`), or as much
     of it as the broker gives.
     """
     piece = writer.piece
     failure: PieceFailure | None = None
     for number in range(_PASSES):
-        done = await _pass(client, writer, throttle, portion)
+        done = await _pass(client, writer, throttle, fetch_bytes)
         if isinstance(done, PieceDone):
             return replace(done, failure=done.failure or failure, repeated=number > 0)
         failure = done.failure or failure
@@ -156,7 +156,7 @@ class _Again:
     failure: PieceFailure | None = None
 
 
-async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, portion: int) -> PieceDone | _Again:
+async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, fetch_bytes: int) -> PieceDone | _Again:
     """Read the piece once."""
     piece = writer.piece
     damaged_at = -1
@@ -168,7 +168,7 @@ async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, port
                 piece.partition,
                 writer.at,
                 piece.end,
-                max_bytes=portion,
+                max_bytes=fetch_bytes,
                 topic_id=piece.topic_id,
                 sparing=throttle.limited,
             )

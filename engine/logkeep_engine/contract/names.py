@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     """
 
     OK = 0
-    FAILED = 1  # may succeed when tried again; `logkeep verify`: faults were found
+    FAILED = 1  # may succeed when tried again; `logkeep verify` has found damage
     REFUSED = 2  # the configuration, the archive or the target must change first
     FENCED = 3  # another run owns the archive
     DATA_LOSS = 4  # records were gone before they could be archived, and onDataLoss is Fail

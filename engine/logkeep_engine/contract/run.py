@@ -1,4 +1,4 @@
-"""What the operator hands to a run, and what the run reports back: three JSON documents.
+"""Three JSON documents: the operator hands one to a run, and the run reports back in two.
 
 `RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on,
 `RunResult` is written there once at its end and, shortened, as the pod's termination message. All are small whatever
@@ -238,7 +238,7 @@ class RunResult(_Document):
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
     offset_map: str = ""  # URI of the folder with a restore's offset maps
-    coverage: TopicCoverage | None = None  # of a backup that came so far as to plan
+    coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
 
     @classmethod
     def from_json(cls, text: Text) -> Self:

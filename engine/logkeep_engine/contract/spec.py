@@ -169,7 +169,7 @@ class Compatibility(StrEnum):
 
 
 class AvroCodec(StrEnum):
-    """Of the blocks of an Avro object."""
+    """The compression of the blocks of an Avro object."""
 
     NONE = "none"
     DEFLATE = "deflate"
@@ -206,7 +206,7 @@ class SegmentSpec(Model):
 
 
 class Retention(Model):
-    """What is removed from the archive at the end of a run that succeeded; nothing without a limit.
+    """Limits of the archive: a run that succeeded removes at its end what lies beyond them. No limit removes nothing.
 
     `maxAge`: segments whose newest record is older. `maxBytes`: the oldest segments, until the rest is not larger.
     """
@@ -390,7 +390,7 @@ class OnDamagedArchive(StrEnum):
 
 
 class BatchCompression(StrEnum):
-    """Of batches that are made from records."""
+    """The compression of batches that are made from records."""
 
     NONE = "None"
     GZIP = "Gzip"

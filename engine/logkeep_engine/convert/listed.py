@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from logkeep_engine.convert.folder import Folder, FoundFile
 from logkeep_engine.errors import CorruptIndex
-from logkeep_engine.formats.records_names import SegmentName, read_partition_index
+from logkeep_engine.formats.records_names import RecordsName, read_partition_index
 
 
 def missing_segments(uri: str, folder: Folder, contents: Mapping[str, bytes]) -> tuple[list[str], list[str]]:
@@ -39,23 +39,23 @@ def missing_segments(uri: str, folder: Folder, contents: Mapping[str, bytes]) ->
     return faults, notes
 
 
-def _read(index: FoundFile, content: bytes) -> list[SegmentName]:
+def _read(index: FoundFile, content: bytes) -> list[RecordsName]:
     named = read_partition_index(content)
     if named and named[0].partition != index.partition:
         raise CorruptIndex(f"The index names segments of partition {named[0].partition}.")
     return named
 
 
-def _without(named: Sequence[SegmentName], held: Sequence[int]) -> list[SegmentName]:
+def _without(named: Sequence[RecordsName], held: Sequence[int]) -> list[RecordsName]:
     offsets = frozenset(held)
     return [segment for segment in named if segment.start_offset not in offsets]
 
 
-def _is_between(segment: SegmentName, held: Sequence[int]) -> bool:
+def _is_between(segment: RecordsName, held: Sequence[int]) -> bool:
     return bool(held) and held[0] < segment.start_offset < held[-1]
 
 
-def _lost(uri: str, index: FoundFile, segment: SegmentName) -> str:
+def _lost(uri: str, index: FoundFile, segment: RecordsName) -> str:
     folder, _, name = index.path.rpartition("/")
     return (
         f"{uri}/{folder}/{segment.records} is missing: {name} names it, and segments before and behind it are there; "
@@ -63,7 +63,7 @@ def _lost(uri: str, index: FoundFile, segment: SegmentName) -> str:
     )
 
 
-def _note(index: FoundFile, behind: Sequence[SegmentName]) -> list[str]:
+def _note(index: FoundFile, behind: Sequence[RecordsName]) -> list[str]:
     if not behind:
         return []
     more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""

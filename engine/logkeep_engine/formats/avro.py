@@ -265,7 +265,7 @@ def _tails(lossless: bool) -> dict[TimestampKind, bytes]:
 
 
 class _Packed(NamedTuple):
-    """What fastavro takes as a block."""
+    """A block in the form that fastavro takes."""
 
     num_records: int
     bytes_: BytesIO
@@ -322,7 +322,9 @@ def _is_text(name: str) -> bool:
 def losses(
     records: Sequence[LogRecord], compatibility: Compatibility = Compatibility.STRICT
 ) -> dict[LossKind, tuple[int, int]]:
-    """What the schema cannot hold of records: how many of them, and the offset of the first. Nothing, if lossless."""
+    """The losses that the schema causes, each with the number of its records and the offset of the first. The lossless
+    schema causes none.
+    """
     found: dict[LossKind, tuple[int, int]] = {}
     if compatibility is not Compatibility.STRICT:
         return found

@@ -17,7 +17,7 @@ _OBJECT = re.compile(r"(?:.*/)?([a-zA-Z0-9._-]{1,249})/partition=(0|[1-9][0-9]*)
 
 
 class AvroName(NamedTuple):
-    """What the name of an object says. `sequence` was written with `width` digits."""
+    """The parts of an object's name. `sequence` was written with `width` digits."""
 
     topic: str
     partition: int

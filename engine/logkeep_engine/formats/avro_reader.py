@@ -328,7 +328,7 @@ def _said_by(block: AvroBlock) -> bytes:
 
 
 def _of_another(block: AvroBlock, at: int, prefix: bytes) -> CorruptSegment:
-    """What is there instead of the topic and the partition that should be."""
+    """The error for a record that says another topic or partition than its object."""
     found, partition, offset = _place_at(block, at)
     wanted, wanted_partition, _ = _place_at(AvroBlock(0, 1, prefix + b"\x00"), 0)
     if (found, partition) == (wanted, wanted_partition):

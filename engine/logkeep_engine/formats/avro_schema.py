@@ -63,7 +63,7 @@ def _record(fields: list[dict[str, Any]]) -> dict[str, Any]:
 PUBLISHED: Final[dict[str, Any]] = _record(
     [*_COMMON, {"name": "value", "type": "bytes"}, {"name": "headers", "type": _HEADERS}]
 )
-"""What `compatibility: strict` writes."""
+"""The schema that `compatibility: strict` writes."""
 
 LOSSLESS: Final[dict[str, Any]] = _record(
     [
@@ -74,7 +74,7 @@ LOSSLESS: Final[dict[str, Any]] = _record(
         {"name": "timestampType", "type": _TIMESTAMP_TYPE, "default": "CREATE_TIME"},
     ]
 )
-"""What Logkeep writes by default."""
+"""The schema that Logkeep writes by default."""
 
 _FIELDS = [str(field["name"]) for field in LOSSLESS["fields"]]
 _PUBLISHED_FIELDS = len(PUBLISHED["fields"])

@@ -1,4 +1,4 @@
-"""What the record-shaped formats (Records, Avro) have in common: records, segments in the making, and losses.
+"""The common ground of the formats that hold records (Records, Avro): records, segments in the making, and losses.
 
     encoder.append(records)         # as many as fit; the last one may take the segment over its threshold
     facts = encoder.finish()        # what the catalog will say of it
@@ -20,7 +20,7 @@ __all__ = ["OF_BATCHES", "LogRecord", "Loss", "LossKind", "SegmentEncoder", "Seg
 
 
 class TimestampKind(IntEnum):
-    """What the timestamp of a record is, numbered as in the Records format.
+    """The kind of a record's timestamp, numbered as in the Records format.
 
     `NONE`: records of magic 0 have none. `CREATE_NULL`: create time whose timestamp is null (-1 in a batch).
     """
@@ -33,8 +33,8 @@ class TimestampKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What a finished segment holds. Offsets in [base_offset, next_offset); times are ms since the epoch, -1 if no
-    record has one.
+    """The facts of a finished segment. Offsets lie in [base_offset, next_offset); times are ms since the epoch, -1 if
+    no record has one.
 
     `blocks` counts the units of the container (Avro blocks; 1 in the Records format). `bytes` and `sha256` (hex) are
     those of the data object, `index_bytes` the size of its index object (0: none). `gaps`: offsets are missing.
@@ -78,7 +78,7 @@ class SegmentEncoder(Protocol):
 
 
 class LossKind(StrEnum):
-    """What a format cannot hold. The first four belong to batches and are lost in every record-shaped format."""
+    """A kind of loss. The first four belong to batches, and every format that holds records loses them."""
 
     BATCH_BOUNDS = "batch bounds"
     COMPRESSION = "compression"

@@ -1,4 +1,4 @@
-"""What the records of a segment say of themselves, whoever wrote it: what a reader counts while it passes over them."""
+"""Facts about the records of a segment, whoever wrote it: a reader counts them while it passes over the records."""
 
 from __future__ import annotations
 

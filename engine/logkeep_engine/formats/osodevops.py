@@ -1,5 +1,4 @@
-"""What `osodevops/kafka-backup` writes: its manifest, its segments (version 1), its snapshot of consumer groups. Read
-only.
+"""The files of `osodevops/kafka-backup`, read only: its manifest, its segments (version 1), its snapshot of groups.
 
     <backup id>/manifest.json                                     topics, partitions, segments, gaps
     <backup id>/topics/<topic>/partition=<n>/segment-<offset>.bin[.zst|.lz4]
@@ -60,7 +59,7 @@ _LZ4_MAX_EXPANSION = 256  # a byte of a length adds at most 255 bytes
 
 
 class ManifestCompression(IntEnum):
-    """Of a segment's records as a whole."""
+    """The compression of a segment's records as a whole."""
 
     NONE = 0
     ZSTD = 1

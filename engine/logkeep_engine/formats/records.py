@@ -44,8 +44,8 @@ _UNTIMED = struct.Struct(">qii")  # offset, type, key length
 _INT32 = struct.Struct(">i")
 _SMALLEST = 24  # a record without a timestamp, key, value and headers takes 24 bytes
 _SHAPES = 1024
-_TIMED_BYTES = 32  # of a record with a timestamp and no headers, beside key and value
-_HEADER_BYTES = 8  # of a header, beside key and value
+_TIMED_BYTES = 32  # a record with a timestamp and no headers takes them beside key and value
+_HEADER_BYTES = 8  # a header takes them beside key and value
 
 
 class RecordBlock(NamedTuple):
@@ -122,7 +122,7 @@ class RecordsEncoder:
         return at - start
 
     def finish(self) -> SegmentFacts:
-        """What the segment holds. At least one record was taken; the bytes are handed on already."""
+        """The facts of the segment. At least one record was taken; the bytes are handed on already."""
         if not self._count:
             raise ValueError("a segment needs at least one record")
         first, last, count = self._first, self._last, self._count
@@ -223,7 +223,7 @@ class RecordsEncoder:
 def read_segment(
     blocks: Iterable[bytes | memoryview], *, start_offset: int = 0, position: int = 0, size: int | None = None
 ) -> Iterator[list[PlainRecord]]:
-    """The records of a segment from `start_offset` on, in runs of about a MiB; strict.
+    """The records of a segment from `start_offset` on, in lists of about a MiB.
 
     `blocks` are the bytes of the file, one piece behind the other, from file position `position` on: 0, or where a
     record begins (`records_index.position_before`). With `size`, the file's, a length that lies is found before
@@ -244,7 +244,7 @@ def read_segment(
 def read_blocks(
     blocks: Iterable[bytes | memoryview], *, position: int = 0, size: int | None = None, after: int = -1
 ) -> Generator[RecordBlock]:
-    """As `read_segment`, with the position of every record. The first offset must lie after `after`."""
+    """Like `read_segment`, with the position of every record. The first offset must lie after `after`."""
     source = _bounded(blocks)
     most = stored_record_most()
     held = b""
@@ -287,7 +287,7 @@ def read_blocks(
 
 
 def _bounded(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The same bytes in pieces of at most a block: our own, since a buffer may be filled again."""
+    """The same bytes in blocks of at most BLOCK_BYTES. They are copies, since the caller may fill a buffer again."""
     for block in blocks:
         view = memoryview(block)
         for at in range(0, len(view), BLOCK_BYTES):
@@ -295,12 +295,12 @@ def _bounded(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _gather(held: bytes, source: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:
-    """At least `wanted` bytes, if there are so many; and whether there may be more."""
+    """`held` and more bytes from `source`, at least `wanted` if there are so many; and whether there may be more."""
     parts = [held]
     have = len(held)
-    for piece in source:
-        parts.append(piece)
-        have += len(piece)
+    for block in source:
+        parts.append(block)
+        have += len(block)
         if have >= wanted:
             return b"".join(parts), True
     return b"".join(parts), False

@@ -46,7 +46,7 @@ class SegmentIndex:
 
     @property
     def last_offset(self) -> int:
-        """Of the last record; -1 if there is none."""
+        """The offset of the last record; -1 if there is none."""
         return self.numbers[-3] if self.numbers else -1
 
 

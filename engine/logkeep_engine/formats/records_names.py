@@ -33,7 +33,7 @@ _REBUILD = "Make the partition's index again from the names of its segments."
 
 
 class FileKind(StrEnum):
-    """What a file of a topic's folder holds."""
+    """The kind of a file in a topic's folder."""
 
     RECORDS = "records"
     INDEX = "index"
@@ -42,7 +42,7 @@ class FileKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentName:
+class RecordsName:
     """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one."""
 
     partition: int
@@ -70,7 +70,7 @@ class SegmentName:
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What the name of a file says. `start_offset` is None for the files that a partition has once."""
+    """The parts of a file's name. `start_offset` is None for the files that a partition has once."""
 
     kind: FileKind
     partition: int
@@ -90,7 +90,7 @@ def consumer_offsets_name(partition: int) -> str:
 
 
 def parse_name(name: str) -> FileName | None:
-    """What a file is by its name (without folder), or None for a file that is none of the format's.
+    """Read the name of a file (without folder). None for a file that does not belong to the format.
 
     A number with more zeros than its width asks for is not the format's: no two files can mean one segment.
     """
@@ -99,7 +99,7 @@ def parse_name(name: str) -> FileName | None:
         partition, start_offset = int(match[1]), int(match[2])
         if partition > _MAX_PARTITION or start_offset > _MAX_OFFSET:
             return None
-        segment = SegmentName(partition, start_offset)
+        segment = RecordsName(partition, start_offset)
         if name == segment.records:
             return FileName(FileKind.RECORDS, partition, start_offset)
         return FileName(FileKind.INDEX, partition, start_offset) if name == segment.index else None
@@ -112,23 +112,23 @@ def parse_name(name: str) -> FileName | None:
     return FileName(FileKind.CONSUMER_OFFSETS, partition) if name == consumer_offsets_name(partition) else None
 
 
-def segments_of(names: Iterable[str]) -> dict[int, list[SegmentName]]:
+def segments_of(names: Iterable[str]) -> dict[int, list[RecordsName]]:
     """The segments among the names of a folder, by partition, in the order of their offsets."""
-    found: dict[int, list[SegmentName]] = {}
+    found: dict[int, list[RecordsName]] = {}
     for name in names:
         file = parse_name(name)
         if file is not None and file.kind is FileKind.RECORDS and file.start_offset is not None:
-            found.setdefault(file.partition, []).append(SegmentName(file.partition, file.start_offset))
+            found.setdefault(file.partition, []).append(RecordsName(file.partition, file.start_offset))
     return {partition: sorted(found[partition], key=_start_offset) for partition in sorted(found)}
 
 
-def pack_partition_index(segments: Iterable[SegmentName]) -> bytes:
+def pack_partition_index(segments: Iterable[RecordsName]) -> bytes:
     """The index of a partition with these segments, whose offsets must rise. Raises ValueError if they do not.
 
     It must name exactly the segments that are there: make it anew from `segments_of` after segments were deleted.
     """
     packed = bytearray(MAGIC)
-    last: SegmentName | None = None
+    last: RecordsName | None = None
     for segment in segments:
         if last is not None and not (last.partition == segment.partition and last.start_offset < segment.start_offset):
             raise ValueError(f"{segment} cannot follow {last} in the index of a partition")
@@ -138,12 +138,12 @@ def pack_partition_index(segments: Iterable[SegmentName]) -> bytes:
     return bytes(packed)
 
 
-def read_partition_index(data: bytes) -> list[SegmentName]:
+def read_partition_index(data: bytes) -> list[RecordsName]:
     """The segments that the index of a partition names, strictly: raises `CorruptIndex` for what no writer can have
     written as a whole.
     """
     check_magic(data, "index of the partition", CorruptIndex)
-    segments: list[SegmentName] = []
+    segments: list[RecordsName] = []
     at = 1
     while at < len(data):
         if at + 4 > len(data):
@@ -196,11 +196,11 @@ def magic_problem(data: bytes | memoryview, what: str) -> tuple[str, str] | None
     )
 
 
-def _named(name: bytes, start_offset: int) -> SegmentName:
+def _named(name: bytes, start_offset: int) -> RecordsName:
     match = _SEGMENT.fullmatch(name.decode("utf-8", "replace"))
     if match is None or match[3] or int(match[1]) > _MAX_PARTITION or int(match[2]) > _MAX_OFFSET:
         raise CorruptIndex(f"The index of the partition names {name!r}, which is no segment.", hint=_REBUILD)
-    segment = SegmentName(int(match[1]), int(match[2]))
+    segment = RecordsName(int(match[1]), int(match[2]))
     if segment.start_offset != start_offset or str(segment).encode() != name:
         raise CorruptIndex(
             f"The index of the partition says that {name.decode()} starts from offset {start_offset}.", hint=_REBUILD

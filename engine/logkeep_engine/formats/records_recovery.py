@@ -42,7 +42,7 @@ from logkeep_engine.log.recovery import sync_folder
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecovery:
-    """What a segment holds and what is, or would be, taken out of it.
+    """The facts of a segment, and the bytes that are, or would be, taken out of it.
 
     `cuts` are bytes that are no record, or one that the segment has elsewhere. `size` is that of the file as it was
     found, `valid_bytes` that of the file without the `cuts`. `index` tells how the
@@ -96,8 +96,8 @@ class Examined:
 
 
 def examine_segment(file: BinaryIO, old_index: bytes | None) -> Examined:
-    """What `recover_segment` would make of an open file and the bytes of its index (None: it has none); nothing is
-    changed. Raises `CorruptSegment` for another version.
+    """The result that `recover_segment` would have for an open file and the bytes of its index (None: it has none).
+    Nothing is changed. Raises `CorruptSegment` for another version.
     """
     size = file.seek(0, os.SEEK_END)
     if not size:  # killed between making the file and writing its first byte
@@ -230,7 +230,7 @@ class _Walk:
 
 
 def _known(data: bytes | None) -> SegmentIndex:
-    """What may be right of an index: whole entries as long as offsets and positions rise."""
+    """The part of an index that may be right: whole entries as long as offsets and positions rise."""
     if data is None or not data.startswith(MAGIC):
         return SegmentIndex(array("q"))
     whole = data[: 1 + (len(data) - 1) // ENTRY_BYTES * ENTRY_BYTES]

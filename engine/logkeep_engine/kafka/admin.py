@@ -1,5 +1,6 @@
-"""Questions to a cluster through librdkafka's admin client and through the engine's own connections: asked again while
-brokers are out of reach, and with errors that name the resource's field.
+"""Questions to a cluster, through librdkafka's admin client or the engine's own connections.
+
+A question is asked again while brokers are out of reach. Errors name the resource's field.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
 T = TypeVar("T")
 
-_CONNECT_TIMEOUT = 15.0  # of the first question, which also finds out whether there is anybody
+_CONNECT_TIMEOUT = 15.0  # for the first question, which also finds out whether any broker answers
 _LEAST_SETUP_MS = 1_000  # librdkafka takes no less
 
 # librdkafka repeats a failed connection several times a second; what matters reaches the caller as an error.
@@ -101,7 +102,7 @@ class Admin:
             raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
 
     def _new_admin(self) -> AdminClient:
-        """A client that knows nothing yet: one that was used keeps asking a controller that died."""
+        """A client that knows nothing yet. A used one keeps asking a controller that has died."""
         return AdminClient(self._config)
 
     def __enter__(self) -> Self:
@@ -119,7 +120,7 @@ class Admin:
         return str(self._cluster().cluster_id)
 
     def only(self, cluster_id: str) -> None:
-        """From now on believe no broker of another cluster what it says of topics and offsets."""
+        """From now on ignore what brokers of another cluster say about topics and offsets."""
         self._connection = replace(self._connection, cluster_id=cluster_id)
 
     def broker_count(self) -> int:
@@ -204,8 +205,8 @@ class Admin:
             self._admin = self._new_admin()
 
     def _each(self, ask: Any, wanted: Sequence[T], what: Any, *, absent: frozenset[int] = _GONE) -> dict[T, Any]:
-        """One question with an answer for each of `wanted`; those that may pass are asked again, those that are gone
-        left out.
+        """Ask a question that has an answer for each of `wanted`. Items whose failure may pass are asked for again, and
+        items that are gone are left out.
         """
         deadline = time.monotonic() + self._timeout
         answers: dict[T, Any] = {}

@@ -1,12 +1,14 @@
 """Connections to brokers, and who leads which partition.
 
-`BrokerPool` keeps a few connections a broker (a broker serves the requests of one connection one after another, so a
-fetch that waits for data would hold up a produce) and the metadata of the topics that were asked for. A request
-has three outcomes: an answer, `BrokerTrouble` (it may pass: the caller asks again, `Patience` says for how long), or an
-error of `errors`.
+`BrokerPool` keeps a few connections to each broker, and the metadata of the topics that were asked for. A broker serves
+the requests of one connection one after another, so on a single one a fetch that waits for data would hold up a
+produce.
 
-aiokafka's connections do TLS and SASL; `wire` takes them over from there. Its client is not used: it asks for topics in
-a way that creates them, and for the metadata of the whole cluster when a connection breaks.
+A request has one of three outcomes: an answer; `BrokerTrouble`, which may pass, so that the caller asks again
+(`Patience` says for how long); or an error of `errors`.
+
+aiokafka's connections do TLS and SASL, and `wire` takes them over from there. aiokafka's client is not used: it asks
+for topics in a way that creates them, and for the metadata of the whole cluster when a connection breaks.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ LANES = 4
 ANSWER_SECONDS = 10.0
 """A broker that has not answered a small question by then hangs; another may know or lead by now."""
 _CLIENT_ID = "logkeep"
-# Of the process: a worker does one task after another, and each would touch fresh memory.
+# The process keeps them: a worker does one task after another, and each task would touch fresh memory.
 _BUFFERS = Buffers()
 _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 
@@ -105,8 +107,9 @@ class BrokerPool:
             raise
 
     async def _enter(self) -> None:
-        """Connect to the bootstrap address that is first, and learn the brokers. Raises BrokerTrouble,
-        BrokerRefused.
+        """Connect to the bootstrap address that answers first, and learn the brokers.
+
+        Raises BrokerTrouble, BrokerRefused.
         """
         attempts = {node: asyncio.create_task(self._connect(node, 0)) for node in self._bootstrap}
         failures: list[BaseException] = []
@@ -184,8 +187,8 @@ class BrokerPool:
         return (await self._connect(node, 0)).speaks(call)
 
     async def ask(self, node: int, call: Call[R], seconds: float = ANSWER_SECONDS) -> R:
-        """A small question, which a broker answers at once or hangs: then its connection is given up, so that others
-        are asked before it. Raises BrokerTrouble, BrokerRefused.
+        """Ask a small question. A broker that does not answer it at once hangs: then its connection is given up, so
+        that others are asked before it. Raises BrokerTrouble, BrokerRefused.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -197,8 +200,9 @@ class BrokerPool:
             raise BrokerTrouble(f"{self.name(node)} did not answer within {seconds:.0f} s", timed_out=True) from error
 
     async def version(self, node: int, api_key: int) -> int:
-        """The highest version of a request that a broker takes, -1 if it takes none. Raises BrokerTrouble,
-        BrokerRefused.
+        """The highest version of a request that a broker takes, -1 if it takes none.
+
+        Raises BrokerTrouble, BrokerRefused.
         """
         return (await self._connect(node, 0)).highest(api_key)
 
@@ -357,8 +361,8 @@ class BrokerPool:
         return view
 
     async def describe_to_all(self, names: Sequence[str]) -> tuple[dict[int, ClusterView], dict[int, str]]:
-        """These topics as each broker knows them: all brokers that any of them takes for living. And which did not
-        answer, with the reason. Raises BrokerTrouble if no broker answers, BrokerRefused.
+        """These topics as each living broker knows them, and the brokers that did not answer, with the reason. A broker
+        counts as living if any broker takes it for living. Raises BrokerTrouble if no broker answers, BrokerRefused.
         """
         await self.describe([])
         views: dict[int, ClusterView] = {}

@@ -1,7 +1,7 @@
 """Receive buffers that are used again.
 
 An answer of several megabytes in a fresh buffer costs a page fault every 4 KiB, about as much as copying it. `Buffers`
-lends out `AnswerFrame`s and takes their memory back when they are released. A frame that nobody releases is ordinary
+lends out an `AnswerFrame` and takes its memory back when it is released. A frame that nobody releases is ordinary
 garbage.
 
 A released buffer is lent out again only when no view of it is left anywhere, in a traceback or in another thread's hash
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Self
 
 KEEP_BYTES = 64 << 20
-"""Bytes of idle buffers that are kept; what comes back beyond them is given up."""
+"""The most bytes of idle buffers that are kept."""
 
 _POOLED = 64 << 10  # smaller answers are not worth keeping
 _STEP = 1 << 20

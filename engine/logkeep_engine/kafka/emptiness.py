@@ -1,4 +1,4 @@
-"""Are there no records at these offsets, or has the broker not read them?
+"""Finds out whether there are no records at some offsets, or whether the broker has not read them.
 
 A broker with tiered storage answers without records and without error when a read of its remote store takes longer than
 `remote.fetch.max.wait.ms`, when the store has a hiccup, and while its quota for remote reads is used up: such an answer

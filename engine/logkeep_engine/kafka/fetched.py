@@ -1,4 +1,4 @@
-"""What an answer to a fetch holds: batches back to back, of which no more is read than their lengths and headers."""
+"""Answers to fetches: batches back to back. Only their lengths and headers are read here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What lies at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
+    """The batches at an offset. `data` holds batches back to back; the first may begin before the offset asked for, the
     last may be cut off.
 
     `next_offset`: where the next fetch begins, one past the last whole batch of `data`; the offset asked for if there

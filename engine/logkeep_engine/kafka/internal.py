@@ -9,7 +9,7 @@ INTERNAL_TOPICS = frozenset(
         TRANSACTION_STATE,
         "__share_group_state",
         "__cluster_metadata",
-        "__remote_log_metadata",  # of tiered storage; brokers do not call it internal
+        "__remote_log_metadata",  # tiered storage writes it; brokers do not call it internal
     }
 )
 """Backups take them only if `topics.internal` says so, and restores never write into one by accident: what they hold

@@ -64,7 +64,9 @@ class _Coordinator:
 
 
 async def committed_positions(connection: KafkaConnection, groups: Sequence[str]) -> dict[str, FetchedPositions]:
-    """What the coordinator of each group says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does."""
+    """The positions of each group, as its coordinator says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool`
+    does.
+    """
     found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
@@ -141,8 +143,8 @@ def find_coordinator(group: str) -> Call[_Coordinator]:
 
 
 def fetch_positions(group: str) -> Call[FetchedPositions]:
-    """All positions of `group`, of the topics that this user may describe. An error of one is an error of all: a
-    position that is not known is not one that is not there.
+    """All positions of `group`, of the topics that this user may describe. An error for one position is an error for
+    all: nobody can tell whether that position is there.
     """
 
     def answer(read: Reader) -> FetchedPositions:

@@ -3,8 +3,8 @@
 That holds for idempotent batches (producer id, epoch and sequence set): a batch whose answer got lost is sent again,
 and the broker recognises it. Batches without a producer id may be written twice after a lost answer.
 
-What several partitions have ready at the same moment for one connection goes in one request (a request costs client and
-broker more than a small batch in it); each partition's answer is handled by itself.
+Batches that several partitions have ready at the same moment for one connection go in one request, since a request
+costs client and broker more than a small batch in it. Each partition's answer is handled by itself.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]
-"""A record batch, whole or in pieces that are sent one behind the other, the first of them at least its header."""
+"""A record batch in one buffer, or in several that are sent one behind the other. The first holds at least its header.
+"""
 
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 DEFAULT_TIMEOUT_MS = 30_000
-# Of one request: far below socket.request.max.bytes (100 MiB). More batches in one would save nothing any more, and
-# hold up the answers of the first until the last is written. A larger batch goes alone.
+# The size of one request, far below socket.request.max.bytes (100 MiB). A larger one would save nothing more, and hold
+# up the answers to its first batches until the last is written. A batch that is larger goes alone.
 REQUEST_BYTES = 1 << 20
-_REQUESTS_IN_FLIGHT = 5  # of one connection; what comes while they are under way waits and goes together
+_REQUESTS_IN_FLIGHT = 5  # on one connection; what comes meanwhile waits, and goes together
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
@@ -117,14 +118,14 @@ class _Guard:
 
 
 class _OutOfOrder(Exception):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER: expected behind a batch that failed, and for one that is there already but
-    forgotten.
+    """OUT_OF_ORDER_SEQUENCE_NUMBER. A broker answers it to a batch behind one that failed, and to a batch that it has
+    already but no longer remembers.
     """
 
 
 class _Outbox:
-    """Batches on their way over one connection, in the order of `put`. A request takes of what waits one batch a
-    partition, which is what brokers take, up to REQUEST_BYTES.
+    """Batches on their way over one connection, in the order of `put`. A request takes one waiting batch of each
+    partition, since brokers accept no more, and up to REQUEST_BYTES.
     """
 
     def __init__(self, pool: BrokerPool, node: int, lane: int) -> None:
@@ -151,7 +152,7 @@ class _Outbox:
                 if waiting is None:
                     self._room.release()
                     continue
-                task = asyncio.get_running_loop().create_task(self._take_answers(request, waiting))
+                task = asyncio.get_running_loop().create_task(self._hand_out(request, waiting))
                 self._answers.add(task)
                 task.add_done_callback(self._answers.discard)
                 await asyncio.sleep(0)  # a task cancelled before it runs would leave the answer without a reader
@@ -159,7 +160,7 @@ class _Outbox:
             self._posting = None
 
     def _take(self) -> list[_Sent]:
-        """The batches of the next request; what was given up meanwhile is dropped."""
+        """The batches of the next request. Those that their callers have given up meanwhile are dropped."""
         taken: list[_Sent] = []
         left: deque[_Sent] = deque()
         keys: set[tuple[str, int]] = set()
@@ -200,7 +201,8 @@ class _Outbox:
                 sent.answer.cancel()
             raise
 
-    async def _take_answers(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
+    async def _hand_out(self, request: list[_Sent], waiting: Awaitable[protocol.ProduceAnswers]) -> None:
+        """Wait for the answer to a request, and give each batch its own part of it."""
         try:
             answers = await waiting
         except Exception as error:
@@ -236,7 +238,7 @@ class _Outbox:
         raise _refused(sent.target, sent.batch, answer.code, answer.reason)
 
     def _fail(self, failed: _Sent, error: Exception) -> None:
-        """What waits behind a batch that failed would be out of order: it fails too, and is sent again behind it."""
+        """Fail a batch and those that wait behind it: they would be out of order, and are sent again behind it."""
         failed.fail(error)
         for sent in self._waiting:
             if sent.target.key == failed.target.key:
@@ -268,7 +270,7 @@ class Producer:
         if acks not in (-1, 1):
             raise ValueError(f"acks={acks}: only -1 and 1 are answered by a broker")
         target = _Target(topic, partition, timeout_ms, acks)
-        pieces = _buffers_of(batch)
+        pieces = _buffers(batch)
         try:
             return await self._until_acknowledged(target, _Guard(None), pieces, None)
         except _OutOfOrder as error:
@@ -321,7 +323,7 @@ class Producer:
                             window.append(await self._send(target, guard, batch, alone=not window))
                             following = _next(batches)
                             continue
-                offset = await self._acknowledge_first(target, guard, window, floor)
+                offset = await self._acknowledged(target, guard, window, floor)
                 known = _producer(window.popleft().batch)
                 floor = max(floor, offset + 1)
                 yield offset
@@ -357,8 +359,8 @@ class Producer:
     async def _send(
         self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], newer_than: float = -1.0, *, alone: bool
     ) -> _Sent:
-        """Put the batch on its way, if the leader is known; else the trouble is the answer. `alone`: no other is under
-        way.
+        """Put the batch on its way. If the leader is not known, the answer is that trouble. `alone`: no other batch is
+        under way.
         """
         sent = _Sent(target, batch, asyncio.get_running_loop().create_future())
         try:
@@ -390,9 +392,9 @@ class Producer:
 
     # ---- the window
 
-    async def _acknowledge_first(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
-        """The base offset of the first batch of the window, whatever it takes; the batches behind it are sent again if
-        need be.
+    async def _acknowledged(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
+        """The base offset of the first batch of the window, once a broker has acknowledged it. If it has to be sent
+        again, then the batches behind it that failed are sent again, too.
         """
         head = window[0]
         try:
@@ -413,7 +415,7 @@ class Producer:
         return offset
 
     async def _read_back(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:
-        """Where the log holds this batch already.
+        """Find the batch in the log, which holds it already, and return its base offset.
 
         A broker that was restarted remembers the last batch of a producer, not five, so it calls an older one that is
         sent again out of order although it has it (a producer snapshot holds the last sequence only; seen on 4.1 after
@@ -439,7 +441,7 @@ def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str)
     )
 
 
-def _buffers_of(batch: Batch) -> tuple[Buffer, ...]:
+def _buffers(batch: Batch) -> tuple[Buffer, ...]:
     return batch if isinstance(batch, tuple) else (batch,)
 
 
@@ -455,7 +457,7 @@ def _failed(sent: _Sent) -> bool:
 def _next(batches: AsyncIterator[Batch]) -> asyncio.Task[tuple[Buffer, ...] | None]:
     async def take() -> tuple[Buffer, ...] | None:
         with contextlib.suppress(StopAsyncIteration):
-            return _buffers_of(await anext(batches))
+            return _buffers(await anext(batches))
         return None
 
     return asyncio.get_running_loop().create_task(take())

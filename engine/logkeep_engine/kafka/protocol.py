@@ -186,7 +186,7 @@ def _aborted(read: Reader) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswer:
-    """What became of one partition's batch."""
+    """The broker's answer to the batch of one partition."""
 
     code: int
     base_offset: int

@@ -1,4 +1,4 @@
-"""Asks for thousands of partitions at once, each of its leader, until there is an answer or patience ends.
+"""Asks the leaders of thousands of partitions at once, until each has answered or patience ends.
 
     async with BrokerPool(connection, connection.limits) as pool:
         starts = await Survey(pool).offsets(partitions, EARLIEST)
@@ -39,8 +39,9 @@ class _Answer(Protocol):
 
 @dataclass(slots=True)
 class Answers(Generic[T]):
-    """By topic and partition. `unknown`: brokers say that there is no such topic or partition. `silent`: nobody gave an
-    answer that can be used, and why."""
+    """Answers by topic and partition. `unknown`: brokers say that there is no such topic or partition. `silent`: nobody
+    gave an answer that can be used, with the reason.
+    """
 
     found: dict[Where, T] = field(default_factory=dict)
     unknown: dict[Where, str] = field(default_factory=dict)

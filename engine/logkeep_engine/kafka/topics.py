@@ -18,7 +18,7 @@ from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
 _TOPICS_A_REQUEST = 500
-_CONTROLLER_ATTEMPTS = 4  # of what only the controller can do, within the time for one question
+_CONTROLLER_ATTEMPTS = 4  # for a change that only the controller can make, within the time for one question
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class TopicAdmin(Admin):
         return {topic.name: topic.topic_id for topic in self._describe(sorted(set(names)))}
 
     def list_topics(self, names: Sequence[str] | None = None) -> tuple[list[TopicInfo], dict[str, str]]:
-        """The topics of these names that exist, or all, by name; and those of which a broker knows but which it cannot
-        describe, with the reason.
+        """The topics with these names that exist, or all topics, by name. Besides, the topics that a broker knows but
+        cannot describe, with the reason.
         """
 
         async def ask(survey: Survey) -> list[TopicView]:
@@ -90,7 +90,7 @@ class TopicAdmin(Admin):
             return found, silent
 
     def undescribable(self, names: Sequence[str]) -> list[str]:
-        """Those of these topics that the user may not describe (ACL DESCRIBE), whether they exist or not."""
+        """The topics among these that the user may not describe (ACL DESCRIBE), whether they exist or not."""
         views = self._ask(lambda survey: survey.topics(names), "describe topics")
         return [view.name for view in views if view.code == Code.TOPIC_AUTHORIZATION_FAILED]
 
@@ -107,8 +107,8 @@ class TopicAdmin(Admin):
             )
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What was set on each topic itself, and `cleanup.policy` also where the brokers' default compacts the topic.
-        Their other defaults are left out.
+        """The configurations that were set on each topic itself, and `cleanup.policy` also if the brokers' default
+        compacts the topic. Other defaults of the brokers are left out.
 
         Needs the ACL DESCRIBE_CONFIGS on the topics.
         """

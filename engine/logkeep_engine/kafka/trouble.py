@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerTrouble(Exception):
-    """Something that may pass. `gone`: the broker does not know the topic or partition.
+    """A failure that may pass. `gone`: the broker does not know the topic or partition.
 
     If it does not pass, it becomes an `error` with this `hint`.
     """
@@ -39,7 +39,7 @@ class BrokerTrouble(Exception):
 class Patience:
     """Waits between attempts, longer each time, with jitter; raises when the limits are used up.
 
-    One attempt that succeeds is a new Patience: limits count from the first trouble.
+    After an attempt that succeeds, take a new Patience: limits count from the first trouble.
     """
 
     def __init__(self, limits: Limits, what: str) -> None:
@@ -99,7 +99,7 @@ def raise_for(code: int, topic: str, partition: int, what: str, operation: str, 
 
 
 def refused(code: int, topic: str, partition: int, what: str, broker: str) -> BrokerRefused:
-    """For codes that should not come at all."""
+    """The error for a code that no broker should answer."""
     return BrokerRefused(
         f"Cannot {what} topic {topic!r} partition {partition}: {broker} says {Code.name_of(code)}.",
         hint="The broker's log says more.",

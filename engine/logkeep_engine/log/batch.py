@@ -1,4 +1,4 @@
-"""Record batches as they lie in a log: find them, check them, address them anew. Records stay packed.
+"""Finds record batches in a log, checks them and gives them new offsets. Records stay packed.
 
 All functions take any contiguous buffer of bytes and copy nothing of it, except `rewrite`, which returns a new batch.
 Give them a `memoryview` where the buffer is large.
@@ -78,8 +78,8 @@ class BatchHeader(NamedTuple):
     attributes: int
     last_offset_delta: int
     base_timestamp: int
-    """What the records' timestamp deltas add to, ms: the first record's timestamp when the producer sent the batch,
-    the delete horizon if `has_delete_horizon`, -1 in an empty batch.
+    """The time in ms to which the records' timestamp deltas add: the first record's timestamp when the producer sent
+    the batch, the delete horizon if `has_delete_horizon`, -1 in an empty batch.
     """
     max_timestamp: int
     """The largest timestamp of the records, ms; the time of the append if `is_log_append_time`."""
@@ -91,7 +91,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """All bytes of the batch."""
+        """The size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -195,7 +195,7 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """As `walk`, held against the CRCs, up to the first batch that begins at offset `until` or above.
+    """Like `walk`, but with each CRC checked, up to the first batch that begins at offset `until` or above.
 
     One function for both, since a log of tiny batches spends its time here. Raises `CorruptBatch` as `walk` and
     `check_crc` do; what was yielded before holds.
@@ -240,7 +240,7 @@ def whole_batches(buf: Buffer, limit: int) -> int:
 
 
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Hold the batch at `pos` against its checksum. Raises `CorruptBatch` with its base offset and both checksums.
+    """Compare the batch at `pos` with its checksum. Raises `CorruptBatch` with its base offset and both checksums.
 
     The checksum does not cover base offset, length, leader epoch and magic: the broker sets them after the producer
     made it.

@@ -42,16 +42,16 @@ _APPEND_TIME_BIT = 0x08
 _INT32_MAX = 2**31 - 1
 
 _MANY = 500
-"""Records of a batch from which on the collector rests: it would walk them all, several times, while they are made."""
+"""From so many records of a batch on the collector rests. It would walk them all several times while they are made."""
 
 _SLICE = 128
-"""Records of a slice: few enough to stay in the processor's cache, and not to wake the collector while two live."""
+"""Records of a slice. So few stay in the processor's cache, and two slices do not wake the collector."""
 
 _SLICE_BYTES = 1 << 20
 """No slice of a large batch has more, unless it is one record."""
 
 _WEIGHT_OF_HEADER = 64
-"""Bytes of a header as an object, however small it is."""
+"""The bytes that even the smallest header takes as an object."""
 
 _offset = attrgetter("offset")
 
@@ -74,9 +74,9 @@ def decode_records(
         return _decode_legacy(view, header)
     if header.record_count == 0 or header.size > len(view):
         return list(_decode_plain(view, header))
-    with lent() as room:
-        plain = _decompressed(view, header, room, limit)
-        _slice_sizes(plain, header, room)  # refuses what is small in the batch and large as objects
+    with lent() as work:
+        plain = _decompressed(view, header, work, limit)
+        _slice_sizes(plain, header, work)  # refuses what is small in the batch and large as objects
         if header.record_count <= listed_most():
             try:
                 return _parse(_compiled(plain, header), header.record_count)
@@ -88,8 +88,8 @@ def decode_records(
 def decode_slices(
     batch: Buffer, header: BatchHeader | None = None, *, limit: int | None = None
 ) -> Iterator[Sequence[LogRecord]]:
-    """What `decode_records` returns, in lists of at most 128 records: for who takes one record after the other and lets
-    go of it, about half as fast again, and a batch of many is never in memory as a whole.
+    """Like `decode_records`, in lists of at most 128 records. Take it to pass over many records, one after the other:
+    it is about half as fast again, and a batch of many records is never in memory as a whole.
 
     Raises as `decode_records`, but takes any number of records: BatchTooLarge before the first list, and CorruptBatch
     maybe after the records before the fault were handed out. Good for one pass in one thread; `batch` must not change
@@ -104,9 +104,9 @@ def decode_slices(
             yield found
         return
     taken = 0
-    with lent() as room:
-        plain = _decompressed(view, header, room, limit)
-        sizes = _slice_sizes(plain, header, room)
+    with lent() as work:
+        plain = _decompressed(view, header, work, limit)
+        sizes = _slice_sizes(plain, header, work)
         try:
             for some in _compiled_slices(plain, header, sizes):
                 taken += len(some)
@@ -142,7 +142,7 @@ def _compiled_slices(
         del some
 
 
-def _slice_sizes(plain: memoryview, header: BatchHeader, room: ScratchMemory) -> list[int] | None:
+def _slice_sizes(plain: memoryview, header: BatchHeader, work: ScratchMemory) -> list[int] | None:
     """How many records go into each slice of a large batch, so that no slice has many bytes; None for a small batch,
     and for one that is damaged. Raises BatchTooLarge for a record whose headers take too much as objects.
     """
@@ -152,10 +152,10 @@ def _slice_sizes(plain: memoryview, header: BatchHeader, room: ScratchMemory) ->
     count = held = 0
     try:
         for weight in records.weights(plain[HEADER_SIZE:], header, _WEIGHT_OF_HEADER):
-            if weight > room.most:
+            if weight > work.most:
                 raise BatchTooLarge(
                     f"The batch at offset {header.base_offset} has a record that would take {weight} bytes with its "
-                    f"headers, at most {room.most} are unpacked at once."
+                    f"headers, at most {work.most} are unpacked at once."
                 )
             if count and (count == _SLICE or held + weight > _SLICE_BYTES):
                 sizes.append(count)
@@ -187,19 +187,19 @@ def _compiled(plain: memoryview, header: BatchHeader) -> DefaultRecordBatch:
     return DefaultRecordBatch(plain)
 
 
-def _decompressed(view: memoryview, header: BatchHeader, room: ScratchMemory, limit: int | None) -> memoryview:
-    """The batch as if it had never been compressed, with zeros behind the view; good as long as the room is."""
+def _decompressed(view: memoryview, header: BatchHeader, work: ScratchMemory, limit: int | None) -> memoryview:
+    """The batch as if it had never been compressed, with zeros behind the view; good as long as the workspace is."""
     packed = view[HEADER_SIZE : header.size]
     begin = HEAD - HEADER_SIZE
     try:
-        end = HEAD + decompress_into(header.codec, packed, room.space(room.most if limit is None else limit))
+        end = HEAD + decompress_into(header.codec, packed, work.space(work.most if limit is None else limit))
     except CorruptBatch as problem:
         raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
     except BatchTooLarge as problem:
         raise records.of_batch(problem, header) from problem
-    room.view[begin:HEAD] = _plain_head(view)
-    room.view[end : end + TAIL] = bytes(TAIL)  # the parser can be sent past the end by a cut header: 11 bytes at most
-    return room.view[begin:end]
+    work.view[begin:HEAD] = _plain_head(view)
+    work.view[end : end + TAIL] = bytes(TAIL)  # a header that was cut short can send the parser 11 bytes past the end
+    return work.view[begin:end]
 
 
 def _plain_head(batch: memoryview) -> bytearray:

@@ -24,9 +24,9 @@ _SNAPPY_MAX_EXPANSION = 32
 
 _ZSTD_HEADER_MAX = 18
 _NO_ROOM = "failed to write whole buffer"
-"""The words of cramjam's decompressors when the room is full."""
+"""The words of cramjam's decompressors when the space is full."""
 
-_STEP = 8  # the room for data of unknown size grows by this, so that little is unpacked twice
+_STEP = 8  # the space for data of unknown size grows by this, so that little is unpacked twice
 _FRAME_BYTES = 128  # more than a frame has beside its blocks
 _BLOCKS = 256  # incompressible bytes grow by less than this part of them
 
@@ -77,14 +77,14 @@ def decompress(codec: Codec, data: memoryview, *, limit: int | None = None, brok
     """
     most = unpacked_most() if limit is None else limit
 
-    def within(room: ScratchMemory) -> bytes:
-        out = room.space(most)
+    def within(work: ScratchMemory) -> bytes:
+        out = work.space(most)
         return bytes(out[: decompress_into(codec, data, out, broken_lz4_checksum=broken_lz4_checksum)])
 
-    with lent() as room:
-        size = room.most
+    with lent() as work:
+        size = work.most
         try:
-            return within(room)
+            return within(work)
         except BatchTooLarge:
             if most <= size:
                 raise
@@ -98,11 +98,11 @@ def decompress(codec: Codec, data: memoryview, *, limit: int | None = None, brok
 
 
 def decompress_into(codec: Codec, data: memoryview, out: memoryview, *, broken_lz4_checksum: bool = False) -> int:
-    """Write the bytes that were compressed to `out`; how many they are. Never writes or allocates more than `out`,
-    whatever the data claims.
+    """Write the bytes that were compressed to `out`, and return their number. Never writes or allocates more than
+    `out`, whatever the data claims.
 
     `broken_lz4_checksum`: the data is of a message of magic 0, whose writers computed the lz4 header checksum over
-    the wrong bytes (KAFKA-3160). Raises `BatchTooLarge` if there is no room, and `CorruptBatch`, both without naming
+    the wrong bytes (KAFKA-3160). Raises `BatchTooLarge` if there is no space, and `CorruptBatch`, both without naming
     the batch: the caller knows which it is.
     """
     try:
@@ -186,7 +186,7 @@ def _decompress_snappy(data: memoryview, out: memoryview) -> int:
 
 
 def _decompress_snappy_block(block: memoryview, out: memoryview) -> int:
-    """The declared size is held against the most that snappy can expand, and against the room there is."""
+    """Compare the declared size with the most that snappy can expand, and with the space that there is."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > _SNAPPY_MAX_EXPANSION * len(block):
         raise CorruptBatch(f"a snappy block of {len(block)} bytes claims to hold {size} bytes")
@@ -196,7 +196,7 @@ def _decompress_snappy_block(block: memoryview, out: memoryview) -> int:
 
 
 def _with_right_lz4_checksum(frame: memoryview) -> bytes:
-    """The frame with the checksum of its descriptor made right.
+    """The frame with a right checksum of its descriptor.
 
     Writers of magic 0 hashed the frame's magic number too, and Kafka's reader ignores the byte for such messages.
     """
@@ -210,7 +210,7 @@ def _with_right_lz4_checksum(frame: memoryview) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes: all that a frame descriptor ever has."""
+    """xxHash32 with seed 0 of fewer than 16 bytes. A frame descriptor never has more."""
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     state = (prime5 + len(data)) & _U32
     whole = len(data) // 4 * 4

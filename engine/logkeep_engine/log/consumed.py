@@ -1,4 +1,4 @@
-"""Records as a consumer sees them: what the compiled codec, the segment formats and the tools hand to one another."""
+"""Records as a consumer sees them. The compiled codec, the segment formats and the tools exchange them."""
 
 from __future__ import annotations
 

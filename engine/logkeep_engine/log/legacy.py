@@ -51,7 +51,7 @@ class Message(NamedTuple):
 
 
 class MessageSet(NamedTuple):
-    """What stands at one place of a log: a plain message, or a wrapper with what it holds."""
+    """The messages at one place of a log: a plain message, or a wrapper with what it holds."""
 
     magic: int
     size: int

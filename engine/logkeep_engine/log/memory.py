@@ -1,7 +1,7 @@
-"""How much memory a task may take, and what follows from it for what it unpacks: the one place that knows.
+"""The memory that a task may take, and how much it may therefore unpack. Nothing else in the engine decides this.
 
-    with lent() as room:
-        size = decompress_into(codec, packed, room.space(unpacked_most()))
+    with lent() as work:
+        size = decompress_into(codec, packed, work.space(unpacked_most()))
 
 A broker limits what a batch is compressed to, not what it unpacks to: one record of 128 MiB of zeros is a batch of
 4 kB. So nothing is unpacked without a bound, and what a batch says of its own size is no reason to allocate anything.
@@ -25,8 +25,9 @@ TASK_BYTES = 256 << 20
 """The memory that a task takes at most above the interpreter, unless the environment allows more."""
 
 _SHARE = 12
-"""A record is there several times on its way (unpacked, taken out, packed again, on its way to the store), beside all
-else that a task holds: this part of a task's memory is the most that one batch may unpack to."""
+"""One batch may unpack to this part of a task's memory. A record is in memory several times (unpacked, taken out,
+packed again, on its way to the store), beside everything else that a task holds.
+"""
 
 SMALL_BYTES = 2 << 20
 SMALL_RECORDS = 1 << 15
@@ -35,10 +36,10 @@ time."""
 
 HEAD = 64
 TAIL = 16
-"""Bytes of a room before and behind the space: for a header, and for a parser that reads past the end."""
+"""Bytes of a workspace before and behind its space: for a header, and for a parser that reads past the end."""
 
 _KEPT = 2 << 20
-"""So much of a room stays in memory when it is given back."""
+"""So much of a workspace stays in memory when it is given back."""
 
 _QUANTITY = re.compile(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi)")
 _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
@@ -93,8 +94,9 @@ def listed_most() -> int:
 
 
 class ScratchMemory:
-    """Memory to unpack into, one batch after another: only what is written takes memory, and fresh pages would cost as
-    much as the unpacking."""
+    """Memory to unpack one batch after another into. Only the part that is written takes memory. Fresh memory for each
+    batch would cost as much as the unpacking.
+    """
 
     def __init__(self, most: int) -> None:
         give_back_what_is_large()  # before a decompressor allocates what a batch claims
@@ -107,28 +109,28 @@ class ScratchMemory:
         return self._most
 
     def space(self, limit: int) -> memoryview:
-        """Where at most `limit` bytes go."""
+        """The memory for at most `limit` bytes."""
         return self.view[HEAD : HEAD + min(limit, self._most)]
 
     def let_go(self) -> None:
-        """Give back what a large batch took. Nobody looks at it any more."""
+        """Give back the memory that a large batch took. Nobody looks at it any more."""
         if self._most > _KEPT:
             self._memory.madvise(mmap.MADV_DONTNEED, _KEPT)
 
 
 class _Spare(threading.local):
-    """The room of a thread, lent to one at a time: a second one, while the first is in use, gets a new one."""
+    """The workspace of a thread. While it is lent out, a second borrower gets a new one."""
 
     _idle: ScratchMemory | None = None
 
     def take(self) -> ScratchMemory:
-        room, self._idle = self._idle, None
+        work, self._idle = self._idle, None
         most = unpacked_most()
-        return room if room is not None and room.most == most else ScratchMemory(most)
+        return work if work is not None and work.most == most else ScratchMemory(most)
 
-    def give(self, room: ScratchMemory) -> None:
-        room.let_go()
-        self._idle = room
+    def give(self, work: ScratchMemory) -> None:
+        work.let_go()
+        self._idle = work
 
 
 _spare = _Spare()
@@ -136,12 +138,12 @@ _spare = _Spare()
 
 @contextmanager
 def lent() -> Iterator[ScratchMemory]:
-    """A room of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
-    room = _spare.take()
+    """A workspace of `unpacked_most()` bytes. What was unpacked into it is gone afterwards."""
+    work = _spare.take()
     try:
-        yield room
+        yield work
     finally:
-        _spare.give(room)
+        _spare.give(work)
 
 
 _alone = threading.Lock()
@@ -162,7 +164,7 @@ def give_back_what_is_large() -> None:
     """Have glibc return large blocks to the system when they are freed.
 
     By itself it learns from each one that is freed to keep the next, up to 32 MiB and for each thread: after a few
-    large batches that is as much as all of a task's memory. Elsewhere there is nothing to be told.
+    large batches that is as much as all of a task's memory. Other C libraries need no such setting.
     """
     tell = getattr(ctypes.CDLL(None), "mallopt", None)
     if tell is not None:

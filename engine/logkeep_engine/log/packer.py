@@ -14,7 +14,7 @@ from logkeep_engine.log.records import SMALLEST_RECORD, sealed
 from logkeep_engine.log.varints import INT64_MAX, SMALL_VARINTS, long_varint, varint, wrap
 
 _MAGIC = 2
-_GROWTH = 16  # of one byte each for time, offset and length, to 10, 5 and 5
+_GROWTH = 16  # time, offset and length may grow from one byte each to 10, 5 and 5
 
 
 class Packer:
@@ -31,7 +31,7 @@ class Packer:
         self.count = 0
 
     def add(self, packed: bytes | memoryview, header: BatchHeader) -> list[tuple[int, int]]:
-        """Take the records of a batch over; returns the runs (first source offset, count) of their offsets.
+        """Take the records of a batch over; returns their offsets as ranges (first source offset, count).
 
         `packed` is what `unpack` gives. Raises `CorruptBatch` if it does not hold as many records as `header` says, one
         behind the other. Then the packer is of no use any more.

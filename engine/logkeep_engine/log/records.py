@@ -223,7 +223,7 @@ def _header_count(packed: memoryview, at: int) -> int:
 
 
 def control_type(buf: Buffer, pos: int = 0) -> ControlType:
-    """What the control batch at `pos` says. Raises `CorruptBatch` if it cannot be read, `ValueError` if it is a data
+    """The type of the control batch at `pos`. Raises `CorruptBatch` if it cannot be read, `ValueError` if it is a data
     batch.
     """
     header = parse_header(buf, pos)

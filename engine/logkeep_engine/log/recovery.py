@@ -1,4 +1,4 @@
-"""A log that was cut off while it was written: find where it ends, cut the rest, make its indexes again.
+"""Recovers a log that was cut off while it was written: finds where it ends, cuts the rest, makes its indexes again.
 
 The log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie where the segment can hold
 them. What follows a damaged batch is cut too, as a broker does it: after a crash nothing behind the damage was ever
@@ -34,7 +34,7 @@ _BLOCK = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What is left of a log. `reason` says why the rest is not valid; it is empty if there is no rest."""
+    """The valid part of a log. `reason` says why the rest is not valid; it is empty if there is no rest."""
 
     valid_bytes: int
     next_offset: int
@@ -166,7 +166,7 @@ def recover(
 
 
 def owner_of(path: Path, otherwise: Path) -> os.stat_result:
-    """For `replace_file`: whose the file is, or, if it is not there, whose the other one is."""
+    """The owner of the file for `replace_file`; if the file is not there, the owner of the other one."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def give(file: BinaryIO, owner: os.stat_result) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make durable which names a folder has."""
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

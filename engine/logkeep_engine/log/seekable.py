@@ -37,10 +37,10 @@ negative levels are no faster on text, and lz4 batches do not shrink with them.
 """
 
 _WORTH = 0.97
-"""A frame that does not shrink to this part of its size is not worth compressing, and neither are those behind it:"""
+"""A frame that does not shrink to this part of its size is not worth compressing: the frames behind it stay raw."""
 
 _PROBE_EVERY = 16
-"""of so many frames one is tried again."""
+"""After so many frames stored raw, one is compressed again, to see whether it pays now."""
 
 _THREADS = 2
 _AHEAD_BYTES = 4 * FRAME_BYTES
@@ -153,7 +153,9 @@ def _footer(tail: Buffer) -> tuple[struct.Struct, int]:
 
 
 def compress_frame(data: Buffer, out: bytearray, level: int = LEVEL) -> int:
-    """Compress `data` as one frame into `out`, which has `frame_bound(len(data))` bytes or more; the frame's size."""
+    """Compress `data` as one frame into `out`, and return the frame's size. `out` has `frame_bound(len(data))` bytes or
+    more.
+    """
     return int(cramjam.zstd.compress_into(data, out, level=level))
 
 
@@ -229,7 +231,7 @@ def _frame_end(data: Buffer, at: int) -> tuple[int, int] | None:
 
 
 class SeekableWriter:
-    """Compresses a log as it comes by, in threads of its own, and hands frames in order to `sink`.
+    """Compresses a log as it arrives, in threads of its own, and hands the frames to `sink` in order.
 
     `sink` is called in the caller's thread and copies what it is given, as `storage.ObjectWriter.write` does. Memory:
     about 8 MiB, or a few times the largest batch if that is more. Not safe for several threads. `close` at the end,
@@ -265,7 +267,7 @@ class SeekableWriter:
         return len(data)
 
     def finish(self) -> int:
-        """Write what is left and the seek table; the size of the object in bytes."""
+        """Write what is left and the seek table, and return the size of the object in bytes."""
         last, self._slot = self._slot, None
         while self._ahead:
             self._write_oldest()
@@ -316,7 +318,9 @@ class SeekableWriter:
 
 
 class _Slot:
-    """The log bytes of a frame in the making, and room for the frame. Used again: fresh pages cost more than copies."""
+    """The log bytes of a frame in the making, and memory for the frame. It is used again: fresh memory costs more than
+    copying.
+    """
 
     def __init__(self, size: int) -> None:
         self.filled = 0

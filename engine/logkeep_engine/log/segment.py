@@ -1,6 +1,6 @@
 """Segments: the files a broker would hold, made from batches as they come by.
 
-`SegmentBuilder` takes runs of whole batches and makes the offset, time and transaction index that a broker (4.1)
+`SegmentBuilder` takes stretches of whole batches and makes the offset, time and transaction index that a broker (4.1)
 makes of the same batches, and the facts the catalog keeps of a segment. Indexes can always be made again from the
 log: `IndexBuilder`, and `transactions.TransactionTracker` for the third.
 
@@ -87,7 +87,7 @@ class AbortedTxn:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What a finished segment holds. Timestamps are ms, -1 where no batch has one."""
+    """The facts of a finished segment. Timestamps are ms, -1 where no batch has one."""
 
     base_offset: int
     next_offset: int
@@ -103,7 +103,7 @@ class SegmentSummary:
     """
     max_timestamp: int
     sha256: str
-    """Of the `.log`, hexadecimal; "" if it was not asked for."""
+    """The digest of the `.log`, hexadecimal; "" if it was not asked for."""
     codecs: dict[str, int]
     """Batches per codec name, lower case."""
     transactional: bool
@@ -120,8 +120,8 @@ class SegmentSummary:
 
 
 class SegmentBuilder:
-    """Writes one segment to `sink` as runs of batches arrive; memory grows with the indexes only. `hashed` False: the
-    caller knows its SHA-256.
+    """Writes one segment to `sink` as stretches of batches arrive; memory grows with the indexes only. `hashed` False:
+    the caller computes the SHA-256 itself.
 
     After an error of `append` or of the sink the segment is of no use.
     """
@@ -175,7 +175,7 @@ class SegmentBuilder:
 
     @property
     def dense(self) -> bool:
-        """No offset is missing between its batches, or before the first."""
+        """Whether no offset is missing between its batches, or before the first."""
         return self._dense
 
     @property
@@ -183,17 +183,17 @@ class SegmentBuilder:
         """The lowest base offset the next batch may have."""
         return self._next_offset
 
-    def append(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
-        """Add the batches that lie back to back in `run`; `headers` is what `walk` said of them, positions from any
+    def append(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+        """Add the batches that lie back to back in `stretch`; `headers` is what `walk` said of them, positions from any
         start.
 
-        Raises `CorruptBatch` when offsets do not rise, or with a codec that does not exist; `ValueError` when
-        `headers` do not describe exactly `run`, or they go past `bytes_left` or `last_possible_offset`. CRCs are the
+        Raises `CorruptBatch` when offsets do not rise, or with a codec that does not exist; `ValueError` when `headers`
+        do not describe exactly `stretch`, or they go past `bytes_left` or `last_possible_offset`. CRCs are the
         caller's.
         """
         if not headers:
-            if len(run):
-                raise ValueError(f"{len(run)} bytes without headers")
+            if len(stretch):
+                raise ValueError(f"{len(stretch)} bytes without headers")
             return
         next_offset = self._next_offset
         # Millions of tiny batches pass here: what the loop changes is in local names.
@@ -230,9 +230,9 @@ class SegmentBuilder:
                     minimum = first_time
             if magic < 2:
                 self._legacy = True
-        if following - start != len(run):
-            raise ValueError(f"{len(run)} bytes with headers of {following - start}")
-        if next_offset - 1 - self._base_offset > _INT32_MAX or self._size + len(run) > _INT32_MAX:
+        if following - start != len(stretch):
+            raise ValueError(f"{len(stretch)} bytes with headers of {following - start}")
+        if next_offset - 1 - self._base_offset > _INT32_MAX or self._size + len(stretch) > _INT32_MAX:
             raise ValueError(f"offset {next_offset - 1} or its position is too far from {self._base_offset}")
         if any(codecs[len(Codec) :]):
             first = headers[0][1].base_offset
@@ -241,15 +241,15 @@ class SegmentBuilder:
         self._min_base_timestamp, self._max_timestamp = minimum, maximum
         self._all_attributes, self._max_batch_bytes = all_attributes, longest
         self._records += records
-        self._write(run, headers)
+        self._write(stretch, headers)
 
-    def _write(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+    def _write(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         self._batches += len(headers)
         self._indexes.extend(headers)
-        self._size += len(run)
+        self._size += len(stretch)
         if self._digest is not None:
-            self._digest.update(run)
-        self._sink(run)
+            self._digest.update(stretch)
+        self._sink(stretch)
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         """Note a transaction whose abort marker is in this segment, in the order of the markers. Raises `ValueError`

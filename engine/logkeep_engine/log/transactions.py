@@ -1,7 +1,7 @@
 """The follower of transactions: which part of a log belongs to which transaction, and how each ended.
 
     follower = TransactionFollower()
-    part = follower.observe(data, position, header)     # of each transactional batch, in the order of the log
+    part = follower.observe(data, position, header)     # for each transactional batch, in the order of the log
 
 Everything in the engine that asks after transactions asks here. The marker of a transaction is a control batch of its
 producer behind its last batch. Where the marker lies in another segment, `archive.reading.transactions` joins the
@@ -64,7 +64,7 @@ class TransactionPart:
 
     @property
     def end(self) -> int:
-        """The last offset that is here of it."""
+        """The last offset of this part."""
         return max(self.last, self.marker)
 
 
@@ -112,7 +112,7 @@ class TransactionFollower:
         return None
 
     def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
-        """Do as `observe` for all batches of a run that follows offset `at` - 1; the parts that end in it."""
+        """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns parts that end there."""
         ended: list[TransactionPart] = []
         for position, header in headers:
             if header[0] > at:
@@ -126,7 +126,7 @@ class TransactionFollower:
         return ended
 
     def cut(self) -> list[TransactionPart]:
-        """Note that the next offsets cannot be read, and may hold any marker; the parts that were open."""
+        """Note that the next offsets cannot be read, and may hold any marker. Returns the parts that were open."""
         parts = [found.part(producer_id, Ending.HIDDEN) for producer_id, found in self._open.items()]
         self._open.clear()
         self.holed = True
@@ -213,15 +213,15 @@ class Spans:
 
     @classmethod
     def of(cls, aborted: Iterable[AbortedTxn]) -> Spans:
-        """Those that the entries of transaction indexes name."""
+        """The transactions that the entries of transaction indexes name."""
         return cls((txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted)
 
     def holds(self, producer_id: int, offset: int) -> bool:
-        """Is a batch of this producer that begins there in one of them?"""
+        """Whether a batch of this producer that begins at this offset belongs to one of the transactions."""
         return self.since(producer_id, offset) >= 0
 
     def since(self, producer_id: int, offset: int) -> int:
-        """Where the transaction begins that has a batch of this producer at `offset`; -1: none of them has."""
+        """The offset at which the transaction begins that has a batch of this producer at `offset`; -1 if none has."""
         spans = self._spans.get(producer_id)
         if spans is None:
             return -1
@@ -229,7 +229,7 @@ class Spans:
         return spans[at][0] if at >= 0 and offset <= spans[at][1] else -1
 
     def __contains__(self, header: BatchHeader) -> bool:
-        """Was this batch written in one of them?"""
+        """Whether this batch was written in one of the transactions."""
         return (
             header.is_transactional
             and not header.is_control

@@ -52,7 +52,7 @@ def told_empty(state: ArchiveState, choices: Sequence[Choice]) -> list[str]:
 
 def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice]) -> None:
     """Raises NothingToRestore if none of the topics has a record that a consumer of committed records sees."""
-    # A record outside of transactions is seen. Only where there is none the outcomes of transactions are looked up.
+    # Consumers see every record outside of transactions. Only without such records, outcomes must be looked up.
     if any(not entry.transactional for choice in choices for entry in _with_records(state, choice.source)):
         return
     seen = shows(storage, state)

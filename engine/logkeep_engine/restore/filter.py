@@ -26,7 +26,7 @@ _ROW_BYTES = 128  # the bytes that a row of `Outgoing.source` takes as an object
 
 class Action(Enum):
     CONTROL = "control batch"  # a transaction marker: the target has no transaction
-    ABORTED = "aborted transaction"  # no committed consumer ever saw it
+    ABORTED = "aborted transaction"  # no consumer of committed records ever saw it
     EMPTY = "emptied by compaction"
     RAW = "as it is"
     REBUILD = "built anew"
@@ -133,7 +133,7 @@ def rebuilt(
             count=len(group),
             size=len(built),
             data=(built,) if index + len(group) > done else None,
-            source=tuple(source_runs([record.offset for record in group])),
+            source=tuple(source_rows([record.offset for record in group])),
             append_times=len(group) if header.is_log_append_time else 0,
         )
         index += len(group)
@@ -197,7 +197,7 @@ def _halves(
     yield from _halves(records[half:], header, index + half, producer_id, max_bytes)
 
 
-def source_runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+def source_rows(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Rows (first offset, count) of consecutive offsets; there is at least one offset, and they rise."""
     first, count = offsets[0], len(offsets)
     if offsets[-1] - first == count - 1:

@@ -25,7 +25,7 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
 
-_RUN = struct.Struct(">qqq")
+_ROW = struct.Struct(">qqq")
 _SPOOL_BYTES = 1 << 20
 _BLOCK = 1 << 16
 _DELETE_AND_BEGIN = (
@@ -73,7 +73,7 @@ async def is_there(client: RawClient, target: TargetPartition, mark: Mark, *, at
     return mark.is_in(await client.epoch_end(target.topic, target.partition, mark.epoch, at_least=at_least))
 
 
-class Runs:
+class LandedRows:
     """The places of a run's records: rows of (index of the first record, target offset, count), in order. Neighbours
     that follow one another are one row. Memory is bounded: other producers may write between any two batches, and then
     each batch has a row.
@@ -89,14 +89,14 @@ class Runs:
             if first + before == index and at + before == offset:
                 self._last = (first, at, before + count)
                 return
-            self._spool.write(_RUN.pack(*self._last))
+            self._spool.write(_ROW.pack(*self._last))
         self._last = (index, offset, count)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """The rows, when all have been added."""
         self._spool.seek(0)
-        while block := self._spool.read(_BLOCK * _RUN.size):
-            yield from _RUN.iter_unpack(block)
+        while block := self._spool.read(_BLOCK * _ROW.size):
+            yield from _ROW.iter_unpack(block)
         if self._last is not None:
             yield self._last
 
@@ -106,48 +106,50 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The first `records` of a run are in the log, where `runs` say, or the target's compaction or retention has
+    """The first `records` of a run are in the log, where `rows` say, or the target's compaction or retention has
     removed them from there. `mark` is None if there is no batch of the run.
     """
 
     records: int = 0
-    runs: Runs = field(default_factory=Runs)
+    rows: LandedRows = field(default_factory=LandedRows)
     mark: Mark | None = None
 
     def close(self) -> None:
-        self.runs.close()
+        self.rows.close()
 
 
 class LandedReader:
     """Follows the batches of a run through its target partition, header by header, in offset order.
 
-    Positions come from the sequences, not from record counts: the target's compaction and retention may have taken
-    records, but what is left of a batch still says which of the run it held. `log_start`: what lies below it is gone.
+    Places come from the sequences, not from record counts: the target's compaction and retention may have removed
+    records, but the header of a batch still tells which records of the run it held. Nothing is left below `log_start`.
     """
 
     def __init__(self, target: TargetPartition, log_start: int) -> None:
         self._target = target
         self._front_is_gone = log_start > target.start
         self._next = 0
-        self._runs = Runs()
+        self._rows = LandedRows()
         self._mark: Mark | None = None
 
     def add(self, header: BatchHeader) -> None:
-        """Raises TargetChanged if records of the run are missing in front of the batch."""
+        """Take the next batch. Raises TargetChanged if records of the run are missing in front of it."""
         if header.magic < 2 or header.producer_id != self._target.producer_id or header.is_control:
             return
-        # The wrap: batches come in the order of their sequences, so a step back means another 2^31.
+        # Batches come in the order of their sequences, so a step back means that the sequence has begun again.
         index = self._next + (header.base_sequence - self._next) % SEQUENCE_SPACE
         if index > self._next:
-            self._check_hole(index, header.base_offset)
+            self._check_missing(index, header.base_offset)
         count = header.last_offset_delta + 1
-        self._runs.add(index, header.base_offset, count)
+        self._rows.add(index, header.base_offset, count)
         self._next = index + count
         self._mark = Mark(header.leader_epoch, header.base_offset + count)
 
-    def _check_hole(self, index: int, offset: int) -> None:
-        """Compaction, and retention at the front, take records and leave their offsets unused. What was never there
-        has left none, or would lie in a log that nothing is removed from.
+    def _check_missing(self, index: int, offset: int) -> None:
+        """Raises TargetChanged unless compaction, or retention at the front, may have removed the missing records.
+
+        Removed records leave their offsets unused. Records that were never there leave no offsets, or nothing removes
+        records from the log.
         """
         before = self._target.start if self._mark is None else self._mark.end
         removed = self._target.compacts or (self._mark is None and self._front_is_gone)
@@ -162,16 +164,16 @@ class LandedReader:
         )
 
     def landed(self) -> Landed:
-        return Landed(self._next, self._runs, self._mark)
+        return Landed(self._next, self._rows, self._mark)
 
     def close(self) -> None:
-        self._runs.close()
+        self._rows.close()
 
 
 async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *, fresh: bool) -> Landed:
-    """Find out what the run has in the target partition. `fresh`: nothing was written before.
+    """Find out which records of the run are in the target partition. `fresh`: nothing was written before.
 
-    What the leader has not given to its followers yet is waited for, as is a leader. Raises TargetChanged if records of
+    Waits for a leader, and until followers have what the leader has. Raises TargetChanged if records of
     the run are missing before later ones, TopicExists if somebody else has written to a created topic, and what the
     client raises.
     """
@@ -191,13 +193,13 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
             return await _among_others(client, target, end, throttle, fresh=fresh)
         except BrokerTrouble as trouble:
             await patience.wait(trouble)
-        except OffsetOutOfRange as error:  # what was to be read was removed, or cut off, meanwhile
+        except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
             await patience.wait(BrokerTrouble(error.message))
 
 
 async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
-    """A topic that the run has created holds its batches and nothing else: the last one tells, and must fit. Raises
-    BrokerTrouble if it is not to be had now.
+    """Find out by the last batch of a created topic, which holds batches of the run and nothing else. Raises
+    BrokerTrouble if the leader does not give that batch now.
     """
     fetched = await client.fetch(target.topic, target.partition, end - 1, max_bytes=1, max_wait_ms=500, committed=False)
     last = next((header for _, header in walk(fetched.data) if header.base_offset < end), None)
@@ -217,9 +219,9 @@ async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Lan
             "to the topic, or the cluster has lost records.",
             hint="Stop the other producers, delete the topic and restore again under another run id.",
         )
-    runs = Runs()
-    runs.add(0, target.start, records)
-    return Landed(records, runs, Mark(last.leader_epoch, end))
+    rows = LandedRows()
+    rows.add(0, target.start, records)
+    return Landed(records, rows, Mark(last.leader_epoch, end))
 
 
 async def _among_others(

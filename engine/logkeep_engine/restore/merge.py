@@ -196,14 +196,14 @@ class BatchStream:
 
     def _packed(self, group: Sequence[_Member]) -> Outgoing:
         packer = Packer()
-        runs: list[tuple[int, int]] = []
+        rows: list[tuple[int, int]] = []
         append_times = 0
         for member in group:
             for offset, count in packer.add(member.packed, member.header):
-                if runs and sum(runs[-1]) == offset:
-                    runs[-1] = (runs[-1][0], runs[-1][1] + count)
+                if rows and sum(rows[-1]) == offset:
+                    rows[-1] = (rows[-1][0], rows[-1][1] + count)
                 else:
-                    runs.append((offset, count))
+                    rows.append((offset, count))
             append_times += member.header.record_count if member.header.is_log_append_time else 0
         data = packer.batch(
             group[0].header.codec,
@@ -212,7 +212,7 @@ class BatchStream:
             base_sequence=self._index % SEQUENCE_SPACE,
         )
         wanted = self._index + packer.count > self._done
-        return Outgoing(self._index, packer.count, len(data), (data,) if wanted else None, tuple(runs), append_times)
+        return Outgoing(self._index, packer.count, len(data), (data,) if wanted else None, tuple(rows), append_times)
 
     def _rebuilt(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
         most = self._most if self._rule is Rule.BY_UNPACKED_SIZE else None

@@ -166,8 +166,8 @@ class OffsetPlace(Enum):
     """The restored record that stands for a source offset."""
 
     RECORD = "record"  # the record at this offset
-    GAP = "gap"  # no record of this offset was restored: the next one
-    END = "end"  # no record of this offset, or behind it, was restored
+    GAP = "gap"  # the next one: no record of this offset was restored
+    END = "end"  # none: no record of this offset, or behind it, was restored
 
 
 @dataclass(frozen=True, slots=True)

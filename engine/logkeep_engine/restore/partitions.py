@@ -93,7 +93,7 @@ def restore_task(
 
 
 def _batching(planned: Planned, topic: TopicPlan) -> Batching | None:
-    """Batches are not larger than the source's own producers could make them."""
+    """The size of batches for a topic: they are not larger than the source's own producers could make them."""
     batching = planned.plan.batching
     if batching is None:
         return None

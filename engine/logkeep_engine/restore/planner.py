@@ -90,7 +90,7 @@ class RestorePlanner:
         try:
             state.storage.create(path, data)
         except ObjectExists:
-            # Also when the answer to this very call was lost: then the object is the same.
+            # If the answer to this very call was lost, the object is the same.
             if state.storage.read(path) != data:
                 raise SpecError(
                     f"run {self._context.run_id} is being started twice at once",
@@ -161,7 +161,7 @@ class RestorePlanner:
         return findings
 
     def _check_replicas(self, created: Sequence[Choice]) -> None:
-        """A topic that cannot have its replicas is told of before anything is written."""
+        """Raises the error of a topic that cannot have its replicas, before anything is written."""
         wanted = {choice.target: replicas_of(choice.source, self._spec.topics.replication_factor) for choice in created}
         if wanted:
             name = max(wanted, key=lambda target: wanted[target])

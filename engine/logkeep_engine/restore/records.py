@@ -16,16 +16,17 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.formats.base import LogRecord, TimestampKind
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, largest_size, source_runs
+from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, largest_size, source_rows
 from logkeep_engine.restore.merge import Rule, packed_limit
 
 MAX_RECORDS = 10_000
-# Of records before compression: whatever they compress to, a topic with the default max.message.bytes takes the batch.
+# The bytes of records before compression. A topic with the default max.message.bytes takes such a batch, whatever its
+# records compress to.
 MAX_BYTES = 900_000
 CODEC = Codec.LZ4
 
-# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header: about, by the older
-# rules, which halve a batch that turns out too large for the topic.
+# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header. About is enough for
+# the older rules, which halve a batch that turns out too large for the topic.
 _RECORD_BYTES = 16
 _HEADER_BYTES = 4
 
@@ -130,7 +131,7 @@ class RecordStream:
             count=count,
             size=len(data),
             data=(data,) if self._index > self._done else None,
-            source=tuple(source_runs([record.offset for record in records])),
+            source=tuple(source_rows([record.offset for record in records])),
             append_times=sum(record.timestamp_type == TimestampKind.APPEND for record in records),
         )
 

@@ -99,6 +99,7 @@ class RestoreRun(DriverRun):
         """Do the run, as any. A result that is stored tells a later start of the run that it has succeeded."""
         result = super().perform_or_raise()
         if self._begun is not None:
+            self._done = None  # a run whose result cannot be stored has failed
             _, state = self._begun
             state.storage.put(state.file(RESULT), result.to_json().encode())
         return result

@@ -87,7 +87,7 @@ def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, envi
         return RestoreState(archive, run_id)
     if spec.state.credentials is not None:
         storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
-    else:  # it logs in as it does to the archive
+    else:  # the credentials of the archive are those of the state
         credentials = spec.source.storage.credentials if spec.source.storage is not None else None
         storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
     storage.check()

@@ -229,7 +229,7 @@ class _Attempt:
         self._made = 0  # records of the stream that have been made ready or skipped
         self._append_times = 0
         self._bytes = 0
-        self._there = iter(landed.runs)
+        self._there = iter(landed.rows)
         self._placed = 0
         self._mark = landed.mark
         self._end = task.start if landed.mark is None else landed.mark.end
@@ -429,9 +429,9 @@ def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryv
     if task.survey is not None and segment.base_offset in task.survey.damaged:
         yield from _salvaged(task, segment, task.survey)
         return
-    for run, headers in open_partition(task.storage, task.source, (segment,)).batches():
+    for stretch, headers in open_partition(task.storage, task.source, (segment,)).batches():
         for at, header in headers:
-            yield run[at : at + header.size], header
+            yield stretch[at : at + header.size], header
 
 
 def _salvaged(
@@ -440,9 +440,9 @@ def _salvaged(
     known = _known(survey)
     for item in open_damaged(task.storage, task.source, (segment,)).batches():
         if not isinstance(item, Damage):
-            run, headers = item
+            stretch, headers = item
             for at, header in headers:
-                yield memoryview(bytes(run[at : at + header.size])), header
+                yield memoryview(bytes(stretch[at : at + header.size])), header
         elif item.lost is not None and item.lost not in known:
             raise _damaged_further(task, segment, item.lost, item.what)
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
 
 ANYTHING = "*"
-"""For `Storage.writer`: whatever lies under the name is replaced."""
+"""With this, `Storage.writer` replaces whatever lies under the name."""
 
 Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Python 3.12
 
@@ -84,7 +84,7 @@ class Storage(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Is the bucket or folder reachable with these credentials? Reads only, never writes."""
+        """Find out whether the bucket or folder can be reached with these credentials. Never writes."""
 
     def check_path(self, path: str) -> None:  # noqa: B027 - most storages hold whatever a caller names
         """Raises StorageRefused for an object, or a folder of objects, whose name cannot be held here. Asks nobody."""

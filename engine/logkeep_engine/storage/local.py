@@ -233,7 +233,7 @@ def _write_all(file: io.FileIO, data: Buffer) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and its parents durable: a synced file in a folder that a crash forgets is lost."""
+    """Make a folder and its parents durable. A synced file is lost if a crash forgets its folder."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -253,7 +253,7 @@ def _file_version(path: Path) -> str | None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time replaces files of the folder that it has looked at before. The lock of a killed process ends."""
+    """Lock the folder, so that one process at a time looks at files and replaces them. A killed one holds no lock."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Which storage a URI or a resource names."""
+"""Opens the storage that a URI or a resource names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patience with a store: a request that failed for a reason that may pass is sent again."""
+"""Sends a request to a store again if it has failed for a reason that may pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def retried(
     translate: Callable[[Exception], LogkeepError],
     before_next: Callable[[Exception], None],
 ) -> T:
-    """Do it, as often as it takes and `PATIENCE` and `ATTEMPTS` allow.
+    """Do it again until it succeeds, as long as `PATIENCE` and `ATTEMPTS` allow.
 
     `action` gets the number of its attempt, from 0. `translate` names what it raised: StorageUnavailable may pass, any
     other error is raised at once. `before_next` gets what it raised before it is tried again.

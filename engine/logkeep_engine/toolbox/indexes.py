@@ -19,7 +19,7 @@ from logkeep_engine.archive.reading.layouts import is_indexed
 from logkeep_engine.errors import CorruptSegment, ObjectMissing, Refused
 from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import build_index, check_index
-from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, partition_index_name
+from logkeep_engine.formats.records_names import RecordsName, pack_partition_index, partition_index_name
 from logkeep_engine.log.recovery import owner_of, replace_file, sync_folder
 from logkeep_engine.log.segment import (
     INDEX_INTERVAL_BYTES,
@@ -105,7 +105,7 @@ def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterat
     if source.single:
         return
     path = f"{folder}/{partition_index_name(segments[0].partition)}".lstrip("/")
-    made = pack_partition_index(SegmentName(segment.partition, segment.base_offset) for segment in segments)
+    made = pack_partition_index(RecordsName(segment.partition, segment.base_offset) for segment in segments)
     try:
         found = source.storage.read(path)
     except ObjectMissing:

@@ -31,7 +31,7 @@ _LONGEST_VARINT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """`type` is the name of a primitive ("?" behind it: nullable), or the fields of a struct; `array`: many of them.
     `nullable`: the struct, or the array as a whole, may be null.
 
@@ -39,7 +39,7 @@ class Field:
     """
 
     name: str
-    type: str | tuple[Field, ...]
+    type: str | tuple[MessageField, ...]
     since: int = 0
     until: int = _LATEST
     array: bool = False
@@ -51,7 +51,7 @@ class Field:
 class Schema:
     """The value of one kind of record in versions 0 to `latest`; `flexible` is the first version of that encoding."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
     latest: int = 0
     flexible: int = 0
 
@@ -77,7 +77,7 @@ class _Reader:
         self._version = version
         self._flexible = flexible
 
-    def struct(self, fields: tuple[Field, ...]) -> dict[str, Any]:
+    def struct(self, fields: tuple[MessageField, ...]) -> dict[str, Any]:
         document: dict[str, Any] = {}
         for field in fields:
             if field.tag is None and field.since <= self._version <= field.until:
@@ -91,7 +91,7 @@ class _Reader:
                     document[field.name] = _Reader(part, self._version, True)._field(field)
         return document
 
-    def _field(self, field: Field) -> Any:
+    def _field(self, field: MessageField) -> Any:
         if not field.array:
             return self._value(field)
         count = self._length()
@@ -103,7 +103,7 @@ class _Reader:
             raise UndecodableRecord(f"{field.name} cannot have {count} elements in {len(self._data) - self._at} bytes")
         return [self._value(field) for _ in range(count)]
 
-    def _value(self, field: Field) -> Any:
+    def _value(self, field: MessageField) -> Any:
         kind = field.type
         if not isinstance(kind, str):
             if field.nullable and not field.array and self._number("int8") < 0:
@@ -153,58 +153,58 @@ class RecordKind:
     """A kind of record: what its key holds (keys are never flexible), and its value."""
 
     name: str
-    key: tuple[Field, ...]
+    key: tuple[MessageField, ...]
     value: Schema
 
 
-_GROUP = (Field("groupId", "string"),)
-_MEMBER = (Field("groupId", "string"), Field("memberId", "string"))
-_COMMIT_KEY = (Field("group", "string"), Field("topic", "string"), Field("partition", "int32"))
-_PARTITIONS_OF_ID = (Field("topicId", "uuid"), Field("partitions", "int32", array=True))
+_GROUP = (MessageField("groupId", "string"),)
+_MEMBER = (MessageField("groupId", "string"), MessageField("memberId", "string"))
+_COMMIT_KEY = (MessageField("group", "string"), MessageField("topic", "string"), MessageField("partition", "int32"))
+_PARTITIONS_OF_ID = (MessageField("topicId", "uuid"), MessageField("partitions", "int32", array=True))
 _PARTITIONS_OF_TOPIC = (
-    Field("topicId", "uuid"),
-    Field("topicName", "string"),
-    Field("partitions", "int32", array=True),
+    MessageField("topicId", "uuid"),
+    MessageField("topicName", "string"),
+    MessageField("partitions", "int32", array=True),
 )
-_TASKS = (Field("subtopologyId", "string"), Field("partitions", "int32", array=True))
-_PAIR = (Field("key", "string"), Field("value", "string"))
+_TASKS = (MessageField("subtopologyId", "string"), MessageField("partitions", "int32", array=True))
+_PAIR = (MessageField("key", "string"), MessageField("value", "string"))
 _TOPIC_INFO = (
-    Field("name", "string"),
-    Field("partitions", "int32"),
-    Field("replicationFactor", "int16"),
-    Field("topicConfigs", _PAIR, array=True),
+    MessageField("name", "string"),
+    MessageField("partitions", "int32"),
+    MessageField("replicationFactor", "int16"),
+    MessageField("topicConfigs", _PAIR, array=True),
 )
 
 _OFFSET_COMMIT = Schema(
     (
-        Field("offset", "int64"),
-        Field("leaderEpoch", "int32", since=3),
-        Field("metadata", "string"),
-        Field("commitTimestamp", "int64"),
-        Field("expireTimestamp", "int64", since=1, until=1),
-        Field("topicId", "uuid", since=4, tag=0),
+        MessageField("offset", "int64"),
+        MessageField("leaderEpoch", "int32", since=3),
+        MessageField("metadata", "string"),
+        MessageField("commitTimestamp", "int64"),
+        MessageField("expireTimestamp", "int64", since=1, until=1),
+        MessageField("topicId", "uuid", since=4, tag=0),
     ),
     latest=4,
     flexible=4,
 )
 _GROUP_METADATA = Schema(
     (
-        Field("protocolType", "string"),
-        Field("generation", "int32"),
-        Field("protocol", "string?"),
-        Field("leader", "string?"),
-        Field("currentStateTimestamp", "int64", since=2),
-        Field(
+        MessageField("protocolType", "string"),
+        MessageField("generation", "int32"),
+        MessageField("protocol", "string?"),
+        MessageField("leader", "string?"),
+        MessageField("currentStateTimestamp", "int64", since=2),
+        MessageField(
             "members",
             (
-                Field("memberId", "string"),
-                Field("groupInstanceId", "string?", since=3),
-                Field("clientId", "string"),
-                Field("clientHost", "string"),
-                Field("rebalanceTimeout", "int32", since=1),
-                Field("sessionTimeout", "int32"),
-                Field("subscription", "bytes"),
-                Field("assignment", "bytes"),
+                MessageField("memberId", "string"),
+                MessageField("groupInstanceId", "string?", since=3),
+                MessageField("clientId", "string"),
+                MessageField("clientHost", "string"),
+                MessageField("rebalanceTimeout", "int32", since=1),
+                MessageField("sessionTimeout", "int32"),
+                MessageField("subscription", "bytes"),
+                MessageField("assignment", "bytes"),
             ),
             array=True,
         ),
@@ -214,15 +214,15 @@ _GROUP_METADATA = Schema(
 )
 _PARTITION_METADATA = Schema(
     (
-        Field(
+        MessageField(
             "topics",
             (
-                Field("topicId", "uuid"),
-                Field("topicName", "string"),
-                Field("numPartitions", "int32"),
-                Field(
+                MessageField("topicId", "uuid"),
+                MessageField("topicName", "string"),
+                MessageField("numPartitions", "int32"),
+                MessageField(
                     "partitionMetadata",
-                    (Field("partition", "int32"), Field("racks", "string", array=True)),
+                    (MessageField("partition", "int32"), MessageField("racks", "string", array=True)),
                     array=True,
                 ),
             ),
@@ -232,19 +232,23 @@ _PARTITION_METADATA = Schema(
 )
 _CONSUMER_MEMBER = Schema(
     (
-        Field("instanceId", "string?"),
-        Field("rackId", "string?"),
-        Field("clientId", "string"),
-        Field("clientHost", "string"),
-        Field("subscribedTopicNames", "string", array=True),
-        Field("subscribedTopicRegex", "string?"),
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("serverAssignor", "string?"),
-        Field(
+        MessageField("instanceId", "string?"),
+        MessageField("rackId", "string?"),
+        MessageField("clientId", "string"),
+        MessageField("clientHost", "string"),
+        MessageField("subscribedTopicNames", "string", array=True),
+        MessageField("subscribedTopicRegex", "string?"),
+        MessageField("rebalanceTimeoutMs", "int32"),
+        MessageField("serverAssignor", "string?"),
+        MessageField(
             "classicMemberMetadata",
             (
-                Field("sessionTimeoutMs", "int32"),
-                Field("supportedProtocols", (Field("name", "string"), Field("metadata", "bytes")), array=True),
+                MessageField("sessionTimeoutMs", "int32"),
+                MessageField(
+                    "supportedProtocols",
+                    (MessageField("name", "string"), MessageField("metadata", "bytes")),
+                    array=True,
+                ),
             ),
             nullable=True,
             tag=0,
@@ -253,35 +257,35 @@ _CONSUMER_MEMBER = Schema(
 )
 _STREAMS_MEMBER = Schema(
     (
-        Field("instanceId", "string?"),
-        Field("rackId", "string?"),
-        Field("clientId", "string"),
-        Field("clientHost", "string"),
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("topologyEpoch", "int32"),
-        Field("processId", "string"),
-        Field("userEndpoint", (Field("host", "string"), Field("port", "uint16")), nullable=True),
-        Field("clientTags", _PAIR, array=True),
+        MessageField("instanceId", "string?"),
+        MessageField("rackId", "string?"),
+        MessageField("clientId", "string"),
+        MessageField("clientHost", "string"),
+        MessageField("rebalanceTimeoutMs", "int32"),
+        MessageField("topologyEpoch", "int32"),
+        MessageField("processId", "string"),
+        MessageField("userEndpoint", (MessageField("host", "string"), MessageField("port", "uint16")), nullable=True),
+        MessageField("clientTags", _PAIR, array=True),
     )
 )
 _STREAMS_TOPOLOGY = Schema(
     (
-        Field("epoch", "int32"),
-        Field(
+        MessageField("epoch", "int32"),
+        MessageField(
             "subtopologies",
             (
-                Field("subtopologyId", "string"),
-                Field("sourceTopics", "string", array=True),
-                Field("sourceTopicRegex", "string", array=True),
-                Field("stateChangelogTopics", _TOPIC_INFO, array=True),
-                Field("repartitionSinkTopics", "string", array=True),
-                Field("repartitionSourceTopics", _TOPIC_INFO, array=True),
-                Field(
+                MessageField("subtopologyId", "string"),
+                MessageField("sourceTopics", "string", array=True),
+                MessageField("sourceTopicRegex", "string", array=True),
+                MessageField("stateChangelogTopics", _TOPIC_INFO, array=True),
+                MessageField("repartitionSinkTopics", "string", array=True),
+                MessageField("repartitionSourceTopics", _TOPIC_INFO, array=True),
+                MessageField(
                     "copartitionGroups",
                     (
-                        Field("sourceTopics", "int16", array=True),
-                        Field("sourceTopicRegex", "int16", array=True),
-                        Field("repartitionSourceTopics", "int16", array=True),
+                        MessageField("sourceTopics", "int16", array=True),
+                        MessageField("sourceTopicRegex", "int16", array=True),
+                        MessageField("repartitionSourceTopics", "int16", array=True),
                     ),
                     array=True,
                 ),
@@ -290,19 +294,25 @@ _STREAMS_TOPOLOGY = Schema(
         ),
     )
 )
-_MEMBER_EPOCHS = (Field("memberEpoch", "int32"), Field("previousMemberEpoch", "int32"), Field("state", "int8"))
-_ASSIGNMENT_EPOCH = Schema((Field("assignmentEpoch", "int32"),))
-_TARGET = Schema((Field("topicPartitions", _PARTITIONS_OF_ID, array=True),))
+_MEMBER_EPOCHS = (
+    MessageField("memberEpoch", "int32"),
+    MessageField("previousMemberEpoch", "int32"),
+    MessageField("state", "int8"),
+)
+_ASSIGNMENT_EPOCH = Schema((MessageField("assignmentEpoch", "int32"),))
+_TARGET = Schema((MessageField("topicPartitions", _PARTITIONS_OF_ID, array=True),))
 _ACTIVE_STANDBY_WARMUP = tuple(
-    Field(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
+    MessageField(name, _TASKS, array=True) for name in ("activeTasks", "standbyTasks", "warmupTasks")
 )
 
 GROUP_RECORDS: Mapping[int, RecordKind] = {
     0: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
     1: RecordKind("OffsetCommit", _COMMIT_KEY, _OFFSET_COMMIT),
-    2: RecordKind("GroupMetadata", (Field("group", "string"),), _GROUP_METADATA),
+    2: RecordKind("GroupMetadata", (MessageField("group", "string"),), _GROUP_METADATA),
     3: RecordKind(
-        "ConsumerGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64", tag=0)))
+        "ConsumerGroupMetadata",
+        _GROUP,
+        Schema((MessageField("epoch", "int32"), MessageField("metadataHash", "int64", tag=0))),
     ),
     4: RecordKind("ConsumerGroupPartitionMetadata", _GROUP, _PARTITION_METADATA),
     5: RecordKind("ConsumerGroupMemberMetadata", _MEMBER, _CONSUMER_MEMBER),
@@ -314,8 +324,8 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
         Schema(
             (
                 *_MEMBER_EPOCHS,
-                Field("assignedPartitions", _PARTITIONS_OF_ID, array=True),
-                Field("partitionsPendingRevocation", _PARTITIONS_OF_ID, array=True),
+                MessageField("assignedPartitions", _PARTITIONS_OF_ID, array=True),
+                MessageField("partitionsPendingRevocation", _PARTITIONS_OF_ID, array=True),
             )
         ),
     ),
@@ -325,40 +335,50 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
         _MEMBER,
         Schema(
             (
-                Field("rackId", "string?"),
-                Field("clientId", "string"),
-                Field("clientHost", "string"),
-                Field("subscribedTopicNames", "string", array=True),
+                MessageField("rackId", "string?"),
+                MessageField("clientId", "string"),
+                MessageField("clientHost", "string"),
+                MessageField("subscribedTopicNames", "string", array=True),
             )
         ),
     ),
-    11: RecordKind("ShareGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
+    11: RecordKind(
+        "ShareGroupMetadata", _GROUP, Schema((MessageField("epoch", "int32"), MessageField("metadataHash", "int64")))
+    ),
     12: RecordKind("ShareGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
     13: RecordKind("ShareGroupTargetAssignmentMember", _MEMBER, _TARGET),
     14: RecordKind(
         "ShareGroupCurrentMemberAssignment",
         _MEMBER,
-        Schema((*_MEMBER_EPOCHS, Field("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
+        Schema((*_MEMBER_EPOCHS, MessageField("assignedPartitions", _PARTITIONS_OF_ID, array=True))),
     ),
     15: RecordKind(
         "ShareGroupStatePartitionMetadata",
         _GROUP,
         Schema(
             (
-                Field("initializingTopics", _PARTITIONS_OF_TOPIC, array=True),
-                Field("initializedTopics", _PARTITIONS_OF_TOPIC, array=True),
-                Field("deletingTopics", (Field("topicId", "uuid"), Field("topicName", "string")), array=True),
+                MessageField("initializingTopics", _PARTITIONS_OF_TOPIC, array=True),
+                MessageField("initializedTopics", _PARTITIONS_OF_TOPIC, array=True),
+                MessageField(
+                    "deletingTopics", (MessageField("topicId", "uuid"), MessageField("topicName", "string")), array=True
+                ),
             )
         ),
     ),
     16: RecordKind(
         "ConsumerGroupRegularExpression",
-        (Field("groupId", "string"), Field("regularExpression", "string")),
+        (MessageField("groupId", "string"), MessageField("regularExpression", "string")),
         Schema(
-            (Field("topics", "string", array=True), Field("version", "int64"), Field("timestamp", "int64")),
+            (
+                MessageField("topics", "string", array=True),
+                MessageField("version", "int64"),
+                MessageField("timestamp", "int64"),
+            ),
         ),
     ),
-    17: RecordKind("StreamsGroupMetadata", _GROUP, Schema((Field("epoch", "int32"), Field("metadataHash", "int64")))),
+    17: RecordKind(
+        "StreamsGroupMetadata", _GROUP, Schema((MessageField("epoch", "int32"), MessageField("metadataHash", "int64")))
+    ),
     19: RecordKind("StreamsGroupMemberMetadata", _MEMBER, _STREAMS_MEMBER),
     20: RecordKind("StreamsGroupTargetAssignmentMetadata", _GROUP, _ASSIGNMENT_EPOCH),
     21: RecordKind("StreamsGroupTargetAssignmentMember", _MEMBER, Schema(_ACTIVE_STANDBY_WARMUP)),
@@ -369,9 +389,9 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
             (
                 *_MEMBER_EPOCHS,
                 *_ACTIVE_STANDBY_WARMUP,
-                Field("activeTasksPendingRevocation", _TASKS, array=True),
-                Field("standbyTasksPendingRevocation", _TASKS, array=True),
-                Field("warmupTasksPendingRevocation", _TASKS, array=True),
+                MessageField("activeTasksPendingRevocation", _TASKS, array=True),
+                MessageField("standbyTasksPendingRevocation", _TASKS, array=True),
+                MessageField("warmupTasksPendingRevocation", _TASKS, array=True),
             )
         ),
     ),
@@ -382,25 +402,25 @@ GROUP_RECORDS: Mapping[int, RecordKind] = {
 TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
     0: RecordKind(
         "TransactionLog",
-        (Field("transactionalId", "string"),),
+        (MessageField("transactionalId", "string"),),
         Schema(
             (
-                Field("producerId", "int64"),
-                Field("previousProducerId", "int64", since=1, tag=0),
-                Field("nextProducerId", "int64", since=1, tag=1),
-                Field("producerEpoch", "int16"),
-                Field("nextProducerEpoch", "int16", since=1, tag=3),
-                Field("transactionTimeoutMs", "int32"),
-                Field("transactionStatus", "int8"),
-                Field(
+                MessageField("producerId", "int64"),
+                MessageField("previousProducerId", "int64", since=1, tag=0),
+                MessageField("nextProducerId", "int64", since=1, tag=1),
+                MessageField("producerEpoch", "int16"),
+                MessageField("nextProducerEpoch", "int16", since=1, tag=3),
+                MessageField("transactionTimeoutMs", "int32"),
+                MessageField("transactionStatus", "int8"),
+                MessageField(
                     "transactionPartitions",
-                    (Field("topic", "string"), Field("partitionIds", "int32", array=True)),
+                    (MessageField("topic", "string"), MessageField("partitionIds", "int32", array=True)),
                     array=True,
                     nullable=True,
                 ),
-                Field("transactionLastUpdateTimestampMs", "int64"),
-                Field("transactionStartTimestampMs", "int64"),
-                Field("clientTransactionVersion", "int16", since=1, tag=2),
+                MessageField("transactionLastUpdateTimestampMs", "int64"),
+                MessageField("transactionStartTimestampMs", "int64"),
+                MessageField("clientTransactionVersion", "int16", since=1, tag=2),
             ),
             latest=1,
             flexible=1,
@@ -409,14 +429,14 @@ TRANSACTION_RECORDS: Mapping[int, RecordKind] = {
 }
 """Records of `__transaction_state` by the version that their key begins with."""
 
-_TOPIC_PARTITIONS = (Field("topic", "string"), Field("partitions", "int32", array=True))
+_TOPIC_PARTITIONS = (MessageField("topic", "string"), MessageField("partitions", "int32", array=True))
 SUBSCRIPTION = Schema(
     (
-        Field("topics", "string", array=True),
-        Field("userData", "bytes?"),
-        Field("ownedPartitions", _TOPIC_PARTITIONS, since=1, array=True),
-        Field("generationId", "int32", since=2),
-        Field("rackId", "string?", since=3),
+        MessageField("topics", "string", array=True),
+        MessageField("userData", "bytes?"),
+        MessageField("ownedPartitions", _TOPIC_PARTITIONS, since=1, array=True),
+        MessageField("generationId", "int32", since=2),
+        MessageField("rackId", "string?", since=3),
     ),
     latest=3,
     flexible=_LATEST,
@@ -424,41 +444,41 @@ SUBSCRIPTION = Schema(
 """The subscription that a consumer sends to its group (`ConsumerProtocolSubscription`)."""
 
 ASSIGNMENT = Schema(
-    (Field("assignedPartitions", _TOPIC_PARTITIONS, array=True), Field("userData", "bytes?")),
+    (MessageField("assignedPartitions", _TOPIC_PARTITIONS, array=True), MessageField("userData", "bytes?")),
     latest=3,
     flexible=_LATEST,
 )
 """The assignment that the group's leader gives to a consumer (`ConsumerProtocolAssignment`)."""
 
-_VOTER = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))
+_VOTER = (MessageField("voterId", "int32"), MessageField("voterDirectoryId", "uuid", since=1))
 LEADER_CHANGE = Schema(
     (
-        Field("version", "int16"),
-        Field("leaderId", "int32"),
-        Field("voters", _VOTER, array=True),
-        Field("grantingVoters", _VOTER, array=True),
+        MessageField("version", "int16"),
+        MessageField("leaderId", "int32"),
+        MessageField("voters", _VOTER, array=True),
+        MessageField("grantingVoters", _VOTER, array=True),
     ),
     latest=1,
 )
-SNAPSHOT_HEADER = Schema((Field("version", "int16"), Field("lastContainedLogTimestamp", "int64")))
-SNAPSHOT_FOOTER = Schema((Field("version", "int16"),))
-KRAFT_VERSION = Schema((Field("version", "int16"), Field("kRaftVersion", "int16")))
+SNAPSHOT_HEADER = Schema((MessageField("version", "int16"), MessageField("lastContainedLogTimestamp", "int64")))
+SNAPSHOT_FOOTER = Schema((MessageField("version", "int16"),))
+KRAFT_VERSION = Schema((MessageField("version", "int16"), MessageField("kRaftVersion", "int16")))
 KRAFT_VOTERS = Schema(
     (
-        Field("version", "int16"),
-        Field(
+        MessageField("version", "int16"),
+        MessageField(
             "voters",
             (
-                Field("voterId", "int32"),
-                Field("voterDirectoryId", "uuid"),
-                Field(
+                MessageField("voterId", "int32"),
+                MessageField("voterDirectoryId", "uuid"),
+                MessageField(
                     "endpoints",
-                    (Field("name", "string"), Field("host", "string"), Field("port", "uint16")),
+                    (MessageField("name", "string"), MessageField("host", "string"), MessageField("port", "uint16")),
                     array=True,
                 ),
-                Field(
+                MessageField(
                     "kRaftVersionFeature",
-                    (Field("minSupportedVersion", "int16"), Field("maxSupportedVersion", "int16")),
+                    (MessageField("minSupportedVersion", "int16"), MessageField("maxSupportedVersion", "int16")),
                 ),
             ),
             array=True,

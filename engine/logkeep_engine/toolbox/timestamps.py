@@ -40,7 +40,7 @@ class Bucket(StrEnum):
 
 
 @dataclass(slots=True)
-class Times:
+class LogTimes:
     """The times of one segment, or of a whole partition (`segment` ""). `folder`: where it lies ("" in an archive).
     Times are ms since the epoch, None if there is none.
 
@@ -67,7 +67,7 @@ class Times:
     damage: list[str] = field(default_factory=list)
     folder: str = ""
 
-    def add(self, other: Times) -> None:
+    def add(self, other: LogTimes) -> None:
         """Take over what a later segment of the same partition has."""
         if other.records:
             self.first_offset = other.first_offset if self.first_offset is None else self.first_offset
@@ -147,11 +147,11 @@ class MomentPlace:
         } | ({"folder": self.folder} if self.folder else {})
 
 
-def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[Times]:
+def timestamps(source: LogSource, *, bucket: Bucket = Bucket.NONE, per_segment: bool = False) -> Iterator[LogTimes]:
     """The times of every partition, or of every segment; reads all records."""
     now = int(time.time() * 1000)
     for (topic, topic_id, partition, folder), segments in source.partitions().items():
-        whole = Times(topic, topic_id, partition, folder=folder)
+        whole = LogTimes(topic, topic_id, partition, folder=folder)
         latest: int | None = None
         for segment in segments:
             found = _read(segment, bucket.milliseconds, now, latest)
@@ -190,8 +190,8 @@ def places(source: LogSource, moment: int) -> Iterator[MomentPlace]:
         )
 
 
-def _read(segment: ToolboxSegment, bucket: int, now: int, latest: int | None) -> Times:
-    times = Times(segment.topic, segment.topic_id, segment.partition, segment.name, folder=segment.folder)
+def _read(segment: ToolboxSegment, bucket: int, now: int, latest: int | None) -> LogTimes:
+    times = LogTimes(segment.topic, segment.topic_id, segment.partition, segment.name, folder=segment.folder)
 
     def damaged(damage: DamagedBytes) -> None:
         # The archive's reader says the position itself.
@@ -211,7 +211,7 @@ def _note_damage(found: dict[str, None], segment: ToolboxSegment, damage: Damage
     found[_damage(segment, damage)] = None
 
 
-def _note(times: Times, records: Sequence[LogRecord], bucket: int, now: int, latest: int | None) -> int | None:
+def _note(times: LogTimes, records: Sequence[LogRecord], bucket: int, now: int, latest: int | None) -> int | None:
     """Take note of a run of records; returns the latest time so far."""
     if not records:
         return latest
@@ -238,7 +238,7 @@ def _note(times: Times, records: Sequence[LogRecord], bucket: int, now: int, lat
     return highest[-1]
 
 
-def _fill_buckets(times: Times, found: Sequence[tuple[int, int]], bucket: int, *, one: bool) -> None:
+def _fill_buckets(times: LogTimes, found: Sequence[tuple[int, int]], bucket: int, *, one: bool) -> None:
     for stamp, offset in found[:1] if one else found:
         if len(times.buckets) < MAX_BUCKETS:
             times.buckets.setdefault(stamp - stamp % bucket, offset)

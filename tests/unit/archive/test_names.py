@@ -3,7 +3,7 @@
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.names import SegmentName
+from logkeep_engine.archive.names import SegmentObjectName
 
 ID = "ab-_56789012345678901A"
 
@@ -20,7 +20,7 @@ def test_segment_names_are_exact() -> None:
 @pytest.mark.parametrize("offset", [0, 2**63 - 1])
 def test_segment_names_are_read_back(suffix: str, attempt: int, offset: int) -> None:
     path = names.segment_stem("t", ID, 0, offset, 42, attempt) + suffix
-    assert names.parse_segment(path) == SegmentName("t", ID, 0, offset, 42, attempt, suffix)
+    assert names.parse_segment(path) == SegmentObjectName("t", ID, 0, offset, 42, attempt, suffix)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_hole_of_a_chunk_that_failed_has_all_of_the_batch_across_its_end(storage
 
 
 def test_hole_of_an_older_archive_whose_end_is_settled_already_is_archived_once(storage: Storage) -> None:
-    """There a chunk settled all of its offsets, those of a batch across its start too."""
+    """There the catalog accounts for all offsets of a chunk, also for those of a batch across its start."""
     state = ArchiveState()
     topic = TopicEntry("orders", TOPIC_ID, 1, 1)
     state.add_facts([topic], [Coverage(TOPIC_ID, 0, 15, 30)], (), ())

@@ -50,7 +50,7 @@ class Leaders:
 
 
 def log(*epochs: tuple[int, int], last: int = 9) -> Replica:
-    """So many batches of each epoch; `last` is that of the leader."""
+    """A log with so many batches of each leader epoch; `last` is the epoch of the leader."""
     made = Replica()
     for epoch, count in epochs:
         for _ in range(count):

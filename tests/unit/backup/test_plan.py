@@ -192,7 +192,7 @@ def test_gaps_of_a_stored_plan_are_committed_as_far_as_they_are_open() -> None:
 
 
 def test_log_that_parts_from_the_archive_is_left_as_it_is() -> None:
-    """Also what is missing below: the run that takes the log over archives it."""
+    """That holds also for the hole below: the run that takes the log over archives it."""
     for state in (archived((0, 1500)), archived((0, 100), (200, 1500))):
         plan = planned(state, start=50, end=9000, standings={WHERE: LogStanding(7, fork=1000)})
         assert plan.forks == (Fork("a" * 22, 0, 1000, 1500),)
@@ -204,7 +204,7 @@ def branched(state: ArchiveState, fork: int, *, start: int = 0, end: int = 9000)
 
 
 def test_old_end_becomes_a_branch_and_the_log_is_planned_from_there() -> None:
-    """With what is missing below; what retention has taken of the new log is lost, whatever was archived there."""
+    """The hole below is planned too. What retention has taken of the new log is lost, whatever was archived there."""
     plan = branched(archived((0, 100), (200, 1500)), 1000)
     assert bounds(plan) == [(100, 200), (1000, 9000)]
     assert plan.forks == (Fork("a" * 22, 0, 1000, 1500, branch_id("a" * 22, 1)),)
@@ -283,7 +283,7 @@ def test_log_that_ends_below_the_archive_parts_there_if_nothing_is_known_of_its_
     plan = planned(archived((0, 100), (200, 300)), end=150)
     assert plan.forks == (Fork("a" * 22, 0, 150, 300),)
     assert (plan.chunks, plan.gaps) == ((), ())
-    # What leader epochs say counts: a new leader's last stable offset may lag.
+    # The leader epochs decide: a new leader's last stable offset may lag.
     plan = planned(archived((0, 300)), end=150, standings={WHERE: LogStanding(7)})
     assert (plan.forks, plan.chunks, plan.idle) == ((), (), 1)
 
@@ -333,7 +333,7 @@ def test_recreated_topic_starts_anew() -> None:
 
 
 def test_recreated_topic_is_refused_where_both_would_have_one_folder() -> None:
-    """Also if retention has removed all of the first: a name that a late deletion may hit is not used again."""
+    """Even if retention has removed all of the first topic: a late deletion may hit a name that is used again."""
     state = archived((0, 400))
     check_incarnations([topic("orders", letter="b")], state)  # nothing of the first lies there
     state.removed["a" * 22, 0] = [(0, 400)]

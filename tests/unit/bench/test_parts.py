@@ -1,4 +1,4 @@
-"""Every step that is told apart is measured."""
+"""Each step of moving batches is measured."""
 
 from pathlib import Path
 

@@ -287,7 +287,7 @@ class TestLogsThatWereCutOff:
     """Leader epochs come along; what the source has gained after a cut never follows the old end."""
 
     def grown(self, storage: LocalStorage) -> None:
-        """[0, 20) of leader 3, of which [10, 20) is cut off, and [10, 40) of leader 5."""
+        """Leader 3 has written [0, 20), and [10, 20) of that is cut off; leader 5 has written [10, 40)."""
         with begin(storage) as writer:
             first = replace(chunk(storage, 0, 20), epochs=(LeaderEpoch(ORDERS.topic_id, 0, 3, 0),))
             writer.commit(topics=[ORDERS], receipts=[first], leaders=[LeaderSeen(ORDERS.topic_id, 0, 3)])
@@ -354,7 +354,7 @@ class TestWhatIsTaken:
         assert [record[0] for record in contents(target)["orders", 0]] == list(range(5))
 
     def open_ended(self, storage: LocalStorage) -> None:
-        """An archive of which no run has succeeded, that ends before the marker of a transaction."""
+        """An archive in which no run has succeeded. It ends before the marker of a transaction."""
         committed(
             storage,
             "run-1",
@@ -734,7 +734,7 @@ class TestRefusals:
 
 
 def test_a_plan_whose_beginning_the_target_has_lost_is_not_gone_on_with(tmp_path: Path) -> None:
-    """It leaves out what lost commits had settled."""
+    """The plan leaves out the offsets for which lost commits had accounted."""
     source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
     tricky(source)
     assert convert(source, target, "Records", run_id="one").result.outcome == "Succeeded"

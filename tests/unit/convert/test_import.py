@@ -21,7 +21,7 @@ from logkeep_engine.convert.imported import _contents, adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert
 from logkeep_engine.formats.avro_schema import PUBLISHED
 from logkeep_engine.formats.records_index import pack_entries
-from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, read_partition_index
+from logkeep_engine.formats.records_names import RecordsName, pack_partition_index, read_partition_index
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
@@ -198,7 +198,7 @@ class TestInPlace:
         self, records: LocalStorage, tmp_path: Path
     ) -> None:
         """The original tool leaves it so: a first segment without a record, which the partition's index names."""
-        name = SegmentName(5, 0)
+        name = RecordsName(5, 0)
         for path, data in {name.records: b"\x01", name.index: b"\x01", "consumer_offsets_partition_005": b""}.items():
             path_of(records, f"orders/{path}").write_bytes(data)
         path_of(records, "orders/index_partition_005").write_bytes(pack_partition_index([name]))
@@ -271,13 +271,13 @@ class TestInPlace:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
     ) -> None:
         def killed(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
+            raise SystemExit
 
         storage = folder(tmp_path / "source")
         grow(tmp_path, storage, 100)
         with monkeypatch.context() as patch:
             patch.setattr("logkeep_engine.archive.catalog.writer.Writer.end", killed)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(SystemExit):
                 adopt("import-1", storage, HereRunner, Reporter("import-1"))
         if change == "grown":
             grow(tmp_path, storage, 200)
@@ -463,7 +463,7 @@ class TestIndexesOfPartitions:
         return storage
 
     def lose(self, storage: LocalStorage, *starts: int) -> None:
-        for name in (SegmentName(0, start) for start in starts):
+        for name in (RecordsName(0, start) for start in starts):
             storage.delete([f"orders/{name.records}", f"orders/{name.index}"])
 
     @pytest.mark.parametrize("repair", [False, True])
@@ -492,7 +492,7 @@ class TestIndexesOfPartitions:
         for content, why in [
             (whole_index[:-1], "is cut short after 3 entries"),
             (b"", "is empty"),
-            (pack_partition_index([SegmentName(3, 0)]), "names segments of partition 3"),
+            (pack_partition_index([RecordsName(3, 0)]), "names segments of partition 3"),
         ]:
             segments.put(self.INDEX, content)
             (warning,) = warnings(segments)

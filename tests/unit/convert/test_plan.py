@@ -285,7 +285,7 @@ class TestHeldRanges:
         assert held_ranges(state).get(KEY, []) == held
 
     def test_what_was_removed_is_lost_to_the_new_archive(self) -> None:
-        """Without the gaps that lie between: removed ranges become one across them."""
+        """Removed ranges become one range, across the offsets that lie between them."""
         state = ArchiveState()
         state.coverage[KEY] = [(10, 50), (60, 100)]
         state.removed[KEY] = [(10, 20), (40, 80)]

@@ -24,7 +24,7 @@ from typing import Self
 from logkeep_engine.errors import ArchiveBusy, CorruptSegment
 from logkeep_engine.formats.records import pack_record
 from logkeep_engine.formats.records_index import SegmentIndex, pack_entries, read_index
-from logkeep_engine.formats.records_names import SegmentName, pack_partition_index, partition_index_name, segments_of
+from logkeep_engine.formats.records_names import RecordsName, pack_partition_index, partition_index_name, segments_of
 from logkeep_engine.formats.records_recovery import SegmentRecovery, recover_segment
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.recovery import replace_file, sync_folder
@@ -50,7 +50,7 @@ class SegmentAppender:
     `recovered` tells what was found; None if the segment is new.
     """
 
-    def __init__(self, folder: Path, name: SegmentName) -> None:
+    def __init__(self, folder: Path, name: RecordsName) -> None:
         self.name = name
         records, index = folder / name.records, folder / name.index
         fresh = not records.exists()
@@ -152,7 +152,7 @@ class RecordsFolder:
         self._folder = folder
         self._partition = partition
         self._limit = segment_bytes
-        self._names = segments_of(os.listdir(folder)).get(partition) or [SegmentName(partition, 0)]
+        self._names = segments_of(os.listdir(folder)).get(partition) or [RecordsName(partition, 0)]
         self._current = SegmentAppender(folder, self._names[-1])
         self._older: SegmentAppender | None = None
         self._last_offset = self._current.last_offset
@@ -209,7 +209,7 @@ class RecordsFolder:
     def _rotate(self, offset: int) -> None:
         self._current.commit()
         self._current.close()
-        name = SegmentName(self._partition, offset)
+        name = RecordsName(self._partition, offset)
         self._current = SegmentAppender(self._folder, name)
         self._names.append(name)
         remake_partition_index(self._folder, self._partition)

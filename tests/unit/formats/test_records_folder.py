@@ -16,7 +16,7 @@ import pytest
 from logkeep_engine.errors import ArchiveBusy, CorruptSegment
 from logkeep_engine.formats.records import pack_record
 from logkeep_engine.formats.records_index import IndexCheck, IndexState
-from logkeep_engine.formats.records_names import SegmentName, read_partition_index, segments_of
+from logkeep_engine.formats.records_names import RecordsName, read_partition_index, segments_of
 from logkeep_engine.formats.records_recovery import SegmentRecovery, recover_segment
 from logkeep_engine.log.damage import DamagedBytes
 from tests.unit.formats import records_writer
@@ -57,7 +57,7 @@ def test_folder_grown_record_by_record_is_that_of_the_table(tmp_path: Path) -> N
     written = files(tmp_path)
     assert written.pop(f"{FIRST}_records") == SEGMENT
     assert written.pop(f"{FIRST}_index") == INDEX
-    assert read_partition_index(written.pop("index_partition_000")) == [SegmentName(0, 0)]
+    assert read_partition_index(written.pop("index_partition_000")) == [RecordsName(0, 0)]
     assert not written
 
 
@@ -72,10 +72,10 @@ def test_segments_rotate_after_the_record_over_the_threshold_and_keep_their_name
                 starts.append(record.offset)
                 segments.append([])
             segments[-1].append(record)
-        assert segments_of(os.listdir(path)) == {3: [SegmentName(3, start) for start in starts]}
+        assert segments_of(os.listdir(path)) == {3: [RecordsName(3, start) for start in starts]}
         assert read_partition_index((path / "index_partition_003").read_bytes()) == segments_of(os.listdir(path))[3]
         for start, held in zip(starts, segments, strict=True):
-            data = (path / SegmentName(3, start).records).read_bytes()
+            data = (path / RecordsName(3, start).records).read_bytes()
             assert data == b"\x01" + b"".join(map(pack_record, held))
 
 
@@ -149,7 +149,7 @@ def test_partition_index_is_remade_after_old_segments_were_deleted(tmp_path: Pat
         (tmp_path / name).unlink()
     assert remake_partition_index(tmp_path, 0)
     assert not remake_partition_index(tmp_path, 0)
-    left = [SegmentName(0, 5), SegmentName(0, 2**32)]
+    left = [RecordsName(0, 5), RecordsName(0, 2**32)]
     assert read_partition_index((tmp_path / "index_partition_000").read_bytes()) == left
     (tmp_path / "index_partition_000").write_bytes(b"\x02")
     RecordsFolder(tmp_path, 0, 80).close()
@@ -160,7 +160,7 @@ def test_partitions_share_a_folder(tmp_path: Path) -> None:
     with RecordsFolder(tmp_path, 0, NO_LIMIT) as one, RecordsFolder(tmp_path, 12, NO_LIMIT) as other:
         one.append(RECORDS[:2])
         other.append(RECORDS[2:])
-    assert segments_of(os.listdir(tmp_path)) == {0: [SegmentName(0, 0)], 12: [SegmentName(12, 0)]}
+    assert segments_of(os.listdir(tmp_path)) == {0: [RecordsName(0, 0)], 12: [RecordsName(12, 0)]}
 
 
 def test_second_writer_of_a_partition_is_told(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_second_writer_of_a_partition_is_told(tmp_path: Path) -> None:
             RecordsFolder(tmp_path, 0, NO_LIMIT)
         assert str(caught.value) == message
     lay(tmp_path, SEGMENT[:37] + b"torn" + SEGMENT[37:], entries(1) + b"".join(shifted(1, 4)))
-    with SegmentAppender(tmp_path, SegmentName(0, 0)), pytest.raises(ArchiveBusy):
-        SegmentAppender(tmp_path, SegmentName(0, 0))  # also when recovery has put another file in its place
+    with SegmentAppender(tmp_path, RecordsName(0, 0)), pytest.raises(ArchiveBusy):
+        SegmentAppender(tmp_path, RecordsName(0, 0))  # also when recovery has put another file in its place
 
 
 # ---- what a crash leaves
@@ -262,7 +262,7 @@ def test_folder_left_between_a_new_segment_and_the_partition_index_is_made_whole
         folder.append(RECORDS)
     with RecordsFolder(tmp_path / "left", 0, 80) as folder:
         folder.append(RECORDS[:3])
-    (tmp_path / "left" / SegmentName(0, 5).records).touch()
+    (tmp_path / "left" / RecordsName(0, 5).records).touch()
     with RecordsFolder(tmp_path / "left", 0, 80) as folder:
         assert folder.next_offset == 5
         folder.append(RECORDS)

@@ -1,4 +1,4 @@
-"""The index of a segment of the Records format: read and made to the byte, and every way it can be wrong is told."""
+"""The index of a segment of the Records format: it is read and made to the byte, and every fault in it is reported."""
 
 import struct
 

@@ -8,7 +8,7 @@ from logkeep_engine.errors import CorruptIndex
 from logkeep_engine.formats.records_names import (
     FileKind,
     FileName,
-    SegmentName,
+    RecordsName,
     consumer_offsets_name,
     pack_partition_index,
     parse_name,
@@ -19,14 +19,14 @@ from logkeep_engine.formats.records_names import (
 from tests.unit.formats.records_golden import golden, golden_folder
 
 PARTITION_INDEX = golden("index_partition_000")
-SEGMENTS = [SegmentName(0, 0), SegmentName(0, 10**10)]
+SEGMENTS = [RecordsName(0, 0), RecordsName(0, 10**10)]
 REBUILD = "Make the partition's index again from the names of its segments."
 
 
 def test_numbers_are_padded_and_grow_beyond_their_width() -> None:
-    assert SegmentName(3, 1000).records == "segment_partition_003_from_offset_0000001000_records"
-    assert SegmentName(3, 1000).index == "segment_partition_003_from_offset_0000001000_index"
-    assert SegmentName(1000, 10**10).records == "segment_partition_1000_from_offset_10000000000_records"
+    assert RecordsName(3, 1000).records == "segment_partition_003_from_offset_0000001000_records"
+    assert RecordsName(3, 1000).index == "segment_partition_003_from_offset_0000001000_index"
+    assert RecordsName(1000, 10**10).records == "segment_partition_1000_from_offset_10000000000_records"
     assert partition_index_name(7) == "index_partition_007"
     assert partition_index_name(12345) == "index_partition_12345"
     assert consumer_offsets_name(7) == "consumer_offsets_partition_007"
@@ -45,7 +45,7 @@ def test_every_file_of_the_golden_folder_has_a_name_of_the_format() -> None:
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
 def test_names_are_parsed_back(partition: int, offset: int) -> None:
-    segment = SegmentName(partition, offset)
+    segment = RecordsName(partition, offset)
     assert parse_name(segment.records) == FileName(FileKind.RECORDS, partition, offset)
     assert parse_name(segment.index) == FileName(FileKind.INDEX, partition, offset)
     assert parse_name(partition_index_name(partition)) == FileName(FileKind.PARTITION_INDEX, partition)
@@ -80,7 +80,7 @@ def test_other_names_are_not_the_formats(name: str) -> None:
 def test_numbers_out_of_range_have_no_name() -> None:
     for partition, offset in [(-1, 0), (2**31, 0), (0, -1), (0, 2**63)]:
         with pytest.raises(ValueError, match=r"is not the number of a partition|no segment can start"):
-            SegmentName(partition, offset)
+            RecordsName(partition, offset)
     for name in (partition_index_name, consumer_offsets_name):
         with pytest.raises(ValueError, match="-1 is not the number of a partition"):
             name(-1)
@@ -98,17 +98,17 @@ def test_partition_index_is_made_again_from_the_names_of_a_folder() -> None:
 
 def test_segments_are_in_the_order_of_their_offsets_not_of_their_names() -> None:
     listing = [
-        SegmentName(0, 9 * 10**9),
-        SegmentName(0, 10**10),
-        SegmentName(11, 5),
-        SegmentName(2, 7),
-        SegmentName(2, 3),
+        RecordsName(0, 9 * 10**9),
+        RecordsName(0, 10**10),
+        RecordsName(11, 5),
+        RecordsName(2, 7),
+        RecordsName(2, 3),
     ]
     names = sorted(name for segment in listing for name in (segment.records, segment.index))
     assert segments_of([*names, "index_partition_000", "lost+found"]) == {
-        0: [SegmentName(0, 9 * 10**9), SegmentName(0, 10**10)],
-        2: [SegmentName(2, 3), SegmentName(2, 7)],
-        11: [SegmentName(11, 5)],
+        0: [RecordsName(0, 9 * 10**9), RecordsName(0, 10**10)],
+        2: [RecordsName(2, 3), RecordsName(2, 7)],
+        11: [RecordsName(11, 5)],
     }
 
 
@@ -118,7 +118,7 @@ def test_partition_index_after_old_segments_were_deleted_names_what_is_left() ->
 
 
 def test_partition_index_needs_rising_segments_of_one_partition() -> None:
-    for wrong in (list(reversed(SEGMENTS)), [SEGMENTS[0], SEGMENTS[0]], [SEGMENTS[0], SegmentName(1, 5)]):
+    for wrong in (list(reversed(SEGMENTS)), [SEGMENTS[0], SEGMENTS[0]], [SEGMENTS[0], RecordsName(1, 5)]):
         with pytest.raises(ValueError, match="cannot follow"):
             pack_partition_index(wrong)
 

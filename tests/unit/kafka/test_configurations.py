@@ -12,7 +12,7 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 
 
 class Slow:
-    """In place of a client of Kafka's, whose threads would outlive the test. Notes how long it would wait."""
+    """Replaces a client of Kafka's, whose threads would outlive the test. Notes how long it would wait."""
 
     def __init__(self, waits: list[float]) -> None:
         self._waits = waits
@@ -42,7 +42,7 @@ class DeadAtFirst(ControlPlane):
 
 @pytest.mark.parametrize("effective", [False, True])
 def test_a_broker_that_died_costs_a_part_of_the_time_only(effective: bool) -> None:
-    """The requests at the end of a restore waited for the dead one until their whole time was over."""
+    """Requests at the end of a restore must not wait for the dead broker until their whole time is over."""
     control = DeadAtFirst()
     found = effective_topic_configs(control, ["orders"]) if effective else control.topic_configs(["orders"])
     assert found == {"orders": {}}

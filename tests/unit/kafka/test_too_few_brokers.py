@@ -12,7 +12,7 @@ from logkeep_engine.kafka.control import ControlPlane
 
 
 class Unasked:
-    """In place of a client of Kafka's, whose threads would outlive the test."""
+    """Replaces a client of Kafka's, whose threads would outlive the test."""
 
     def create_topics(self, new: list[NewTopic], **options: object) -> dict[str, None]:
         assert options["validate_only"] is True

@@ -123,7 +123,7 @@ def _varint(number: int) -> bytes:
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    """By how many bytes the process is larger at most while `work` goes on than before it."""
+    """The most bytes by which the process is larger while `work` goes on than it was before."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = _status("VmRSS")

@@ -213,7 +213,7 @@ def with_body(body: bytes) -> bytearray:
 
 
 def outcome(decode: Callable[[bytes], Sized], data: bytearray) -> int | None:
-    """How many records there are; None if the batch is refused by name."""
+    """The number of records; None if the batch is refused by name."""
     try:
         return len(decode(bytes(data)))
     except CorruptBatch as problem:

@@ -11,7 +11,7 @@ INSIDE_ONE_ANOTHER = [(4, 5, 13), (4, 6, 7), (4, 20, 21), (9, 30, 40)]
 
 @pytest.mark.parametrize("offset", range(45))
 def test_a_batch_is_in_a_transaction_of_its_producer(offset: int) -> None:
-    """However the transactions lie: a segment's index may know only a part of one."""
+    """This holds however the transactions lie: a segment's index may know only a part of one."""
     header = parse_header(batch(offset, producer_id=4, transactional=True))
     assert (header in Spans(INSIDE_ONE_ANOTHER)) is (5 <= offset <= 13 or 20 <= offset <= 21)
 

@@ -369,7 +369,7 @@ def test_data_loss_is_a_condition_and_a_list() -> None:
 
 
 def test_what_is_missing_stays_told_until_a_run_ends_without() -> None:
-    """A run that fails knows nothing of it, and one whose report was lost does not either."""
+    """A run that fails knows nothing of the loss, nor does a run whose report was lost."""
     world = started()
     loss = (LossFact("orders", 0, 10, 20, "retention overtook the reader"),)
     world.reports(result=world.result(loss=loss, loss_total=1, loss_offsets=10))

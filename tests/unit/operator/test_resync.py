@@ -18,7 +18,7 @@ from tests.unit.operator.world import ENGINE, START, backup_spec
 
 
 class Lists:
-    """A cluster of which only lists are asked."""
+    """A cluster that answers only requests for lists."""
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)

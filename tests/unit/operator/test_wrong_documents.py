@@ -1,5 +1,5 @@
-"""Whatever a driver writes where its progress and its result belong: the operator tells it, and goes on with what the
-Job says."""
+"""A driver may write anything where its progress and its result belong. The operator says so, and goes on with what
+the Job says."""
 
 from __future__ import annotations
 

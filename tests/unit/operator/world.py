@@ -89,11 +89,11 @@ class World:
         self.resource = replace(self.resource, spec={**self.resource.spec, **spec}, generation=generation)
 
     def annotate(self, value: str, name: str = "logkeep.dev/run") -> None:
-        """Ask for another run, or for another try of the one that failed."""
+        """Ask for another run, or to retry the one that failed."""
         self.resource = replace(self.resource, annotations={name: value})
 
     def retry(self, value: str) -> None:
-        """Ask for another try of the run that failed."""
+        """Ask to retry the run that failed."""
         self.annotate(value, "logkeep.dev/retry")
 
     def collect(self) -> None:

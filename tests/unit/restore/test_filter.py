@@ -13,7 +13,7 @@ from logkeep_engine.restore.filter import (
     Outgoing,
     decide,
     rebuilt,
-    source_runs,
+    source_rows,
     unchanged,
 )
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -126,7 +126,7 @@ class TestOutgoing:
         (one,) = sent(batch(0, 3), index=SEQUENCE_SPACE + 2)
         assert one.base_sequence == 2
 
-    def test_source_runs(self) -> None:
-        assert list(source_runs([3, 4, 5, 9, 11, 12])) == [(3, 3), (9, 1), (11, 2)]
-        assert list(source_runs([7, 8, 9])) == [(7, 3)]
-        assert list(source_runs([7])) == [(7, 1)]
+    def test_source_rows(self) -> None:
+        assert list(source_rows([3, 4, 5, 9, 11, 12])) == [(3, 3), (9, 1), (11, 2)]
+        assert list(source_rows([7, 8, 9])) == [(7, 3)]
+        assert list(source_rows([7])) == [(7, 1)]

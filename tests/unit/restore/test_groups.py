@@ -1,4 +1,4 @@
-"""Which position a consumer group gets after a restore, and what is said of it."""
+"""Which position a consumer group gets after a restore, and what the restore says about it."""
 
 import json
 

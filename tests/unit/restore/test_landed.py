@@ -10,7 +10,7 @@ from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
-from logkeep_engine.restore.landed import Landed, LandedReader, Mark, Runs, TargetPartition
+from logkeep_engine.restore.landed import Landed, LandedReader, LandedRows, Mark, TargetPartition
 from tests.unit.log.batches import NOON, batch, marker
 
 PLAIN = TargetPartition("orders", 0, producer_id=9, start=10, created=False, compacts=False)
@@ -35,7 +35,7 @@ def read(*batches: bytes, target: TargetPartition = PLAIN, log_start: int = 0) -
 
 
 def facts(landed: Landed) -> Facts:
-    return landed.records, list(landed.runs), landed.mark
+    return landed.records, list(landed.rows), landed.mark
 
 
 def test_nothing() -> None:
@@ -88,7 +88,7 @@ def test_a_hole_that_nothing_explains_is_told(
 
 def test_runs_beside_a_busy_producer_take_little_memory() -> None:
     """A batch of another producer between any two of ours: each is a run of its own."""
-    runs = Runs()
+    runs = LandedRows()
     tracemalloc.start()
     for at in range(200_000):
         runs.add(at, 2 * at, 1)

@@ -51,7 +51,7 @@ def test_an_empty_answer_of_a_new_leader_is_waited_out() -> None:
     """It was taken for a topic that somebody else has written to, and the restore refused for good."""
     leader = Leader(10, ours(7, 7, 3), silent=3)
     landed = seen(leader)
-    assert (landed.records, list(landed.runs), landed.mark) == (10, [(0, 0, 10)], Mark(3, 10))
+    assert (landed.records, list(landed.rows), landed.mark) == (10, [(0, 0, 10)], Mark(3, 10))
     assert leader.asked == [9, 9, 9, 9]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic.alias_generators import to_camel
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
@@ -89,7 +89,7 @@ def entry(**changes: object) -> SegmentEntry:
         sha256="",
         codecs={"none": 1},
         max_batch_bytes=500,
-        times=Times(NOW - 100, NOW),
+        times=SegmentTimes(NOW - 100, NOW),
         files=KafkaFiles(timeindex_bytes=12),
     )
     return changed(plain, **changes)
@@ -405,7 +405,7 @@ class TestDigest:
             "allowEmpty": True,
             "state": {"uri": "s3://other"},
         }
-        # What is in none of the two must be thought about: may it change between two tries of one run?
+        # Think about a field that is in none of the two: may it change between two attempts of one run?
         decides = {"source", "topics", "ifTopicExists", "onDamagedArchive", "consumerGroups", "recordBatches"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}

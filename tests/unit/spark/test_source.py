@@ -101,7 +101,7 @@ def test_filters_are_taken_and_the_others_handed_back(storage: Storage) -> None:
 
 
 def test_spark_does_not_see_that_filters_can_be_pushed(storage: Storage) -> None:
-    """Where its pushdown is off, which is its default, it would refuse the reader."""
+    """Spark would refuse the reader if its pushdown is off, which is the default."""
     method: Any = reader(storage).pushFilters
     assert method.__func__ is DataSourceReader.pushFilters
 

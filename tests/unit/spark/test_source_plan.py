@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import NoTopicMatches
@@ -37,7 +37,7 @@ def segment(base: int, topic: TopicEntry = ORDERS, partition: int = 0, **changes
         sha256="00" * 32,
         codecs={"none": 10},
         max_batch_bytes=MIB,
-        times=Times(base, base + 99),
+        times=SegmentTimes(base, base + 99),
         files=KafkaFiles(index_bytes=8, timeindex_bytes=12),
     )
     return changed(entry, **changes)

@@ -35,7 +35,7 @@ class TestContract(StorageContract):
 
 @contextlib.contextmanager
 def as_another_user(folder: Path, bits: int) -> Iterator[None]:
-    """Neither reads what is in the folder nor enters it, as `bits` (rwx) say; root could do both."""
+    """Let the folder be closed to reading or entering, as `bits` (rwx) say; root could do both."""
     folder.chmod(bits * 0o111)
     root = os.geteuid() == 0
     try:
@@ -61,7 +61,7 @@ def reachable() -> Iterator[Path]:
 def test_a_list_that_would_be_too_short_is_refused_and_names_the_folder(
     reachable: Path, folder: str, bits: int
 ) -> None:
-    """With 4 its names can be read, but not what lies under them."""
+    """With the bits 4 the names in the folder can be read, but not what lies under them."""
     storage = open_uri(f"file://{reachable}/archive")
     for path in ("topics/orders/1.log", "topics/orders/2.log", "topics/others/1.log", "topics/x", "x"):
         storage.put(path, b"")

@@ -116,7 +116,7 @@ def archive(folder: Path, *parts: tuple[int, int], partition: int = 0) -> Path:
 
 
 def test_two_archives_of_the_same_records_are_the_same(tmp_path: Path) -> None:
-    """However their segments are cut."""
+    """It does not matter how their segments are cut."""
     a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 20), (20, 60))
     done = run("diff", a, b, "--offsets")
     assert done.exit_code == 0
@@ -161,7 +161,7 @@ def test_topics_may_have_other_names_and_aborted_records_do_not_count(tmp_path: 
 
 
 def test_a_partition_without_a_committed_record_is_no_difference(tmp_path: Path) -> None:
-    """Whichever side has it: a topic has partitions that nobody has written to, and its archive has not."""
+    """This holds for both sides: a topic has partitions that nobody has written to, and its archive has not."""
     a, b = tmp_path / "a", tmp_path / "b"
     for folder in (a, b):
         write_log(folder / "t-0", [batch(0, 5)])
@@ -251,6 +251,21 @@ def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: topic orders partition 0: {log}: The batch at offset 0 is damaged")
     assert "hint: `logkeep verify` names all damage.\n" in done.stderr
+
+
+def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path) -> None:
+    """The leader epoch of a batch was altered: only the object's SHA-256 shows it."""
+    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
+    log = next(a.glob("topics/orders/*/partition=0/*.log"))
+    data = bytearray(log.read_bytes())
+    data[15] ^= 1
+    log.write_bytes(data)
+    done = run("diff", a, b)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: its SHA-256 is ")
+    done = run("timestamps", a)
+    assert done.exit_code == 1
+    assert f"fault: {log}, offset 0: its SHA-256 is " in done.stderr
 
 
 def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) -> None:

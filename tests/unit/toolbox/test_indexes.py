@@ -12,7 +12,7 @@ import pytest
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.formats.records import RecordsEncoder
-from logkeep_engine.formats.records_names import SegmentName, pack_partition_index
+from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.segment import AbortedTxn, pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
@@ -383,7 +383,7 @@ def records(tmp_path: Path) -> Path:
         encoder = RecordsEncoder(data.extend, index.extend, 10**6)
         encoder.append([PlainRecord(start + i, NOON, 0, b"k", b"v" * i, []) for i in range(4)])
         encoder.finish()
-        name = SegmentName(0, start)
+        name = RecordsName(0, start)
         (folder / name.records).write_bytes(data)
         (folder / name.index).write_bytes(index)
         names.append(name)
@@ -407,7 +407,7 @@ def test_an_index_of_segments_that_were_deleted_is_made_anew(records: Path) -> N
         (records / f"segment_partition_000_from_offset_0000000005_{suffix}").unlink()
     assert len(faults(records)) == 1
     assert run("index", "rebuild", records, "--yes").exit_code == 0
-    assert (records / "index_partition_000").read_bytes() == pack_partition_index([SegmentName(0, 9)])
+    assert (records / "index_partition_000").read_bytes() == pack_partition_index([RecordsName(0, 9)])
 
 
 def test_the_index_of_a_damaged_segment_is_not_made(records: Path) -> None:

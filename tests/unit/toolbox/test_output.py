@@ -81,7 +81,7 @@ def test_an_interrupted_command_says_so(tmp_path: Path, sign: signal.Signals) ->
 
 
 class Held:
-    """Stands for the bytes of an index, of which there may be 10 MiB."""
+    """Stands for the bytes of an index; they may be 10 MiB."""
 
 
 def test_faults_of_indexes_are_said_as_they_come_and_no_index_is_held(

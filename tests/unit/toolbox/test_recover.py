@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.formats.records import RecordsEncoder
-from logkeep_engine.formats.records_names import SegmentName, pack_partition_index
+from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage import open_uri
@@ -220,10 +220,10 @@ def test_running_again_after_a_crash_at_any_step_finishes(folder: Path, tmp_path
 def test_running_again_finishes_records_too(tmp_path: Path, whole_records: int) -> None:
     first, index, starts = records(tmp_path / "damaged")
     torn = first.read_bytes()[: starts[whole_records] + 5]
-    second = SegmentName(0, 3)
+    second = RecordsName(0, 3)
     (first.parent / second.records).write_bytes(torn)
     (first.parent / second.index).write_bytes(index.read_bytes())
-    both = [SegmentName(0, 0), second]
+    both = [RecordsName(0, 0), second]
     (first.parent / "index_partition_000").write_bytes(pack_partition_index(both))
 
     def check(work: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["orders-0.{}-delete", "orders-0.{}-future", "orders-0.{}-stray", "other/orders-0"])
 def test_a_log_in_another_folder_is_another_log(folder: Path, name: str) -> None:
-    """A log that a broker has put aside, or that another broker has, says nothing of the live log."""
+    """A log that a broker has put aside, or that another broker has, says nothing about the live log."""
     other = folder.parent / name.format("0123456789abcdef" * 2)
     log = write_log(other, [batch(0, 2), batch(2, 2)])
     log.write_bytes(log.read_bytes()[:-2])
@@ -452,7 +452,7 @@ def test_a_partition_that_never_had_a_record_is_whole(tmp_path: Path) -> None:
     files = {
         segment.name: b"\x01",
         index.name: b"\x01",
-        "index_partition_000": pack_partition_index([SegmentName(0, 0)]),
+        "index_partition_000": pack_partition_index([RecordsName(0, 0)]),
         "consumer_offsets_partition_000": b"",
     }
     for name, data in files.items():
@@ -486,10 +486,10 @@ def test_the_index_of_a_partition_does_not_name_a_segment_that_has_gone(tmp_path
     second = first.with_name("segment_partition_000_from_offset_0000000003_records")
     second.write_bytes(first.read_bytes()[:9])
     index = first.with_name("index_partition_000")
-    index.write_bytes(pack_partition_index([SegmentName(0, 0), SegmentName(0, 3)]))
+    index.write_bytes(pack_partition_index([RecordsName(0, 0), RecordsName(0, 3)]))
     assert run("recover", first.parent, "--yes").exit_code == 0
     assert not second.exists()
-    assert index.read_bytes() == pack_partition_index([SegmentName(0, 0)])
+    assert index.read_bytes() == pack_partition_index([RecordsName(0, 0)])
     assert run("index", "check", first.parent).exit_code == 0
 
 

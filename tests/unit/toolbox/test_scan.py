@@ -1,4 +1,4 @@
-"""Whatever is wrong with a log, the rest of it is found, and what is wrong is said where it is."""
+"""Whatever is wrong with a log, the rest of the log is found, and the message says what is wrong and where."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The source finds what lies where the user points, and what of it is one log."""
+"""The source finds what lies where the user points, and which files are one log."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -68,7 +68,7 @@ def positions(found: list[dict[str, object]]) -> list[tuple[object, object]]:
 
 
 def test_the_last_of_every_key_is_in_force(data: Path) -> None:
-    """Without what was deleted, and without what a transaction wrote that was aborted."""
+    """Records that were deleted do not count, nor do records of aborted transactions."""
     found = run_json("offsets", data)
     assert sorted(positions(found)) == [(0, 11), (1, 20)]
     (last,) = [item for item in found if item["kind"] == "TransactionLog"]
@@ -141,7 +141,7 @@ def test_a_commit_in_a_transaction_that_nothing_has_decided_is_not_in_force(tmp_
 
 
 def test_what_damage_may_have_decided_is_not_in_force(tmp_path: Path) -> None:
-    """Behind it the producer may be in another transaction already."""
+    """Behind the damage the producer may be in another transaction already."""
     folder = tmp_path / "__consumer_offsets-0"
     first, second = (kept(offset, (key("g", "t", 0), value(offset)), producer_id=8) for offset in (0, 2))
     path = write_log(folder, [first, marker(1, 8, commit=False), second, marker(3, 8, commit=True)])

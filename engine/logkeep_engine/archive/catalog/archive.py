@@ -60,7 +60,7 @@ class Archive:
 
     @classmethod
     def open(cls, storage: Storage) -> Self:
-        """Raises ArchiveMissing if there is none, ArchiveMismatch if its format is another."""
+        """Open the archive. Raises ArchiveMissing if there is none, ArchiveMismatch if its format is another."""
         try:
             data = storage.read(names.ARCHIVE)
         except ObjectMissing as error:
@@ -115,7 +115,7 @@ class Archive:
             return state
 
     def listing(self) -> CatalogListing:
-        """What lies in the catalog."""
+        """The objects of the catalog, listed."""
         commits: dict[int, int] = {}
         checkpoints: list[tuple[int, int, ObjectInfo]] = []
         for info in self.storage.list(names.CATALOG):
@@ -130,7 +130,7 @@ class Archive:
         return CatalogListing(commits, checkpoints)
 
     def read_commit(self, number: int) -> Commit:
-        """Commit `number`. Raises ArchiveDamaged if it is not there, cut short, altered or another archive's."""
+        """Read commit `number`. Raises ArchiveDamaged if it is not there, cut short, altered or another archive's."""
         path = names.commit_path(number)
         name = f"{self.storage.uri}/{path}"
         try:
@@ -172,7 +172,7 @@ class Archive:
         return self.find_lost_tails(state, since, thorough=thorough).lost
 
     def find_lost_tails(self, state: ArchiveState, since: SinceCheckpoint, *, thorough: bool = False) -> FoundTails:
-        """Like `lost_tails`, with those that nobody has told of yet, and the highest epoch that is heard of."""
+        """The lost tails, those among them that no run has recorded yet, and the highest epoch that a witness names."""
         return find_lost_tails(
             self.storage, self.info.archive_id, state, since.checkpoints, self.load, thorough=thorough
         )
@@ -223,7 +223,7 @@ class Archive:
             raise ArchiveDamaged(f"{name}: {error}.", hint="Restore it from a copy of the archive.") from error
 
     def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
-        """Commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
+        """The commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
         if not numbers:
             return
         waiting: deque[Future[Commit]] = deque()
@@ -283,7 +283,7 @@ def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: b
 
 
 def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, imported: bool) -> None:
-    """Raises ArchiveMismatch if a backup of this cluster in this format cannot go on in the archive."""
+    """Check that a backup of this cluster in this format can go on in the archive. Raises ArchiveMismatch if not."""
     uri, info = archive.storage.uri, archive.info
     if info.imported and not imported:
         raise ArchiveMismatch(
@@ -304,7 +304,7 @@ def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, impo
 
 
 def _check_conditional_creates(archive: Archive) -> None:
-    """Raises StorageRefused if the store replaces an object that it was asked to create."""
+    """Check the store. Raises StorageRefused if it replaces an object that it was asked to create."""
     try:
         archive.storage.create(names.ARCHIVE, documents.dump_info(archive.info))
     except ObjectExists:

@@ -1,8 +1,9 @@
 """Old ends of partitions whose logs were cut off in the cluster and went on otherwise. Pure.
 
 When a run finds that a log parts from the archive at an offset, one commit moves what is archived from there on into a
-branch: segments, coverage, gaps and leader epochs. A segment across that offset goes as a whole, and a copy of its
-batches below, written before, takes its place. The archive of the partition goes on with the log as it is now.
+branch: segments, coverage, gaps and leader epochs. A segment across that offset goes as a whole. A copy of its batches
+below that offset, which was written before, takes its place. The archive of the partition goes on with the log as it is
+now.
 
 A branch is named by an id that looks like a topic's, `branch-<number of the topic's branches>-<letters of its own>`.
 `rejoined` puts it back: what lies in front of it is that of the next branch of the partition, or of the newest lineage.
@@ -21,7 +22,7 @@ from logkeep_engine.archive.ranges import Range, add_range, cut
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """The part of an archive that is of one partition, or of some of its offsets."""
+    """All that an archive has of one partition, or of some of its offsets."""
 
     rows: bytes | bytearray = b""
     coverage: list[Range] = field(default_factory=list)
@@ -32,7 +33,7 @@ class PartitionFacts:
 
     def cut(self, offset: int) -> tuple[PartitionFacts, PartitionFacts]:
         """The part that stays when the rest from `offset` on becomes a branch, and that rest. A segment across `offset`
-        is the rest's; so are all epochs, which are a history of both."""
+        goes with the rest. The rest has all epochs, which are a history of both."""
         kept, gone = split_rows(self.rows, offset)
         below, above = cut(self.coverage, offset)
         before, behind = cut(self.removed, offset)
@@ -48,8 +49,8 @@ class PartitionFacts:
 
 @dataclass(slots=True)
 class Branch:
-    """An old end of a partition. Everything of `held` but its segments lies at `offset` or above; of them the first may
-    begin below."""
+    """An old end of a partition. Everything in `held` lies at `offset` or above, but the first segment may begin
+    below."""
 
     key: Partition
     id: str
@@ -62,13 +63,13 @@ class Branch:
 
     @property
     def end(self) -> int:
-        """One past the last offset that is settled in it."""
+        """One past the last offset for which the branch accounts."""
         ends = [end for _, end in (*self.held.coverage, *self.held.removed)] + [gap.end for gap in self.held.gaps]
         return max(ends, default=self.offset)
 
     @property
     def lineage(self) -> Lineage:
-        """The leaders that have written it and what lies in front of it."""
+        """The leaders that have written the branch and what lies in front of it."""
         return Lineage(tuple(self.held.epochs), self.end, self.end, self.held.leader)
 
 

@@ -41,7 +41,7 @@ from logkeep_engine.log.memory import checkpoint_most
 LAYOUT = 2
 LAYOUT_WITH_REMOVED = 3
 LAYOUT_WITH_EPOCHS = 4
-FRAME_BYTES = 1 << 20  # of content, before a partition that does not fit any more: keeps both sides' memory small
+FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of writers and readers small
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, ()]  # what the older layouts do not say of a partition
@@ -115,7 +115,7 @@ def _ranges(state: ArchiveState, key: Partition) -> tuple[Any, Any]:
 
 
 def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
-    """(archive id, state) of a checkpoint; `name` is the object's, for messages.
+    """Read a checkpoint: (archive id, state). Messages name the object as `name`.
 
     Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered.
     """
@@ -147,7 +147,7 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
     if (first["rowLayout"], first["rowColumns"]) != (fields.ROW_LAYOUT, list(fields.ROW_COLUMNS)):
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
-    # Ids of the topics once, not once a partition.
+    # Each topic id is kept once, and not once for each partition.
     ids = {topic_id: topic_id for topic_id in state.topics}
     partitions = 0
     for content in contents:
@@ -220,7 +220,7 @@ def _content(frame: memoryview) -> bytes:
 
 
 def _load_rows(body: memoryview, name: str) -> ArchiveState:
-    """Layout 1."""
+    """The state of a checkpoint of layout 1."""
     document = json.loads(_content(body))
     documents.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
     if document.get("segmentColumns") not in (fields.columns(Since.FIRST), fields.columns(Since.COMPRESSED)):
@@ -250,6 +250,6 @@ def _add_ranges(
     ranges = [(start, end) for start, end in coverage]
     if ranges:
         state.coverage[key] = ranges
-    lost = [Gap(*key, start, end, reason) for start, end, reason in gaps]
-    if lost:
-        state.gaps[key] = lost
+    noted = [Gap(*key, start, end, reason) for start, end, reason in gaps]
+    if noted:
+        state.gaps[key] = noted

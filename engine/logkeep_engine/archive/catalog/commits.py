@@ -59,7 +59,7 @@ _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
 
 
 def dump_commit(commit: Commit) -> bytes:
-    """One line of JSON, its own hash last."""
+    """The commit as one line of JSON. Its last key is its own hash."""
     document: dict[str, Any] = {"format": FORMAT} | {key: getattr(commit, path) for key, path in _HEAD.items()}
     if commit.kind is CommitKind.BEGIN:
         document["runKind"] = commit.run_kind
@@ -97,8 +97,8 @@ def _extensions(commit: Commit) -> dict[str, Any]:
 
 
 def load_commit(data: bytes, name: str) -> Commit:
-    """The commit in `data`; `name` is the object's, for messages."""
-    # The format first: what the hash covers is a matter of the format.
+    """Read the commit in `data`. Messages name the object as `name`."""
+    # The format is checked first: it decides what the hash covers.
     document = parse(data, name)
     if data[-_SHA_TAIL : len(_SHA_KEY) - _SHA_TAIL] != _SHA_KEY:
         raise damaged(name, "its own SHA-256 is missing")

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInfo:
-    """What `archive.json` says. `created_at` is ISO 8601 in UTC.
+    """The content of `archive.json`. `created_at` is ISO 8601 in UTC.
 
     `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
     something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it.
@@ -48,7 +48,7 @@ _INFO = {
 def dump_info(info: ArchiveInfo) -> bytes:
     """`archive.json`, in lines for people."""
     document: dict[str, Any] = {"format": info.format} | {key: getattr(info, name) for key, name in _INFO.items()}
-    # Only where they say something: what has them is refused by versions that do not know them.
+    # These keys are written only where they say something: versions that do not know them refuse the archive.
     if info.segments is not FormatName.KAFKA:
         document["segments"] = info.segments.value
     if info.imported:
@@ -57,7 +57,7 @@ def dump_info(info: ArchiveInfo) -> bytes:
 
 
 def load_info(data: bytes, name: str) -> ArchiveInfo:
-    """`name` is the object's, for messages."""
+    """Read `archive.json`. Messages name the object as `name`."""
     document = parse(data, name)
     know(document, {"format", *_INFO, "segments", "imported"}, name)
     try:
@@ -81,7 +81,7 @@ def dumps(document: Any) -> bytes:
 
 
 def parse(data: bytes, name: str) -> dict[str, Any]:
-    """A JSON object of this format. Raises ArchiveDamaged, ArchiveMismatch; `name` is the object's."""
+    """Read a JSON object of this format. Raises ArchiveDamaged and ArchiveMismatch, which name the object as `name`."""
     try:
         document = json.loads(data)
     except ValueError as error:
@@ -97,7 +97,7 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
 
 
 def know(document: dict[str, Any], known: set[str], name: str) -> None:
-    """Raises ArchiveMismatch for keys that this version does not know."""
+    """Check the keys of a document. Raises ArchiveMismatch for keys that this version does not know."""
     unknown = sorted(set(document) - known)
     if unknown:
         raise ArchiveMismatch(f"{name}: unknown keys {', '.join(unknown)}.", hint=NEWER)
@@ -115,7 +115,7 @@ def rows_of(document: dict[str, Any], key: str, columns: Sequence[str], name: st
 
 
 def building(build: Callable[[], T], name: str) -> T:
-    """What `build` makes; what it finds missing or impossible is ArchiveDamaged."""
+    """Call `build` and return its result. A value that is missing or impossible becomes ArchiveDamaged."""
     try:
         return build()
     except LogkeepError:
@@ -125,5 +125,5 @@ def building(build: Callable[[], T], name: str) -> T:
 
 
 def damaged(name: str, what: str) -> ArchiveDamaged:
-    """The error of an object of the catalog."""
+    """The error for a damaged object of the catalog."""
     return ArchiveDamaged(f"{name}: {what}.", hint="Restore this object from a copy of the archive.")

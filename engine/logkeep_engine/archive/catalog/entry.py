@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Layout(IntEnum):
-    """Which objects a segment has and how they are named. The numbers are those of the two bits in a packed row.
+    """The set of objects that a segment has, and their names. The numbers are those of the two bits in a packed row.
 
     `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie beside `archive.json`.
     """
@@ -28,11 +28,11 @@ class Layout(IntEnum):
 
 
 LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
-"""How the segments of an archive of each format lie where Logkeep writes them."""
+"""The layout in which Logkeep writes the segments of each format."""
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class SegmentTimes:
     """The times of a segment, in ms since the epoch. `min_base_timestamp` is the lowest first time of a batch, which
     may not be the lowest time of a record; in a layout without batches it is the lowest time of a record.
     `append_time`: a batch has the time of its append."""
@@ -191,7 +191,7 @@ class SegmentEntry:
     bytes: int
     max_batch_bytes: int
     sha256: str
-    times: Times
+    times: SegmentTimes
     files: Files
     codecs: Mapping[str, int] = field(hash=False)
     transactional: bool = False
@@ -230,7 +230,7 @@ class SegmentEntry:
             bytes=summary.bytes,
             max_batch_bytes=summary.max_batch_bytes,
             sha256=summary.sha256,
-            times=Times(summary.min_base_timestamp, summary.max_timestamp, summary.append_time),
+            times=SegmentTimes(summary.min_base_timestamp, summary.max_timestamp, summary.append_time),
             files=KafkaFiles(
                 index_bytes=len(summary.index),
                 timeindex_bytes=len(summary.timeindex),
@@ -247,7 +247,7 @@ class SegmentEntry:
 
     @property
     def layout(self) -> Layout:
-        """How the segment's objects lie in the archive."""
+        """The layout of the segment's objects."""
         return self.files.layout
 
     @property

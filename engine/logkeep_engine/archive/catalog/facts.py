@@ -23,7 +23,7 @@ _MAX_BRANCHES = 9999
 
 
 class RunOutcome(StrEnum):
-    """How a run ended. `TakenOver`: it was begun, never ended, and another run went on."""
+    """The end of a run. `TakenOver`: the run began and never ended, and another run went on."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -33,8 +33,8 @@ class RunOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """One incarnation of a topic as last seen. `configs`: what is set on the topic itself, not the broker's defaults,
-    but for a `cleanup.policy` that compacts the topic."""
+    """One incarnation of a topic as last seen. `configs` are the values that are set on the topic itself, without the
+    broker's defaults; a `cleanup.policy` that compacts the topic is among them even if it is a default."""
 
     name: str
     topic_id: str
@@ -77,7 +77,8 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The offsets [start, end) of a partition were gone before they could be archived. Lies outside of any coverage."""
+    """The offsets [start, end) of a partition, which were gone before they could be archived. No coverage has any of
+    them."""
 
     topic_id: str
     partition: int
@@ -91,8 +92,8 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class RemovedSegment:
-    """A segment that retention takes out of the archive, or out of a branch of the partition. Its offsets stay settled:
-    they are not fetched again."""
+    """A segment that retention takes out of the archive, or out of a branch of the partition. The archive still
+    accounts for its offsets: they are not fetched again."""
 
     topic_id: str
     partition: int
@@ -126,13 +127,14 @@ def branch_id(topic_id: str, number: int) -> str:
 
 
 def is_branch_id(text: str) -> bool:
-    """Whether it names a branch, not an incarnation."""
+    """Tells whether an id names a branch, and not an incarnation."""
     return text.startswith(_BRANCH_PREFIX) and len(text) == _ID_LENGTH and text[len(_BRANCH_PREFIX) :][:4].isdecimal()
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The work that one task has done. Committed whole or not at all. `epochs`: of the batches that it has seen."""
+    """The work that one task has done. It is committed whole or not at all. `epochs` are those of the
+    batches that the task has seen."""
 
     coverage: tuple[Coverage, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
@@ -141,9 +143,9 @@ class Receipt:
 
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
-        """(topic id, partition, start, end) of everything it settles, archived or lost."""
-        settled: list[Coverage | Gap] = [*self.coverage, *self.gaps]
-        return [(item.topic_id, item.partition, item.start, item.end) for item in settled]
+        """(topic id, partition, start, end) of every range that it accounts for, archived or a gap."""
+        found: list[Coverage | Gap] = [*self.coverage, *self.gaps]
+        return [(item.topic_id, item.partition, item.start, item.end) for item in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +177,14 @@ class Commit:
     """One step of the archive's history. `token` is unique to the call that wrote it; `time` is ms since the epoch, for
     people.
 
-    Begin: `run_kind`, `taken_over` (ids of the runs that were begun and never ended). Data: `topics`, `receipts`'
-    facts, of `epochs` those that are new; `leaders` on whose log the run begins; `branchings`, which come before all
-    else, with `segments` that are copies of what stays; `removed` segments, and `purged` if the objects of all those
-    removed before are deleted. End: `outcome`, `message`, and `groups`, which replace those of
-    earlier runs if the run succeeded; `partial`: it failed, but has tried everything, so all that it could archive is.
+    A Begin has `run_kind` and `taken_over`, the ids of the runs that began and never ended.
+
+    A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
+    begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
+    segments. `purged`: the objects of all segments that were removed before are deleted.
+
+    An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded.
+    `partial`: the run failed, but it has tried everything, so all that it could archive is archived.
     """
 
     number: int
@@ -207,12 +212,12 @@ class Commit:
 
     @property
     def restorable(self) -> bool:
-        """A restore may see the archive as it is after this commit."""
+        """True if a restore may see the archive as it is after this commit."""
         return self.kind is CommitKind.END and (self.outcome is RunOutcome.SUCCEEDED or self.partial)
 
     @property
     def is_removal(self) -> bool:
-        """It adds nothing, and removes segments or says that their objects are gone."""
+        """True if the commit adds nothing, and removes segments or says that their objects are gone."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
         return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))

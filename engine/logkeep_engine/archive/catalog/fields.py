@@ -43,7 +43,7 @@ _AVRO = frozenset({Layout.AVRO})
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SegmentField:
     """`path` is the attribute of a SegmentEntry, `column` the name in a commit's table, `at` the place in an unpacked
     row. Two fields share a place where no layout has both: `layouts` are those that have the field."""
 
@@ -56,27 +56,27 @@ class Field:
 
 
 FIELDS = (  # in the order of a commit's columns
-    Field("epoch", "epoch", FieldKind.LONG, 2),
-    Field("attempt", "attempt", FieldKind.INT, 9),
-    Field("base_offset", "baseOffset", FieldKind.LONG, 0),
-    Field("next_offset", "nextOffset", FieldKind.LONG, 1),
-    Field("records", "records", FieldKind.LONG, 3),
-    Field("batches", "batches", FieldKind.LONG, 4),
-    Field("bytes", "bytes", FieldKind.LONG, 5),
-    Field("times.min_base_timestamp", "minBaseTimestamp", FieldKind.LONG, 6),
-    Field("times.max_timestamp", "maxTimestamp", FieldKind.LONG, 7),
-    Field("sha256", "sha256", FieldKind.HASH, 19),
-    Field("codecs", "codecs", FieldKind.COUNTS, 14),
-    Field("flags", "flags", FieldKind.BITS, 21),
-    Field("max_batch_bytes", "maxBatchBytes", FieldKind.INT, 10),
-    Field("files.index_bytes", "indexBytes", FieldKind.INT, 11, _INDEXED),
-    Field("files.timeindex_bytes", "timeindexBytes", FieldKind.INT, 12, _KAFKA),
-    Field("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
-    Field("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
-    Field("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA, Since.COMPRESSED),
-    Field("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
-    Field("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
-    Field("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
+    SegmentField("epoch", "epoch", FieldKind.LONG, 2),
+    SegmentField("attempt", "attempt", FieldKind.INT, 9),
+    SegmentField("base_offset", "baseOffset", FieldKind.LONG, 0),
+    SegmentField("next_offset", "nextOffset", FieldKind.LONG, 1),
+    SegmentField("records", "records", FieldKind.LONG, 3),
+    SegmentField("batches", "batches", FieldKind.LONG, 4),
+    SegmentField("bytes", "bytes", FieldKind.LONG, 5),
+    SegmentField("times.min_base_timestamp", "minBaseTimestamp", FieldKind.LONG, 6),
+    SegmentField("times.max_timestamp", "maxTimestamp", FieldKind.LONG, 7),
+    SegmentField("sha256", "sha256", FieldKind.HASH, 19),
+    SegmentField("codecs", "codecs", FieldKind.COUNTS, 14),
+    SegmentField("flags", "flags", FieldKind.BITS, 21),
+    SegmentField("max_batch_bytes", "maxBatchBytes", FieldKind.INT, 10),
+    SegmentField("files.index_bytes", "indexBytes", FieldKind.INT, 11, _INDEXED),
+    SegmentField("files.timeindex_bytes", "timeindexBytes", FieldKind.INT, 12, _KAFKA),
+    SegmentField("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
+    SegmentField("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
+    SegmentField("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA, Since.COMPRESSED),
+    SegmentField("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
+    SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
+    SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
 )
 FLAGS = {
     "transactional": "transactional",
@@ -114,7 +114,7 @@ def at(path: str, layout: Layout = Layout.KAFKA) -> int:
     return next(field.at for field in FIELDS if field.path == path and layout in field.layouts)
 
 
-def numbers(layout: Layout) -> list[Field]:
+def numbers(layout: Layout) -> list[SegmentField]:
     """The fields of the integers that a packed row begins with, in its order. A layout without a field of its own at a
     place has Kafka's field there, which is 0."""
     found = {
@@ -126,14 +126,14 @@ def numbers(layout: Layout) -> list[Field]:
     return [found[place] for place in sorted(found)]
 
 
-def _row_fields() -> list[Field]:
+def _row_fields() -> list[SegmentField]:
     """Kafka's fields, one for each place of a packed row, in its order."""
     found = {field.at: field for field in reversed(FIELDS) if Layout.KAFKA in field.layouts}
     return [found[place] for place in sorted(found)]
 
 
 def _row_columns() -> tuple[str, ...]:
-    def names(field: Field) -> list[str]:
+    def names(field: SegmentField) -> list[str]:
         return [f"codecs.{codec}" for codec in CODECS] if field.kind is FieldKind.COUNTS else [field.column]
 
     return tuple(name for field in _row_fields() for name in names(field))

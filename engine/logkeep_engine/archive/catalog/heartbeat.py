@@ -27,8 +27,8 @@ NO_COMMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The content of a heartbeat. `commit` is the last commit of the run, NO_COMMIT before its first; None in those of
-    earlier versions, which did not say it. `archive_id` "": likewise."""
+    """The content of a heartbeat. `commit` is the last commit of the run, NO_COMMIT before its first. Heartbeats of
+    earlier versions do not say it: there `commit` is None and `archive_id` is ""."""
 
     run_id: str
     epoch: int
@@ -38,7 +38,7 @@ class Beat:
 
     @classmethod
     def parse(cls, data: bytes) -> Beat:
-        """Raises ValueError for what is no heartbeat."""
+        """Read a heartbeat. Raises ValueError for anything else."""
         document: Any = json.loads(data)
         if not isinstance(document, dict):
             raise ValueError("no object")
@@ -64,7 +64,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """The first beat is written when this returns."""
+        """Write the first beat, and go on in a thread of its own."""
         self._beat()
         self._thread = threading.Thread(target=self._run, name="logkeep-heartbeat", daemon=True)
         self._thread.start()
@@ -75,21 +75,21 @@ class Heartbeat:
             self._thread.join()
 
     def committed(self, number: int) -> None:
-        """The run has made this commit; the next beat says it."""
+        """Note a commit of the run: the next beat says it."""
         self._commit = number
         if self._stopped.is_set():  # a removal, after the run's end
             self.beat_last()
 
     def beat_last(self) -> None:
-        """Say what was committed, after `stop`."""
+        """Write the last commit once more, after `stop`."""
         try:
             self._beat()
         except LogkeepError as error:
             log.warning("last heartbeat not written: %s", error)
 
     def time_written(self) -> int:
-        """Beat once more; when that was by the store's clock, in ms since the epoch. Raises StorageUnavailable if the
-        store does not list it yet."""
+        """Beat once more, and return the time of this beat by the store's clock, in ms since the epoch. Raises
+        StorageUnavailable if the store does not list it yet."""
         self._beat()
         info = next((info for info in self._storage.list(self._path) if info.path == self._path), None)
         if info is None:

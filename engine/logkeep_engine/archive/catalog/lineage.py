@@ -42,8 +42,8 @@ class LeaderEpoch:
 
 @dataclass(frozen=True, slots=True)
 class LeaderSeen:
-    """The log of the leader of `epoch` began with all that is settled of a partition when this is committed. Whatever
-    the same run adds is of this epoch or of earlier ones."""
+    """The log of the leader of `epoch` began with all that the archive accounts for of a partition when this is
+    committed. Whatever the same run adds is of this epoch or of earlier ones."""
 
     topic_id: str
     partition: int
@@ -56,7 +56,7 @@ class LeaderSeen:
 
 @dataclass(frozen=True, slots=True)
 class LogStanding:
-    """How the log of a partition stands to its archive.
+    """The relation of a partition's log to what is archived of it.
 
     `leader_epoch` is that of the leader that has answered, UNKNOWN if its log has no epochs. `fork` is the first offset
     at which the log differs from what is archived; None if the log begins with it, or if it is not `known`. `led` is
@@ -103,8 +103,8 @@ def news(history: Sequence[EpochStart], found: Iterable[LeaderEpoch]) -> list[Le
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """A partition's past, as far as an archive knows it. `epochs` are sorted. The last archived batch ends before
-    `last`, and everything below `end` is settled; in between compaction has left nothing, or retention was faster.
-    `leader` is the epoch on whose leader all of it was seen, or UNKNOWN.
+    `last`, and the archive accounts for everything below `end`; in between compaction has left nothing, or retention
+    was faster. `leader` is the epoch on whose leader all of it was seen, or UNKNOWN.
     """
 
     epochs: tuple[EpochStart, ...]

@@ -6,12 +6,13 @@
 Witnesses are the heartbeat of a run, which says its epoch and its last commit, the plan of a run, which it stores after
 its first commit, and the name of a checkpoint, which says up to which commit it goes. A run that finds a lost tail
 steps over the epochs that it hears of, so that no name is used twice, and stores what it has found in its folder
-(`lost-tail-<epoch>.json`): later commits take the numbers of the lost ones, and then nothing else may tell it any more.
+(`lost-tail-<epoch>.json`): later commits take the numbers of the lost ones, and then no other witness may be
+left.
 `verify` knows one witness more, the epoch in the name of a segment, since it lists `topics/`; that may be a million
 objects, so a run that begins and a reader look at `runs/` only.
 
-Of heartbeats those are read whose run the catalog does not know or knows as unended, and those that were written last:
-an older one of an ended run can only tell of commits that lie before others.
+Heartbeats are read if the catalog does not know their run or knows it as unended, or if they were written last. An
+older heartbeat of an ended run can only tell of commits that lie before others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _LAST_WRITTEN = 16
 @dataclass(frozen=True, slots=True)
 class LostTail:
     """Commits that are gone, as a witness knows them. `commit` is the last that it knows of, NO_COMMIT if it does not
-    say; `epoch` 0: likewise. `end` is where the catalog ended when it was found, by run `found_by` ("": now)."""
+    say; `epoch` is 0 if it does not say. `end` is the catalog's last commit at the time when run `found_by` found out;
+    `found_by` is "" if that is now."""
 
     witness: str
     run_id: str
@@ -69,7 +71,8 @@ class LostTail:
 
 @dataclass(frozen=True, slots=True)
 class FoundTails:
-    """`epoch` is the highest that any witness names; `lost` what is told; `new` of it what no run has recorded yet."""
+    """`epoch` is the highest epoch that any witness names. `lost` are all lost tails, `new` are those of them that no
+    run has recorded yet."""
 
     epoch: int
     lost: tuple[LostTail, ...]
@@ -131,7 +134,7 @@ def _list_runs(storage: Storage) -> _Runs:
 
 
 def _worth_reading(heartbeats: dict[str, ObjectInfo], state: ArchiveState, thorough: bool) -> dict[str, str]:
-    """Paths by run id."""
+    """The paths of the heartbeats that are read, by run id."""
     last = sorted(heartbeats.values(), key=attrgetter("modified"))[-_LAST_WRITTEN:]
     newest = {info.path for info in last}
     return {
@@ -145,7 +148,7 @@ def _worth_reading(heartbeats: dict[str, ObjectInfo], state: ArchiveState, thoro
 
 
 def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dict[str, Beat]:
-    """By run id; those of another archive, which may have lain here before, are left out."""
+    """The heartbeats by run id. Those of another archive, which may have lain here before, are left out."""
 
     def read(path: str) -> Beat | None:
         try:
@@ -167,7 +170,7 @@ def _against(
     state: ArchiveState, beats: dict[str, Beat], planned: set[str], checkpoints: list[tuple[int, int, ObjectInfo]]
 ) -> Iterator[LostTail]:
     for number, epoch, info in checkpoints:
-        if number > state.commit:  # it could not be read, or the state would be its
+        if number > state.commit:  # the checkpoint could not be read: else the state would be at its commit
             yield LostTail(info.path, "", epoch, number, state.commit)
     for run_id, beat in sorted(beats.items()):
         if _is_beyond(state, run_id, beat, run_id in planned):
@@ -178,8 +181,8 @@ def _against(
 
 
 def _is_beyond(state: ArchiveState, run_id: str, beat: Beat, planned: bool) -> bool:
-    """Whether the run has committed what the catalog does not know. A heartbeat alone does not say so: it is written
-    before the first commit, and the run may have been killed in between."""
+    """Tells whether the run has committed what the catalog does not know. A heartbeat alone does not say so: it is
+    written before the first commit, and the run may have been killed in between."""
     run = state.runs.get(run_id)
     if beat.commit is not None and beat.commit > state.commit:
         return True

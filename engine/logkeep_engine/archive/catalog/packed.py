@@ -20,7 +20,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, overload
 
 from logkeep_engine.archive.catalog import fields
-from logkeep_engine.archive.catalog.entry import FILES, Files, Layout, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import FILES, Files, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.fields import CODECS, HAS_TXNINDEX_SHA256, LAYOUT_BIT
 
@@ -123,7 +123,7 @@ def _own(layout: Layout) -> tuple[type[Files], Callable[[Sequence[Any]], Sequenc
 
 
 _entry: Callable[..., SegmentEntry] = SegmentEntry
-_times: Callable[..., Times] = Times
+_times: Callable[..., SegmentTimes] = SegmentTimes
 _PLAIN = _picking(
     ("epoch", "attempt", "base_offset", "next_offset", "records", "batches", "bytes", "max_batch_bytes", "sha256")
 )
@@ -156,7 +156,7 @@ def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry
 
 
 class _Rows(Sequence[SegmentEntry]):
-    """Rows that are seen as entries; equal to a list or tuple of the same entries."""
+    """Rows that read as entries. They are equal to a list or tuple of the same entries."""
 
     __slots__ = ("_rows",)
 
@@ -165,7 +165,7 @@ class _Rows(Sequence[SegmentEntry]):
 
     @abstractmethod
     def _key(self, index: int) -> Partition:
-        """Of which partition the row is."""
+        """The partition of a row."""
 
     def __len__(self) -> int:
         return len(self._rows) // ROW_BYTES
@@ -185,12 +185,12 @@ class _Rows(Sequence[SegmentEntry]):
         return _unpack(*self._key(at), _ROW.unpack_from(self._rows, at * ROW_BYTES))
 
     def __iter__(self) -> Iterator[SegmentEntry]:
-        # Of a copy: a buffer that is being read cannot grow.
+        # This reads a copy: a buffer cannot grow while it is read.
         for at, row in enumerate(_ROW.iter_unpack(bytes(self._rows))):
             yield _unpack(*self._key(at), row)
 
     def sums(self) -> tuple[int, int]:
-        """Records and bytes of all of them."""
+        """The sums of records and bytes."""
         records = size = 0
         for some, more in _SUMS.iter_unpack(bytes(self._rows)):
             records += some
@@ -221,7 +221,7 @@ class SegmentBatch(_Rows):
         return self._keys[index]
 
     def rows(self) -> Iterator[tuple[Partition, bytes]]:
-        """Each with its partition."""
+        """Each row with its partition."""
         for at, key in enumerate(self._keys):
             yield key, bytes(self._rows[at * ROW_BYTES : (at + 1) * ROW_BYTES])
 
@@ -239,7 +239,7 @@ class PackedSegments(_Rows):
         return self._partition
 
     def position(self, offset: int) -> int:
-        """How many segments have a base offset below `offset`."""
+        """The number of segments with a base offset below `offset`."""
         return bisect_left(range(len(self)), offset, key=self._base)
 
     def _base(self, index: int) -> int:
@@ -272,7 +272,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
 
     @property
     def count(self) -> int:
-        """How many segments there are in all."""
+        """The number of all segments."""
         return sum(map(len, self._rows.values())) // ROW_BYTES
 
     def rows(self, key: Partition) -> bytearray:
@@ -284,7 +284,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         self.add_row((entry.topic_id, entry.partition), pack(entry))
 
     def add_row(self, key: Partition, row: bytes) -> None:
-        """As `add` does, of a segment that is packed already."""
+        """Add a segment that is packed already."""
         rows = self._rows.get(key)
         if rows is None:
             self._rows[key] = bytearray(row)
@@ -303,21 +303,22 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
             raise ValueError(f"{len(rows)} bytes of segment rows")
         packed = bytearray(rows)
         before = 0
-        for base, following in _OFFSETS.iter_unpack(packed):  # in one pass: half of opening a large archive is this
+        # One pass: this is half of the time of opening a large archive.
+        for base, following in _OFFSETS.iter_unpack(packed):
             if not before <= base < following:
                 raise ValueError("segment rows that are not in order")
             before = base
         self._rows[key] = packed
 
     def replace_rows(self, key: Partition, rows: bytes | bytearray) -> None:
-        """Do as `set_rows`, also with none."""
+        """Take over all rows of a partition; without rows the partition is removed."""
         if rows:
             self.set_rows(key, rows)
         else:
             self._rows.pop(key, None)
 
     def copy(self) -> SegmentTable:
-        """A table that changes by itself; rows are shared until one of both replaces them."""
+        """A table that changes on its own; both share rows until one of them replaces its rows."""
         other = SegmentTable()
         other._rows = dict(self._rows)
         return other

@@ -1,7 +1,8 @@
-"""What one segment says of transactions, gathered in one pass over its batches, and its `.txnparts` object. Pure.
+"""The facts that one segment has about transactions, gathered in one pass over its batches, and its `.txnparts` object.
+Pure.
 
     follower = SegmentFollower(entry.base_offset, entry.epoch)
-    follower.note(run, headers)                         # of all its batches, in order
+    follower.note(run, headers)                         # all its batches, in order
     facts = follower.finish(entry.next_offset, index)   # `index`: the entries of its own transaction index
 
 `reading.transactions` joins what the segments of a partition say.
@@ -37,8 +38,8 @@ class KnownPart:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransactions:
-    """One segment's word on transactions. Of those that begin and end in it and are indexed as their marker says
-    nothing is kept: there are as many as the producers like.
+    """The facts that one segment has about transactions. Nothing is kept of a transaction that begins and ends in the
+    segment and is indexed as its marker says: there are as many of these as the producers like.
 
     `epoch` tells segments that were fetched in one run from others; a copy keeps it. `dense`: no offset is missing
     between its batches. `holed`: a part of it could not be read.
@@ -84,7 +85,7 @@ class SegmentTransactions:
 
     @classmethod
     def without(cls, entry: SegmentEntry) -> SegmentTransactions:
-        """A segment without transactional batches says nothing."""
+        """The facts of a segment without transactional batches: there are none."""
         return cls(entry.base_offset, entry.next_offset, entry.epoch, (), not entry.gaps)
 
 
@@ -111,24 +112,25 @@ class SegmentFollower:
         self._parts: list[TransactionPart] = []
 
     def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
-        """The next batches. Raises CorruptBatch for a marker that cannot be read."""
+        """Note the next batches. Raises CorruptBatch for a marker that cannot be read."""
         self._parts += self._follower.note(run, headers, self._at)
         self._at = headers[-1][1].next_offset
 
     def passed(self, at: int, *, dense: bool) -> None:
-        """Batches without transactions up to offset `at`; `dense`: no offset is missing so far."""
+        """Note batches without transactions up to offset `at`; `dense`: no offset is missing so far."""
         self._at = at
         self._follower.dense = self._follower.dense and dense
 
     def cut(self, end: int) -> None:
-        """Offsets up to `end` cannot be read."""
+        """Note that offsets up to `end` cannot be read."""
         self._parts += self._follower.cut()
         self._at = max(self._at, end)
 
     def ends(self) -> set[tuple[int, int]]:
-        """Where entries of the segment's transaction index may end, as (producer id, offset): at an abort marker, or,
-        if the marker lies in a later segment, at the producer's last batch here. An archive may also have an entry of a
-        transaction that its marker commits: the list of a fetch was wrong, and its last batch is the end."""
+        """The places where entries of the segment's transaction index may end, as (producer id, offset): at an abort
+        marker, or, if the marker lies in a later segment, at the producer's last batch here. An archive may also have
+        an entry of a transaction that its marker commits: the list of a fetch was wrong, and its last batch is the
+        end."""
         markers = {(part.producer_id, part.marker) for part in self._parts if part.ending is Ending.ABORT}
         listed = {(part.producer_id, part.last) for part in self._parts if part.ending is Ending.COMMIT}
         return markers | listed | {(part.producer_id, part.last) for part in self._follower.open_parts()}
@@ -148,7 +150,7 @@ class SegmentFollower:
 
 
 class _Named:
-    """Tells what a segment's own index says of a part."""
+    """Looks up a part in the segment's own index."""
 
     def __init__(self, index: Sequence[AbortedTxn] | None) -> None:
         self._spans = None if index is None else Spans.of(index)
@@ -161,7 +163,7 @@ class _Named:
 
 
 def _is_plain(known: KnownPart) -> bool:
-    """It begins and ends here, and the index says the same as the marker."""
+    """True if the transaction begins and ends here, and the index says the same as the marker."""
     part, since = known.part, known.since
     if part.begun or part.ending in (Ending.OPEN, Ending.HIDDEN):
         return False

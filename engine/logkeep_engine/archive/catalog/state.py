@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 
 class ArchiveState:
-    """What commits 0..`commit` add up to. `commit` is -1 and `epoch` 0 for a new archive; a run's first epoch is 1.
+    """The state that commits 0..`commit` add up to. `commit` is -1 and `epoch` 0 for a new archive; a run's first epoch
+    is 1.
 
     topics    by topic id, in the order in which incarnations were first seen
     segments  by (topic id, partition), by base offset, packed: an entry is made when it is asked for
@@ -43,7 +44,8 @@ class ArchiveState:
     removed   by (topic id, partition), merged and sorted ranges that retention has removed; they stay in the coverage
     unpurged  removed segments whose objects may be there still
     epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
-    leaders   by (topic id, partition): the epoch of the last leader whose log began with all that was settled then
+    leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
+              archive accounted for then
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
@@ -91,7 +93,7 @@ class ArchiveState:
         )
 
     def accounted_for(self, topic_id: str, partition: int) -> list[Range]:
-        """Merged sorted ranges that are archived or recorded as lost."""
+        """The ranges for which the archive accounts, merged and sorted: archived ranges and gaps."""
         key = (topic_id, partition)
         ranges = list(self.coverage.get(key, ()))
         for gap in self.gaps.get(key, ()):
@@ -99,13 +101,13 @@ class ArchiveState:
         return ranges
 
     def next_offset(self, topic_id: str, partition: int) -> int | None:
-        """The end of what is settled without a hole from the first settled offset on; None: nothing is."""
+        """The end of the first range for which the archive accounts; None if there is none."""
         ranges = self.accounted_for(topic_id, partition)
         return ranges[0][1] if ranges else None
 
     def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]:
-        """The parts of [start, end) that are neither archived nor recorded as lost. Takes as long as what lies in
-        [start, end), whatever else the partition has."""
+        """The ranges in [start, end) for which the archive does not account. The time that this takes depends on what
+        lies in [start, end), and not on what else the partition has."""
         key = (topic_id, partition)
         left = without(start, end, self.coverage.get(key, ()))
         if key not in self.gaps:
@@ -121,7 +123,7 @@ class ArchiveState:
     def gaps_in(self, topic_id: str, partition: int, start: int, end: int) -> list[Gap]:
         """The recorded gaps that share an offset with [start, end)."""
         gaps = self.gaps.get((topic_id, partition), ())
-        # Gaps do not overlap: of those that start before, only the last may reach inside.
+        # Gaps do not overlap: only the last gap that starts before may reach inside.
         first = max(0, bisect_left(gaps, start, key=_start) - 1)
         inside = gaps[first : bisect_left(gaps, end, key=_start)]
         return [gap for gap in inside if gap.end > start]
@@ -133,8 +135,8 @@ class ArchiveState:
         return [part for covered in self.coverage.get((topic_id, partition), ()) for part in without(*covered, removed)]
 
     def groups_after(self, groups: Iterable[GroupEntry], topics: Iterable[TopicEntry]) -> list[GroupEntry]:
-        """The positions of consumer groups after a run over `topics` that has found `groups`: in all other topics they
-        stay what they were."""
+        """The positions of consumer groups after a run over `topics` that has found `groups`. Positions in all other
+        topics stay as they were."""
         seen = {topic.topic_id for topic in topics}
         return [*groups, *(entry for entry in self.groups if entry.topic_id not in seen)]
 
@@ -162,15 +164,15 @@ class ArchiveState:
         return max(before.next_offset if before is not None else 0, removed[at - 1][1] if at else 0)
 
     def lineage(self, topic_id: str, partition: int) -> Lineage:
-        """The leaders that have written what is settled of a partition, as far as they are known."""
+        """The leaders that have written what the archive accounts for of a partition, as far as they are known."""
         key = (topic_id, partition)
-        settled = self.accounted_for(*key)
-        end = settled[-1][1] if settled else 0
+        ranges = self.accounted_for(*key)
+        end = ranges[-1][1] if ranges else 0
         epochs = tuple(self.epochs.get(key, ()))
         return Lineage(epochs, self.held_until(*key, end), end, self.leaders.get(key, UNKNOWN))
 
     def branch(self, key: Partition, branch_id: str) -> Branch:
-        """Raises ValueError if there is none."""
+        """The branch of a partition with this id. Raises ValueError if there is none."""
         for branch in self.branches.get(key, ()):
             if branch.id == branch_id:
                 return branch
@@ -186,8 +188,9 @@ class ArchiveState:
         return sorted(set(found))
 
     def with_branch(self, topic_id: str, branch_id: str) -> ArchiveState:
-        """The same archive, with the partitions of a branch as they were before the log was cut off. Partitions that
-        did not part then are the newest. A group that has read on in a later log stands where the two part."""
+        """The same archive with the partitions of a branch as they were before the log was cut off. All other
+        partitions are as they are now. A group that has read on in a later log gets the offset where the two logs
+        part."""
         view = ArchiveState()
         view.__dict__.update(self.__dict__)
         view.segments = self.segments.copy()
@@ -222,22 +225,22 @@ class ArchiveState:
 
     def _branch(self, item: Branching) -> None:
         key = (item.topic_id, item.partition)
-        settled = self.accounted_for(*key)
+        ranges = self.accounted_for(*key)
         stay, rest = self._held(key).cut(item.offset)
-        if settled:
-            # What is missing there can never be archived any more.
-            holes = without(item.offset, settled[-1][1], settled)
+        if ranges:
+            # The offsets that are missing there can never be archived any more.
+            holes = without(item.offset, ranges[-1][1], ranges)
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
         self._hold(key, stay)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """Why a receipt cannot be committed by the writer of `epoch`, or None. A receipt that is there already is
-        another matter."""
+        """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
+        the receipt already."""
         return ReceiptCheck(self, ()).why_not(receipt, epoch)
 
     def holds(self, receipt: Receipt) -> bool:
-        """True if every offset of the receipt is settled already."""
+        """True if the archive accounts for every offset of the receipt already."""
         return bool(receipt.ranges) and all(not self.uncovered(*item) for item in receipt.ranges)
 
     def apply(self, commit: Commit) -> None:
@@ -260,7 +263,7 @@ class ArchiveState:
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
-        if not commit.branchings:  # their segments are copies
+        if not commit.branchings:  # else the segments are copies
             records, size = _sums(commit.segments)
             run = replace(
                 run,
@@ -303,7 +306,7 @@ class ArchiveState:
             self.leaders[seen.topic_id, seen.partition] = seen.epoch
 
     def _remove(self, removed: Iterable[RemovedSegment]) -> None:
-        """Raises ValueError for a segment that is not there."""
+        """Take out segments. Raises ValueError for a segment that is not there."""
         bases: dict[tuple[Partition, str], set[int]] = {}
         for item in removed:
             bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)
@@ -326,7 +329,8 @@ class ArchiveState:
             add_range(branch.held.removed, max(start, branch.offset), end)
 
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
-        """Ranges become one across offsets where there never was a segment, so that they stay few."""
+        """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay
+        few."""
         ranges = self.removed.setdefault(key, [])
         at = bisect_left(ranges, start, key=_start_of)
         if at and self._nothing_between(key, ranges[at - 1][1], start):
@@ -336,7 +340,7 @@ class ArchiveState:
         add_range(ranges, start, end)
 
     def _nothing_between(self, key: Partition, start: int, end: int) -> bool:
-        """No segment has its first offset in [start, end), and none will."""
+        """True if no segment has its first offset in [start, end), and none will."""
         entries = self.segments.get(key)
         held = entries is not None and entries.position(end) > entries.position(start)
         return not held and not self.uncovered(*key, start, end)
@@ -367,8 +371,8 @@ class ArchiveState:
 
 
 class ReceiptCheck:
-    """Whether receipts can follow a state, one after another, as if those before were committed: the state itself stays
-    as it is and is not copied. `topics` are new ones."""
+    """Tells whether receipts can follow a state one after another, as if those before were committed. The state itself
+    stays as it is and is not copied. `topics` are topics that the state does not have yet."""
 
     def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
         self._state = state
@@ -376,11 +380,11 @@ class ReceiptCheck:
         self._accepted.add_facts(topics, (), (), ())
 
     def add(self, receipt: Receipt) -> None:
-        """Count on it from now on."""
+        """Take the receipt for committed from now on."""
         self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
 
     def holds(self, receipt: Receipt) -> bool:
-        """True if every offset of the receipt is settled already."""
+        """True if the archive accounts for every offset of the receipt already."""
         return bool(receipt.ranges) and not any(
             self._accepted.uncovered(topic_id, partition, *part)
             for topic_id, partition, start, end in receipt.ranges
@@ -390,7 +394,7 @@ class ReceiptCheck:
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
         """See `ArchiveState.why_not`."""
         if not receipt.coverage and not receipt.gaps:
-            return "it settles no offsets"
+            return "it accounts for no offsets"
         return self._why_not_ranges(receipt) or self._why_not_segments(receipt, epoch)
 
     def _why_not_ranges(self, receipt: Receipt) -> str | None:
@@ -401,7 +405,7 @@ class ReceiptCheck:
                 return f"{where}: no commit names the topic"
             for state in (self._state, self._accepted):
                 if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
-                    return f"{where} are settled in part by an earlier commit"
+                    return f"{where}: an earlier commit accounts for some of them"
             ranges = own.setdefault((topic_id, partition), [])
             if without(start, end, ranges) != [(start, end)]:
                 return f"{where} twice in one receipt"
@@ -436,7 +440,8 @@ _OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
 
 
 def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
-    """The position, as far as it is one in the log of before: behind the fork only the leader epoch tells."""
+    """The position of a group in the log as it was before the fork. Behind the fork only the leader epoch tells in
+    which log a position lies."""
     if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
         return group
     if 0 <= group.leader_epoch <= branch.lineage.newest:
@@ -452,7 +457,7 @@ def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> Non
 
 
 def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """Records and bytes."""
+    """The sums of records and bytes."""
     if isinstance(segments, SegmentBatch):
         return segments.sums()
     return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)

@@ -47,8 +47,8 @@ class Table(Generic[T]):
         return {"columns": list(self.columns), "rows": [list(values(item)) for item in items]}
 
     def read(self, document: dict[str, Any], key: str, name: str) -> Iterator[T]:
-        """The facts of the table `key`, none if it is not there; `name` is the object's, for messages. Raises
-        ArchiveMismatch for other columns, TypeError and ValueError for what is no such fact."""
+        """The facts of the table `key`, none if it is not there. Messages name the object as `name`. Raises
+        ArchiveMismatch for other columns, TypeError and ValueError for a row that is no such fact."""
         return (self.make(*row) for row in rows_of(document, key, list(self.columns), name))
 
 
@@ -110,13 +110,13 @@ _TOPIC = {  # in the order of TopicEntry
 
 
 def topic_out(topic: TopicEntry) -> dict[str, Any]:
-    """The reverse of `topic_in`."""
+    """The topic as a document has it."""
     found = {key: getattr(topic, attribute) for key, attribute in _TOPIC.items()}
     return {**found, "configs": dict(sorted(topic.configs.items()))}
 
 
 def topic_in(item: dict[str, Any]) -> TopicEntry:
-    """Raises KeyError and ValueError for what is not a topic."""
+    """The topic of a document. Raises KeyError and ValueError for anything else."""
     if len(item) != len(_TOPIC):
         raise ValueError(f"topic with keys {', '.join(item)}")
     return TopicEntry(*(item[key] for key in _TOPIC))
@@ -171,7 +171,7 @@ def _names_of(flags: tuple[bool, ...]) -> list[str]:
 
 
 def segments_in(document: dict[str, Any], name: str) -> SegmentBatch:
-    """The segments of a commit's document; `name` is the object's, for messages."""
+    """Read the segments of a commit's document. Messages name the object as `name`."""
     # A million segments are read as a million rows: none is made an object on its way into the state.
     keys: list[Partition] = []
     rows = bytearray()

@@ -60,8 +60,8 @@ _BEGIN_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. A run overwrites its heartbeat every `heartbeat`; another watches it for `watch`, looking every
-    `poll`."""
+    """The times of heartbeats, in seconds. A run overwrites its heartbeat every `heartbeat`. Another run watches it for
+    `watch` and looks every `poll`."""
 
     heartbeat: float = 5.0
     watch: float = 15.0
@@ -132,7 +132,8 @@ def begin_run(
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
-    """Returns if the run shows no life; raises ArchiveBusy if it does. No clock of another machine is compared."""
+    """Watch a run. Returns if it shows no life; raises ArchiveBusy if it does. No clock of another machine is
+    compared."""
     path = names.run_file(run.run_id, HEARTBEAT)
     first = archive.read_or_none(path)
     log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
@@ -155,8 +156,8 @@ class Writer:
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
     `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
-    raises it again. Leaving the context without `end` stops the heartbeat and leaves the
-    run unended, as a crash does: the next start of the same run goes on.
+    raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
+    the next start of the same run goes on.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class Writer:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Commits that the run has found lost when it began, and that nobody has told of yet."""
+        """The lost commits that the run has found when it began, and that no run has told of before."""
         return tuple(f"the catalog has lost its last commits: {tail}" for tail in self._lost)
 
     def __enter__(self) -> Self:
@@ -205,9 +206,10 @@ class Writer:
         epochs: Iterable[LeaderEpoch] = (),
     ) -> Committed:
         """Make topics, receipts and the leaders on whose logs the run begins part of the archive, in one commit.
-        `epochs` are more than the receipts say.
+        `epochs` are leader epochs beside those of the receipts.
 
-        A receipt whose offsets are settled already (its task was repeated) is left out and named in the answer. Raises
+        A receipt is left out and named in the answer if the archive accounts for its offsets already (its task was
+        repeated). Raises
         ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
         StorageUnavailable if the store did not answer: then it is not known whether the commit is there, and the next
         call finds out first.
@@ -248,8 +250,8 @@ class Writer:
             return Committed(number, tuple(ignored))
 
     def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
-        """Make old ends of partitions branches, in one commit, and return its number. `copies` are segments of what
-        stays of a segment across the offset where a branch begins.
+        """Make old ends of partitions branches, in one commit, and return its number. If a segment
+        lies across the offset where a branch begins, one of `copies` holds its batches that stay.
 
         Raises what `commit` does, and ValueError for a branch that there is already, or a copy that is not needed.
         """
@@ -358,7 +360,7 @@ class Writer:
     def _begin(self, kind: str, taken_over: tuple[str, ...]) -> None:
         for warning in self.warnings:
             log.warning("%s", warning)
-        # What it has found may be in the heartbeat that it overwrites now, if it is of the same run.
+        # The witness may be the heartbeat that this run overwrites now, if an earlier attempt of the run wrote it.
         store_record(self.archive.storage, self.run_id, self.epoch, self._lost)
         # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
         self._heartbeat.start()
@@ -400,11 +402,11 @@ class Writer:
                 raise self._fenced from None
             # An earlier attempt of this very call wrote it, and its answer was lost.
         except StorageUnavailable:
-            raise  # it may be there or not: `_confirm_last` finds out
+            raise  # the commit may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise
-        # In this order: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
+        # The order matters: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None
         self._ended = self._ended or commit.kind is CommitKind.END
@@ -413,13 +415,14 @@ class Writer:
         return commit.number
 
     def _grown(self, topic: TopicEntry) -> TopicEntry:
-        """The topic with all partitions that the archive knows of it. Kafka takes none away, but who says it may know
-        an old state: a plan that was stored before another run, or a broker that is late. Readers look no further."""
+        """The topic with all partitions that the archive knows of it. Kafka takes none away, but whoever says a
+        number may know an old state: a plan that was stored before another run, or a broker that is late. Readers look
+        for no partition above the number."""
         known = self.state.topics.get(topic.topic_id)
         return topic if known is None else replace(topic, partitions=max(topic.partitions, known.partitions))
 
     def _confirm_last(self) -> None:
-        """Finish the commit of which it is not known whether it is there."""
+        """If the last commit's outcome is unknown, write it again."""
         if self._fenced is not None:
             raise self._fenced
         if self._pending is not None and self._pending.number > self.state.commit:

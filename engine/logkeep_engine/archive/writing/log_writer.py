@@ -74,7 +74,7 @@ class ZstdLogWriter(LogWriter):
 
 
 def log_writer(storage: Storage, stem: str, compression: Compression) -> LogWriter:
-    """Opens the object of the log at `stem`."""
+    """Open the object of the log at `stem`."""
     return (ZstdLogWriter if compression is Compression.ZSTD else LogWriter)(storage, stem)
 
 
@@ -100,7 +100,7 @@ class LogSegment:
         self.transactions = SegmentFollower(base_offset, epoch)
 
     def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
-        """Make its objects visible. Indexes first: a `.log` that is there has its indexes beside it.
+        """Make the objects visible, indexes first: a `.log` that is there has its indexes beside it.
 
         `aborted`: the entries of its transaction index, in the order of their ends, if all transactional batches were
         shown to `transactions`.
@@ -120,5 +120,5 @@ class LogSegment:
         return self._entry(summary, stored_bytes=self._writer.stored_bytes)
 
     def abort(self) -> None:
-        """Drop it."""
+        """Drop the segment."""
         self._writer.abort()

@@ -1,11 +1,12 @@
-"""The files beside the segments of the Records format: what the original tool wants to find in a topic's folder.
+"""The files beside the segments of the Records format. The original tool wants to find them in a topic's folder.
 
 `index_partition_NNN` lists the segments of a partition, `consumer_offsets_partition_NNN` the positions of consumer
 groups in it. Both repeat what the catalog says, so they can be made again at any time: a kill before leaves old ones,
 and the next run that succeeds makes them anew. Logkeep itself reads them in imports only.
 
-They are replaced only as they were before this writer looked that no newer run has begun, as segments are (see
-`record_writer`): a writer that outlived its run does not put an old list in the place of its successor's.
+A file is replaced only if nobody has written it since this writer checked that no newer run has begun. Segments are
+replaced in the same way (see `record_writer`). So a writer that outlived its run does not put an old list in the place
+of its successor's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from logkeep_engine.errors import ArchiveFenced, ObjectExists, ObjectMissing, St
 from logkeep_engine.formats.records_groups import pack_consumer_offsets
 from logkeep_engine.formats.records_names import (
     FileKind,
-    SegmentName,
+    RecordsName,
     consumer_offsets_name,
     pack_partition_index,
     parse_name,
@@ -29,7 +30,7 @@ from logkeep_engine.formats.records_names import (
 )
 from logkeep_engine.storage import Storage
 
-_WRITERS = 16  # the objects are small: latency decides
+_WRITERS = 16  # the objects are small: latency, not bandwidth, decides how long writing takes
 
 
 def write_partition_indexes(
@@ -44,7 +45,7 @@ def write_partition_indexes(
     work = []
     for topic_id, partition in keys:
         segments = [
-            SegmentName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
+            RecordsName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
         ]
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"
         work.append((path, pack_partition_index(segments)))
@@ -77,7 +78,7 @@ def write_consumer_offsets(
 
 
 def positions_by_partition(groups: Iterable[GroupEntry]) -> dict[Partition, dict[str, int]]:
-    """(topic id, partition) -> group -> committed offset."""
+    """The committed offset of each group by (topic id, partition)."""
     found: dict[Partition, dict[str, int]] = {}
     for group in groups:
         found.setdefault((group.topic_id, group.partition), {})[group.group_id] = group.offset
@@ -85,20 +86,20 @@ def positions_by_partition(groups: Iterable[GroupEntry]) -> dict[Partition, dict
 
 
 def is_made_again(path: str) -> bool:
-    """Whether an object is one of these files, by its name: no commit names them, and they are no orphans."""
+    """Tells by its name whether an object is one of these files. No commit names them, and they are no orphans."""
     file = parse_name(path.rpartition("/")[2])
     return file is not None and file.kind in (FileKind.PARTITION_INDEX, FileKind.CONSUMER_OFFSETS)
 
 
 def every_partition(topics: Iterable[TopicEntry]) -> Iterator[Partition]:
-    """(topic id, partition) of all that these topics have, with records or without."""
+    """All partitions of these topics as (topic id, partition), with records or without."""
     for topic in topics:
         for partition in range(topic.partitions):
             yield topic.topic_id, partition
 
 
 def newest_topics(state: ArchiveState) -> list[TopicEntry]:
-    """Of each topic's incarnations the last: the one whose files lie in the folder of that name."""
+    """The last incarnation of each topic: its files lie in the folder of that name."""
     return list({topic.name: topic for topic in state.topics.values()}.values())
 
 

@@ -4,23 +4,26 @@
     taken = sink.append(records); entry = sink.finish()
 
 These formats say how objects are named, so no epoch is in a name, and a second attempt meets what a first one left. The
-order is data, index, receipt, commit, and of what lies under a name already:
+order is data, index, receipt, commit. The writer looks at what lies under a name already:
 
-- Nothing: it is created, conditionally.
-- The same bytes: nothing is written.
-- Other bytes (the log was compacted since, or segments have another size now): they were never committed, since a
-  range of offsets is committed once. They are replaced, but only as they were when this writer began to write its own
-  object (`Storage.writer(replaces=...)`), and only after it has looked, later than that, that no newer run has begun.
-  So a writer that outlived its run replaces nothing that its successor wrote: either it sees the successor in the
-  catalog, or what it looked at is not there any more. Two cases are left, both of a log that was compacted between two
-  attempts, and `verify` names what either would leave. An object that was there before both, that the successor found
-  to be just what it needs, and that the old writer, between its look into the catalog and its request, was about to
-  replace with something else. And two live attempts of one run, that is one epoch (a task that Spark gave up and that
-  still goes on, beside the one that took its place): the old one may replace what the new one has written and the
-  driver has not committed yet, and the receipt that is committed then speaks of other bytes.
+- Nothing lies there: the object is created, conditionally.
+- The same bytes lie there: nothing is written.
+- Other bytes lie there: the log was compacted since, or segments have another size now. They were never committed:
+  a range of offsets is committed once. They are replaced, but only as they were when this writer began to write its own
+  object (`Storage.writer(replaces=...)`), and only after it has seen, later than that, that no newer run has begun. So
+  a writer that outlived its run replaces nothing that its successor wrote: either it sees the successor in the catalog,
+  or what it looked at is not there any more.
 
-A kill leaves: while data is written, nothing (S3: an unfinished upload); after the data, an object without index; after
-the index, both; in all cases nothing that a commit names, and the next attempt finds them equal or replaces them.
+Two cases are left, both of a log that was compacted between two attempts, and `verify` names what either would leave:
+
+- An object was there before both writers, and the successor found it to be just what it needs. The old writer, between
+  its look into the catalog and its request, was about to replace it with something else.
+- Two attempts of one run, that is one epoch, are alive: a task that Spark gave up goes on beside the one that took its
+  place. The old one may replace what the new one has written and the driver has not committed yet. The receipt that is
+  committed then speaks of other bytes.
+
+A kill while data is written leaves nothing (S3: an unfinished upload). A kill after the data leaves an object without
+index, a kill after the index leaves both. No commit names them, and the next attempt finds them equal or replaces them.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from logkeep_engine.archive.catalog.entry import (
     RecordsAtRootFiles,
     RecordsFiles,
     SegmentEntry,
-    Times,
+    SegmentTimes,
 )
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.contract.spec import FormatOptions
@@ -96,7 +99,7 @@ class RecordSink:
 
     @property
     def full(self) -> bool:
-        """The threshold is passed: no more records are taken."""
+        """True if the limit is passed: no more records are taken."""
         return self._encoder is not None and self._encoder.full
 
     def append(self, records: Sequence[LogRecord], start: int = 0) -> int:
@@ -178,7 +181,7 @@ class RecordSegments:
                 self._close()
 
     def finish(self) -> tuple[SegmentEntry, ...]:
-        """Close the open segment, if any; all entries."""
+        """Close the open segment, if there is one, and return all entries."""
         self._close()
         return tuple(self._entries)
 
@@ -229,7 +232,7 @@ def entry_of(
         bytes=facts.bytes,
         max_batch_bytes=facts.largest_record + BATCH_OVERHEAD,
         sha256=facts.sha256,
-        times=Times(facts.min_timestamp, facts.max_timestamp, facts.append_time),
+        times=SegmentTimes(facts.min_timestamp, facts.max_timestamp, facts.append_time),
         files=files,
         codecs={},
         gaps=facts.gaps,
@@ -254,11 +257,11 @@ class _Object:
         self._writer.write(data)
 
     def sha256(self) -> str:
-        """Of what was written with `write_hashed`."""
+        """The SHA-256 of what `write_hashed` has written."""
         return self._digest.hexdigest()
 
     def commit(self, entry: SegmentEntry, sha256: str) -> None:
-        """Have these bytes, of this hash, under the name; see the module's docstring."""
+        """Make these bytes, whose hash is `sha256`, visible under the name. The module's docstring says how."""
         if self._found is not None:
             if self._is_there(sha256):
                 self._writer.abort()
@@ -286,7 +289,8 @@ class _Object:
 
 
 def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None:
-    """Raises ArchiveFenced if a newer run has begun, StorageUnavailable if this run has committed the segment."""
+    """Check that the object may be replaced. Raises ArchiveFenced if a newer run has begun, StorageUnavailable if this
+    run has committed the segment."""
     archive = Archive.open(storage)
     for number in sorted(archive.listing().commits, reverse=True):
         commit = archive.read_commit(number)

@@ -24,7 +24,7 @@ from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 SEQUENCE_MODULUS = 2**31
 
 _LAST_CODEC = max(Codec)
-_RUN = 4096  # batches that are handed on at once: their headers take more memory than tiny batches themselves
+_STRETCH = 4096  # batches that are handed on at once: their headers take more memory than tiny batches themselves
 _ATTRIBUTES_AT = 22  # the low byte
 _APPEND_TIME = 0x08
 _CODEC_MASK = 0x07
@@ -36,12 +36,12 @@ class ChunkWriter(PieceWriter):
     def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
         super().__init__(setting, piece, attempt)
         self._segment: _OpenSegment | None = None
-        self._run_transactional = False  # a batch of the run that is being gathered is
+        self._stretch_transactional = False  # whether a batch of the stretch that is being gathered is
 
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
-        # Millions of tiny batches pass here: fields by number, and what stays the same for a run in local names.
-        run: list[tuple[int, BatchHeader]] = []
+        # Millions of tiny batches pass here: fields by number, and what stays the same for a stretch in local names.
+        stretch: list[tuple[int, BatchHeader]] = []
         at = self.at
         epoch = self._epoch
         space, end_offset = self._space_left()
@@ -49,7 +49,7 @@ class ChunkWriter(PieceWriter):
             for position, header in walk_checked(data, self.piece.end):
                 base = header[0]
                 if base < at:
-                    self._flush(data, run)
+                    self._flush(data, stretch)
                     self.at = at
                     self._overlapping(data, position, header)
                     at, epoch = self.at, self._epoch
@@ -65,21 +65,21 @@ class ChunkWriter(PieceWriter):
                 following = base + header[6] + 1
                 size = LOG_OVERHEAD + header[1]
                 if size > space or following > end_offset:
-                    self._flush(data, run)
+                    self._flush(data, stretch)
                     self._close_segment()
                     self._segment = self._open_segment(base)
                     space, end_offset = self._space_left()
                 if attributes & TRANSACTIONAL_OR_CONTROL:
-                    self._run_transactional = True
+                    self._stretch_transactional = True
                     self._observe(data, position, header)
-                run.append((position, header))
+                stretch.append((position, header))
                 space -= size
                 at = self._passed = following
-                if len(run) == _RUN:
-                    self._flush(data, run)
+                if len(stretch) == _STRETCH:
+                    self._flush(data, stretch)
         finally:
             self.at = at
-            self._flush(data, run)
+            self._flush(data, stretch)
 
     def _space_left(self) -> tuple[int, int]:
         """The bytes that the open segment may still take, and the offset below which they must lie; (-1, -1) if no
@@ -113,16 +113,16 @@ class ChunkWriter(PieceWriter):
             self._note_epoch(fresh.leader_epoch, fresh.base_offset)
         self._segment = self._open_segment(fresh.base_offset)
         if fresh.is_transactional:
-            self._run_transactional = True
+            self._stretch_transactional = True
             self._transactions.observe(memoryview(trimmed), 0, fresh, self._segment)
         self._flush(memoryview(trimmed), [(0, fresh)])
 
-    def _flush(self, data: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
-        if not run:
+    def _flush(self, data: memoryview, stretch: list[tuple[int, BatchHeader]]) -> None:
+        if not stretch:
             return
-        segment, headers = self._segment, run.copy()
-        transactional, self._run_transactional = self._run_transactional, False
-        run.clear()
+        segment, headers = self._segment, stretch.copy()
+        transactional, self._stretch_transactional = self._stretch_transactional, False
+        stretch.clear()
         if segment is None:
             raise RuntimeError(f"{self.piece.where}: batches without a segment")
         first, (last, header) = headers[0][0], headers[-1]

@@ -46,7 +46,7 @@ class RecordReader(PieceWriter):
         for position, header in walk_checked(data, self.piece.end):
             if header.base_offset < self.at:
                 if header.next_offset <= self.at:
-                    continue  # lies wholly before the offset that was asked for
+                    continue  # the batch lies wholly before the offset that was asked for
                 self._check_overlap(header)
             if header.leader_epoch != self._epoch:
                 self._note_epoch(header.leader_epoch, max(header.base_offset, self.at))
@@ -64,7 +64,7 @@ class RecordReader(PieceWriter):
             try:
                 records = decode_records(batch, header, limit=SMALL_BYTES)
             except BatchTooLarge:
-                pass  # for several at once
+                pass  # too large to unpack several of this size at once
             else:
                 check_offsets(records, header)
                 self._take_part(records, header)
@@ -73,7 +73,7 @@ class RecordReader(PieceWriter):
             self._take_large(batch, header)
 
     def _take_large(self, batch: memoryview, header: BatchHeader) -> None:
-        # What was taken cannot be given back: all of the batch is looked through first.
+        # Records that were taken cannot be given back, so all of the batch is looked through first.
         last: int | None = None
         for records in decode_slices(batch, header):
             last = check_offsets(records, header, last)
@@ -166,7 +166,7 @@ class LossChecker(RecordReader):
         self._losses = {}
 
     def _close_segment(self) -> None:
-        """There is none."""
+        """Do nothing: there is no segment."""
 
     def _drop_segment(self) -> None:
-        """There is none."""
+        """Do nothing: there is no segment."""

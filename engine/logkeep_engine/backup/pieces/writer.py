@@ -103,7 +103,7 @@ class PieceWriter(ABC):
             self._begin()
 
     def end_behind(self, producer_id: int, aborted: bool, marker: int) -> None:
-        """The marker of a producer in `undecided` lies at offset `marker`."""
+        """Note that the marker of a producer in `undecided` lies at offset `marker`."""
         self._transactions.end_behind(producer_id, aborted, marker)
 
     @property

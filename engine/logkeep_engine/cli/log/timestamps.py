@@ -15,7 +15,7 @@ from logkeep_engine.cli.options import Debug, Server, refuse, spread
 from logkeep_engine.cli.output import print_json, stdout, table
 
 if TYPE_CHECKING:
-    from logkeep_engine.toolbox.timestamps import MomentPlace, Times
+    from logkeep_engine.toolbox.timestamps import LogTimes, MomentPlace
 
 
 class BucketChoice(StrEnum):
@@ -79,7 +79,7 @@ def _print_places(found: Sequence[MomentPlace]) -> None:
     stdout().print(shown)
 
 
-def _columns_of_logs(found: Sequence[Times | MomentPlace]) -> Sequence[str]:
+def _columns_of_logs(found: Sequence[LogTimes | MomentPlace]) -> Sequence[str]:
     """The columns that name a log. It is named by its folder too, if a partition lies in several, and by the topic's
     id, if a topic was deleted and made again."""
     logs = {(item.topic, item.topic_id, item.partition, item.folder) for item in found}
@@ -89,11 +89,11 @@ def _columns_of_logs(found: Sequence[Times | MomentPlace]) -> Sequence[str]:
     return (*(["folder"] if folders else []), "topic", *(["topic id"] if again else []), "partition")
 
 
-def _log(item: Times | MomentPlace, columns: Sequence[str]) -> list[str]:
+def _log(item: LogTimes | MomentPlace, columns: Sequence[str]) -> list[str]:
     return [str(getattr(item, column.replace(" ", "_"))) or "-" for column in columns]
 
 
-def _print_times(read: Sequence[Times], *, segments: bool) -> None:
+def _print_times(read: Sequence[LogTimes], *, segments: bool) -> None:
     where = _columns_of_logs(read)
     columns = ("records", "offsets", "first", "last", "types", "without time", "out of order", "in the future")
     shown = table(*(("segment",) if segments else where), *columns)

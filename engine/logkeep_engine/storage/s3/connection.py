@@ -51,8 +51,9 @@ class S3Connection:
         return self._quick if attempt < QUICK_ATTEMPTS and size <= _QUICK_BYTES else self.bodies
 
     def drop_idle(self) -> None:
-        """Forget connections that nobody uses now: if one was silent, what lies between has forgotten others too. Those
-        of s3fs go by themselves after a few seconds."""
+        """Close connections that nobody uses now. If one was silent, then a firewall on the way may have forgotten
+        others too. The connections of s3fs close by themselves after a few seconds.
+        """
         self._quick.close()
         self.bodies.close()
 

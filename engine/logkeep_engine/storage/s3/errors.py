@@ -1,4 +1,4 @@
-"""Failures of an S3 store by our names."""
+"""Turns failures of an S3 store into the engine's errors."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
 
 
 def is_silence(error: Exception) -> bool:
-    """Did the connection end without an answer?"""
+    """Whether the connection ended without an answer."""
     from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
     return isinstance(error, (ConnectionClosedError, ReadTimeoutError))

@@ -46,7 +46,7 @@ class Requests:
             return self._connection
 
     def call(self, method: str, path: str, **arguments: Any) -> Any:
-        """A small request without a body to speak of."""
+        """Send a small request, without a body or with a short one."""
 
         def ask(attempt: int) -> Any:
             connection = self.connection()
@@ -57,13 +57,13 @@ class Requests:
         return self.retry(ask, path)
 
     def call_long(self, method: str, path: str, **arguments: Any) -> Any:
-        """A request for which the store may have much to do before it answers."""
+        """Send a request that may give the store much to do before it answers."""
         return self.retry(
             lambda attempt: getattr(self.connection().bodies, method)(Bucket=self._place.bucket, **arguments), path
         )
 
     def send(self, method: str, path: str, body: bytes | bytearray, **arguments: Any) -> Any:
-        """A request with a body, and its checksum."""
+        """Send a request with a body and its checksum."""
         checksum = _checksum(body)
 
         def put(attempt: int) -> Any:

@@ -163,7 +163,7 @@ def read_offsets(storage: Storage) -> list[int]:
 
 
 def remove_at(storage: Storage, hours: int, limits: RetentionLimits = AN_HOUR) -> int:
-    """How many segments a run removes that ends so long after NOON."""
+    """The number of segments that a run removes if it ends so long after NOON."""
     with begin(storage, f"removes-after-{hours}") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         return remove_expired(writer, limits, NOON + hours * HOUR).segments

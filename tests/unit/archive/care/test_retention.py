@@ -154,7 +154,7 @@ def test_a_segment_without_times_is_as_old_as_the_end_of_the_run_that_archived_i
 
 
 def remove(state: ArchiveState, *bases: int, purged: bool = True) -> None:
-    """In one commit of run-1."""
+    """Remove them in one commit of run-1."""
     state.apply(
         Commit(
             number=state.commit + 1,

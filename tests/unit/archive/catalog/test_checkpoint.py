@@ -1,4 +1,4 @@
-"""Checkpoints: all layouts are read, the oldest that can hold the state is written, and what does not fit is told."""
+"""Checkpoints: all layouts are read, the oldest that can hold the state is written, the rest is refused."""
 
 import hashlib
 import json

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.catalog.fields import CODECS
 from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, SegmentTable, pack
@@ -41,7 +41,7 @@ def entries(draw: st.DrawFn) -> SegmentEntry:
         control=draw(st.booleans()),
         gaps=draw(st.booleans()),
         legacy=draw(st.booleans()),
-        times=Times(draw(INT64), draw(INT64), draw(st.booleans())),
+        times=SegmentTimes(draw(INT64), draw(INT64), draw(st.booleans())),
         files=KafkaFiles(
             index_bytes=draw(COUNT),
             timeindex_bytes=draw(COUNT),

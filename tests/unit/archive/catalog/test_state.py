@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
 from logkeep_engine.archive.ranges import add_range
@@ -29,7 +29,7 @@ def entry(base: int, following: int, *, epoch: int = 1, partition: int = 0) -> S
         sha256="0" * 64,
         codecs={"none": 1},
         max_batch_bytes=100,
-        times=Times(1, 2),
+        times=SegmentTimes(1, 2),
         files=KafkaFiles(timeindex_bytes=12),
     )
 
@@ -82,8 +82,8 @@ def test_uncovered_is_what_is_left_of_a_range() -> None:
 @pytest.mark.parametrize(
     ("receipt", "why"),
     [
-        (Receipt(), "it settles no offsets"),
-        (Receipt((Coverage(ID, 0, 15, 25),)), r"\[15, 25\) are settled in part by an earlier commit"),
+        (Receipt(), "it accounts for no offsets"),
+        (Receipt((Coverage(ID, 0, 15, 25),)), r"\[15, 25\): an earlier commit accounts for some of them"),
         (Receipt((Coverage("b" * 22, 0, 0, 1),)), "no commit names the topic"),
         (Receipt((Coverage(ID, 0, 20, 30), Coverage(ID, 0, 29, 31))), r"\[29, 31\) twice in one receipt"),
         (Receipt((Coverage(ID, 0, 20, 30),), gaps=(Gap(ID, 0, 25, 26, "x"),)), r"\[25, 26\) twice in one receipt"),

@@ -1,4 +1,4 @@
-"""Where archives were meant to begin: what plans of unfinished runs say that the catalog cannot."""
+"""Plans of unfinished runs say where archives were meant to begin, which the catalog cannot."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def run(
     outcome: RunOutcome = RunOutcome.FAILED,
     gaps: tuple[Gap, ...] = (),
 ) -> Archive:
-    """A run with a plan of chunks of partition 0, of which those in `done` are committed."""
+    """A run whose plan has these chunks of partition 0. The chunks in `done` are committed."""
     with begin(storage, run_id) as writer:
         chunks = tuple(Chunk("orders", ID, 0, start, end, 1, 100) for start, end in planned)
         plan = BackupPlan(run_id, (ORDERS,), (Chunk("orders", ID, 1, 0, 10, 1, 100), *chunks))

@@ -382,7 +382,7 @@ def test_the_first_batch_of_a_time_is_found(storage: Storage, compression: Compr
 
 @pytest.mark.parametrize("compression", list(Compression))
 def test_memory_stays_bounded_whatever_the_segment_holds(storage: Storage, compression: Compression) -> None:
-    """In buffers that are used again, while runs are thrown away; and in few of them, when a frame is damaged."""
+    """Buffers are used again while the caller drops what it has read. A damaged frame needs only a few of them."""
     logs = batches(400, 100_000)
     entry = write_segment(storage, logs, compression=compression)
     assert entry.bytes > 38_000_000

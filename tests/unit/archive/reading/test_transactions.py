@@ -96,7 +96,7 @@ def test_where_the_markers_are_archived_no_list_is_needed(storage: Storage, seed
     assert outcomes.undecided == ()
     for entry in entries:
         assert verify_segment(storage, "orders", entry) == []
-        # What a pass over the log says, and what lies beside it.
+        # A pass over the log says one thing, and the objects beside it may say another.
         assert segment_transactions(storage, "orders", entry) == check_segment(storage, "orders", entry).transactions
     for item in outcomes.disagreements:
         assert item.aborted

@@ -10,7 +10,7 @@ import pytest
 from logkeep_engine.archive.care.record_check import verify_record_segment
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry, Times
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading.damage import Damage
@@ -71,7 +71,7 @@ def test_what_was_written_is_read_again(storage: Storage, layout: Layout) -> Non
     found = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in read(storage, entry)]
     assert found == [tuple(record) for record in content]
     assert (entry.base_offset, entry.next_offset, entry.records, entry.gaps) == (3, 11, 4, True)
-    assert entry.times == Times(TIME, TIME + 5, append_time=True)
+    assert entry.times == SegmentTimes(TIME, TIME + 5, append_time=True)
     assert {info.path: info.size for info in storage.list()} == entry.objects("orders")
     assert verify_record_segment(storage, "orders", entry) == []
 
