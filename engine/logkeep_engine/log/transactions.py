@@ -111,7 +111,7 @@ class TransactionFollower:
         )
         return None
 
-    def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
+    def note(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
         """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns parts that end there."""
         ended: list[TransactionPart] = []
         for position, header in headers:
@@ -120,7 +120,7 @@ class TransactionFollower:
             at = header[0] + header[6] + 1
             # The attributes by number: this is asked of every batch.
             if header[5] & TRANSACTIONAL_OR_CONTROL and header.is_transactional:
-                part = self.observe(run, position, header)
+                part = self.observe(stretch, position, header)
                 if part is not None:
                     ended.append(part)
         return ended

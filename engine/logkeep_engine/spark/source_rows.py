@@ -152,11 +152,11 @@ def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Nev
                 yield records, origin
 
 
-def _batches(runs: Iterator[Stretch]) -> Iterator[tuple[BatchHeader, memoryview]]:
-    with _closing(runs):
-        for run, headers in runs:
+def _batches(stretches: Iterator[Stretch]) -> Iterator[tuple[BatchHeader, memoryview]]:
+    with _closing(stretches):
+        for stretch, headers in stretches:
             for position, header in headers:
-                yield header, run[position : position + header.size]
+                yield header, stretch[position : position + header.size]
 
 
 def _offsets(storage: Storage, read: SegmentRead) -> Range:

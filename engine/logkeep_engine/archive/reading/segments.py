@@ -63,14 +63,14 @@ def read_from(
     if stretches is None:
         stretches = _Reading(storage, topic, entry, None).stretches(block)
     wanted = False
-    for run, headers in stretches:
+    for stretch, headers in stretches:
         if wanted:
-            yield run, headers
+            yield stretch, headers
             continue
         for at, (position, header) in enumerate(headers):
             if header.next_offset > offset:
                 wanted = True
-                yield run[position:], _relative(headers[at:], position)
+                yield stretch[position:], _relative(headers[at:], position)
                 break
 
 
