@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import examples
+from tests.as_it_was import process_as_it_was
 from tests.cluster import images, state, system
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kafka import KafkaBroker
@@ -29,6 +30,12 @@ examples.register_profiles()
 def _leftovers() -> None:
     """Clean up after earlier runs that were killed."""
     state.sweep()
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    with process_as_it_was():
+        yield
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ bare = peak()
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.task import archive_pieces
-from logkeep_engine.contract.spec import Cluster
+from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.storage import open_uri
@@ -52,7 +52,7 @@ class Context:
         pass
 
 storage = open_uri(uri, endpoint or None, "us-east-1")
-setting = BackupSetting(connection_from(Cluster(bootstrap_servers=(bootstrap,)), {}), storage, 1, 128 << 20)
+setting = BackupSetting(connection_from(ClusterSpec(bootstrap_servers=(bootstrap,)), {}), storage, 1, 128 << 20)
 work = [
     Piece(number, topic, topic_id, 0, end * number // count, end * (number + 1) // count, 1, 1 << 30)
     for number in range(count)

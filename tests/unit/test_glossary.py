@@ -12,25 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 ALONE = "## Names that no class has alone"
-ROOMS = (
-    *(
-        f"logkeep_engine/archive/{room}"
-        for room in ("care/", "catalog/", "digests.py", "moments.py", "names.py", "ranges.py", "reading/", "writing/")
-    ),
-    *(
-        f"logkeep_engine/{room}"
-        for room in ("archiving.py", "backup/", "cli/", "collector.py", "convert/", "errors.py")
-    ),
-    *(
-        f"logkeep_engine/{room}"
-        for room in ("frame.py", "interrupt.py", "limits.py", "report.py", "restore/", "spark/")
-    ),
-    *(f"logkeep_engine/{room}" for room in ("contract/", "formats/", "kafka/", "log/", "storage/")),
-    "logkeep_engine/tasks.py",
-    "logkeep_engine/toolbox/",
-    "logkeep_operator/",
-)
-"""The folders and modules whose names are checked."""
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,8 @@ class GapInfo(_Json):
 
 @dataclass(frozen=True)
 class InspectedPartition(_Json):
-    """`start` and `end`: from the first to the last offset for which the catalog accounts, [start, end); -1 if there is
-    none. `holes`: ranges that are neither archived nor recorded as lost, in front of `start` too. `removed`: ranges
-    that retention has removed."""
+    """`start` and `end`: the catalog accounts for the offsets [start, end), -1 if for none. `holes`: ranges that are
+    neither archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
 
     partition: int
     start: int
@@ -283,11 +282,11 @@ def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
 ) -> InspectedPartition:
     entries = list(state.segments.get((topic_id, partition), ()))
-    ranges = state.accounted_for(topic_id, partition)
+    accounted = state.accounted_for(topic_id, partition)
     return InspectedPartition(
         partition=partition,
-        start=ranges[0][0] if ranges else -1,
-        end=ranges[-1][1] if ranges else -1,
+        start=accounted[0][0] if accounted else -1,
+        end=accounted[-1][1] if accounted else -1,
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
         stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),

@@ -57,7 +57,7 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
     conversions = [run for run in state.runs.values() if run.kind == _CONVERSION]
     if not unfinished and not conversions:
         return {}
-    firsts = {key: ranges[0][0] for key in state.partitions() if (ranges := state.accounted_for(*key))}
+    firsts = {key: accounted[0][0] for key in state.partitions() if (accounted := state.accounted_for(*key))}
     if not firsts:
         return {}
     found = {
@@ -127,10 +127,10 @@ def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partiti
     """The offsets of a partition that are neither archived nor recorded as lost, from where it was meant to begin (by
     `missing_beginnings`) to the last that are.
     """
-    ranges = state.accounted_for(*partition)
+    accounted = state.accounted_for(*partition)
     begins = beginnings.get(partition)
     meant = [] if begins is None else [(begins, begins)]
-    return [(end, start) for (_, end), (start, _) in pairwise([*meant, *ranges])]
+    return [(end, start) for (_, end), (start, _) in pairwise([*meant, *accounted])]
 
 
 def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:

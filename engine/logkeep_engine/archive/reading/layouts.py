@@ -55,7 +55,7 @@ class LayoutReader(Protocol):
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
-        """The facts of the segment, its index included, about transactions."""
+        """Tell what the segment says of transactions, its index included."""
         ...
 
 
