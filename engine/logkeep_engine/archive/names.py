@@ -46,7 +46,7 @@ _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
-    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.log\.zst|\.index|\.timeindex|\.txnindex|\.txnparts)"
+    rf"([0-9]{{20}})\.([0-9]{{10}})(?:-([1-9][0-9]*))?({'|'.join(map(re.escape, SUFFIXES))})"
 )
 
 

@@ -77,8 +77,8 @@ def plan(
 
 
 def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> list[TopicEntry]:
-    """The topics to read, by name. Of each it is the incarnation that a restore would take too, the newest that has
-    records, or the one that the options name."""
+    """The topics to read, by name. Each is the incarnation that a restore would take too, the newest that has records,
+    or it is the one that the options name."""
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
     found = taken_topics(state, shows=shows, wanted=partial(_is_named, options))
