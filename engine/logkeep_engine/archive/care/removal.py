@@ -1,6 +1,6 @@
 """Removes segments from an archive: first from the catalog, then their objects.
 
-    writer.end(Outcome.SUCCEEDED, groups=groups)
+    writer.end(RunOutcome.SUCCEEDED, groups=groups)
     removed = remove_expired(writer, RetentionLimits(max_age=30 * 86_400_000), now)
 
 Readers see the archive as the last successful run has left it, without what was removed right after its end. So a kill

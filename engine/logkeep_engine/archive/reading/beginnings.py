@@ -31,7 +31,7 @@ PLAN_FILE = "plan.json"
 CONVERT_PLAN_FILE = "convert-plan.json"
 """The plan of a conversion, see `convert.plan`."""
 
-NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
+NOT_ACCOUNTED_FOR = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
 """Commands describe a hole so."""
 
 _READERS = 16

@@ -370,7 +370,7 @@ class _Reading:
 
     def _damage_at(self, offset: int, what: str, position: int | None = None, lost: Range | None = None) -> Damage:
         if position is not None:
-            what = f"{what.rstrip('.')} at position {position}"
+            what = f"{what.rstrip('.')}, at position {position}"
         entry = self._entry
         return Damage(f"{self._storage.uri}/{self._path}", self._topic, entry.partition, offset, what, lost)
 
