@@ -18,6 +18,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from logkeep_engine.log.batch import MAX_OFFSET
+
 ARCHIVE = "archive.json"
 CATALOG = "catalog/"
 TOPICS = "topics/"
@@ -36,7 +38,6 @@ RECORDS = "_records"
 RECORDS_INDEX = "_index"
 DATA = ".data"
 
-MAX_OFFSET = 2**63 - 1
 MAX_EPOCH = 10**10 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate

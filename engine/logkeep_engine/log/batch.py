@@ -21,10 +21,12 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.legacy import LOG_OVERHEAD
+from logkeep_engine.log.varints import INT64_MAX
 
 __all__ = [
     "HEADER_SIZE",
     "LOG_OVERHEAD",
+    "MAX_OFFSET",
     "BatchHeader",
     "Buffer",
     "Codec",
@@ -40,6 +42,8 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER_SIZE = 61
 """Bytes of a batch before its records."""
+
+MAX_OFFSET = INT64_MAX
 
 _HEADER = struct.Struct(">qiiBIhiqqqhii")
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")

@@ -26,13 +26,14 @@ from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.storage import Storage
 
 MAX_RECORDS = 10_000
 MAX_BYTES = 8 << 20
 
-_FARTHEST_TIME = (2**63 - 1) // 1000  # ms, which Spark has as us
+_FARTHEST_TIME = INT64_MAX // 1000  # ms, which Spark has as us
 _CODECS = {codec: codec.name.lower() for codec in Codec}
 
 _offset, _time, _time_type = attrgetter("offset"), attrgetter("timestamp"), attrgetter("timestamp_type")
