@@ -122,7 +122,8 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.generic_visit(node)
-        kind = self._type_of(node.value)
+        names_a_class = isinstance(node.value, ast.Name) and node.value.id[:1].isupper()
+        kind = self._called(node.value) if names_a_class else self._type_of(node.value)
         if isinstance(kind, type) and not _has(kind, node.attr):
             self._faults.append(f"{ast.unparse(node)}: {kind.__name__} has none")
 

@@ -77,7 +77,7 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "formats": Near(
         _engine("formats"),
-        _unit("formats/*", "archive/test_record_*.py"),
+        _unit("formats/*", "archive/writing/test_record_*.py"),
         _broker("backup_formats", "format_round_trip", "restore_formats"),
     ),
     "kafka": Near(
@@ -106,13 +106,20 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "storage": Near(
         _engine("storage*"),
-        _unit("test_storage*.py", "storage/*", "test_workload_identity.py"),
+        _unit("storage/*"),
         _broker("archive_s3", "storage*", "toolbox_s3"),
     ),
     "tests": Near(
         ("tests",),
         (
-            *_unit("lanes/*", "test_architecture.py", "test_import_rules.py", "test_loop.py", "test_near.py"),
+            *_unit(
+                "lanes/*",
+                "test_architecture.py",
+                "test_as_it_was.py",
+                "test_import_rules.py",
+                "test_loop.py",
+                "test_near.py",
+            ),
             *_unit("test_docstrings.py", "test_glossary.py", "test_profiles.py", "test_repository_layout.py"),
         ),
         (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),

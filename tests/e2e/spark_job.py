@@ -1,5 +1,4 @@
 """The test bed's own check, which runs in a driver pod: a Spark application with one executor that uses the network.
-Arguments: bootstrap servers, S3 endpoint, its region, URI of an archive. It prints one line when everything worked.
 
 Arguments: bootstrap servers, S3 endpoint, its region, URI of an archive. Prints one line when everything worked.
 """

@@ -27,6 +27,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.batch import walk
 from logkeep_engine.report import CallbackSink
 from logkeep_engine.tasks import TaskRunner
+from tests import examples
 from tests.data.compare import read_committed
 from tests.kafka import spark_functions
 from tests.kafka.backing_up import Backups, Topics, numbers
@@ -43,8 +44,9 @@ from tests.runners import Job, Runner
 from tests.unit.archive.build import read_records
 
 FORMATS = ("Records", "Avro")
-PAIRS = (("backups", "Records"), ("s3_backups", "Avro"))
-"""Each kind of storage and each format once: formats do not know where their objects lie."""
+ALL_PAIRS = (("backups", "Records"), ("s3_backups", "Avro"), ("backups", "Avro"), ("s3_backups", "Records"))
+PAIRS = ALL_PAIRS[: examples.number(2, deep=4)]
+"""Each kind of storage and each format once, as formats do not know where their objects lie; all in the deep run."""
 
 Consumed = tuple[int, int | None, int | None, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -100,6 +102,7 @@ def objects(backups: Backups) -> dict[str, bytes]:
     return {info.path: storage.read(info.path) for info in storage.list(names.TOPICS)}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("where", "format_name"), PAIRS)
 def test_archives_what_a_consumer_reads_of_every_codec(
     where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
@@ -321,11 +324,11 @@ def test_files_that_a_killed_run_left_old_are_made_by_the_next(backups: Backups,
 # ---- kills, repeats, other writers
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("format_name", FORMATS[: examples.number(1, deep=2)])
 def test_driver_killed_in_the_middle_goes_on_where_it_was(
-    backups: Backups, topics: Topics, unique: str, tmp_path: Path
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path, format_name: str
 ) -> None:
-    """Records is the format with files beside its segments, which have to follow."""
-    format_name = "Records"
     many_partitions(topics, unique)
     spec = backups.spec(unique, format=format_name, topics=only(unique))
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", {**spec, "limits": SLOW})
@@ -346,6 +349,7 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     assert_whole(backups)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("where", "format_name"), PAIRS)
 def test_objects_that_were_never_committed_stay_as_they_are_if_they_are_the_same(
     where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
@@ -366,6 +370,7 @@ def test_objects_that_were_never_committed_stay_as_they_are_if_they_are_the_same
     assert_whole(backups)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("where", "format_name"), PAIRS)
 def test_objects_that_were_never_committed_are_replaced_if_they_are_others(
     where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
@@ -395,6 +400,7 @@ class Unheard(Runner):
         raise BrokerUnavailable("The driver hears nothing.", hint="It may pass.")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("where", "format_name"), PAIRS)
 def test_objects_of_other_bounds_that_were_never_committed_are_removed_by_the_run_that_succeeds(
     where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
@@ -458,9 +464,7 @@ def forget_commits(backups: Backups) -> None:
 # ---- names of topics
 
 
-@pytest.mark.parametrize(
-    ("where", "format_name"), [*PAIRS, ("backups", "Avro"), ("backups", "Kafka"), ("s3_backups", "Kafka")]
-)
+@pytest.mark.parametrize(("where", "format_name"), [*ALL_PAIRS, ("backups", "Kafka"), ("s3_backups", "Kafka")])
 def test_topics_with_the_longest_name_and_with_a_leading_dot_are_archived(
     where: str, format_name: str, topics: Topics, unique: str, request: pytest.FixtureRequest
 ) -> None:

@@ -13,7 +13,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.produce import ProduceRequest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from logkeep_engine.log.batch import Codec, check_crc, parse_header, rewrite, walk
+from logkeep_engine.log.batch import Codec, check_crc, parse_header, walk
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.recovery import recover
 from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary, read_offset_index, read_txn_index
@@ -21,7 +21,7 @@ from logkeep_engine.log.transactions import TransactionTracker
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, end_transaction
 from tests.kafka.conftest import running
-from tests.unit.log.batches import NOON, batch, with_header
+from tests.unit.log.batches import NOON, batch, rewrite, with_header
 
 DUMP = "kafka.tools.DumpLogSegments"
 MIXED = "log-dump-tool"

@@ -31,8 +31,9 @@ def test_topics_offsets_and_sizes_of_more_partitions_than_fit_a_request_are_read
     topics = simulated.topics()
     partitions = [(topic.name, part.id) for topic in topics for part in topic.partitions]
     assert len(partitions) == 12_000
-    assert simulated.earliest_offsets(partitions) == dict.fromkeys(partitions, 0)
-    ends = simulated.last_stable_offsets(partitions)
+    bounds = simulated.bounds(partitions).found
+    assert {found.start for found in bounds.values()} == {0}
+    ends = {where: found.end for where, found in bounds.items()}
     assert ends.keys() == set(partitions)
     assert simulated.partition_bytes(topics) == {where: end * 300 for where, end in ends.items()}
 

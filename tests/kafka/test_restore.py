@@ -391,7 +391,7 @@ class TestStartedAgain:
         produce(kafka.bootstrap, unique, numbered(10))
         back_up(backup_spec(kafka, tmp_path, unique))
         bring_back(restore_spec(kafka, tmp_path))
-        # The run seems to have died after each of its last steps: its files are taken away again, the newest first.
+        # The run looks as if it had died after each of its last steps: its files are taken away again, newest first.
         run = tmp_path / "runs" / "restore-1"
         for name in ("result.json", "counted.json"):
             (run / name).unlink()

@@ -20,6 +20,7 @@ from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import open_storage
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.topics import NO_RETENTION, create_topic, topic_names
@@ -251,8 +252,12 @@ class TestBatches:
         )
 
 
+KILLED = ((Layout.RECORDS, "Append"), (Layout.AVRO, "Fail"), (Layout.RECORDS, "Fail"), (Layout.AVRO, "Append"))
+
+
 class TestStartedAgain:
-    @pytest.mark.parametrize(("layout", "mode"), [(Layout.RECORDS, "Append"), (Layout.AVRO, "Fail")])
+    @pytest.mark.deep
+    @pytest.mark.parametrize(("layout", "mode"), KILLED[: examples.number(2, deep=4)])
     def test_a_driver_killed_in_the_middle_goes_on_where_it_was(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, layout: Layout, mode: str
     ) -> None:

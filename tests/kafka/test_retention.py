@@ -19,6 +19,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import StorageSpec
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import Storage, open_storage
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.command import logkeep
@@ -133,7 +134,11 @@ def s3_days(kafka: KafkaBroker, unique: str, s3: S3Server, bucket: str, storage_
     return lambda **spec: Days(kafka, unique, storage, **spec)
 
 
-@pytest.mark.parametrize(("where", "format_name"), [("s3_days", "Kafka"), ("days", "Records"), ("days", "Avro")])
+ALL_PAIRS = (("s3_days", "Kafka"), ("days", "Records"), ("days", "Avro"), ("days", "Kafka"), ("s3_days", "Records"))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("where", "format_name"), ALL_PAIRS[: examples.number(3, deep=5)])
 def test_what_is_too_old_goes_and_the_rest_is_whole_goes_on_and_comes_back(
     where: str, format_name: str, request: pytest.FixtureRequest
 ) -> None:

@@ -14,10 +14,10 @@ from logkeep_engine.contract import names
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
-from logkeep_engine.log.batch import rewrite
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.kafka.raw import batch, plain, run
+from tests.unit.log.batches import rewrite
 
 MEGABYTE = 1 << 20
 RECORDS = 100

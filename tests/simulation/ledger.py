@@ -203,6 +203,6 @@ def _told(ledger: Ledger, name: str, number: int, offset: int) -> bool:
 
 
 def _lost(partition: Partition, item: Written, *, living: bool) -> bool:
-    """The cluster has lost it since. Of a topic that is gone, any of its logs may be the restored one."""
+    """The cluster has lost it since. If its topic is gone, any of the topic's logs may be the restored one."""
     heads = [partition.log.lineage] if living else [one for one in partition.origins if one > item.epoch]
     return any(not _within(partition.ancestry(head), item) for head in heads)

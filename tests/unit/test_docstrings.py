@@ -43,6 +43,8 @@ def test_what_examples_use_is_there(folder: str) -> None:
         ("archive = Archive.open()", "Archive.open(): missing a required argument: 'storage'"),
         ("archive = Archive.open(storage, waiting=3)", "got an unexpected keyword argument 'waiting'"),
         ("archive = open_archive(storage)", "no open_archive"),
+        ("print(RunOutcome.SUCEEDED)", "RunOutcome.SUCEEDED: RunOutcome has none"),
+        ("print(RunOutcomes.SUCCEEDED)", "no RunOutcomes"),
         ("for entry in in state: ...", "no Python"),
         ("logkeep inspect s3://bucket\nlogkeep inspekt s3://bucket", "no command inspekt"),
         ("logkeep log index chekc FOLDER", "no command chekc"),

@@ -16,6 +16,14 @@ def test_every_test_is_near_a_package() -> None:
     assert forgotten == [], "name them in tests/near.py"
 
 
+def test_every_pattern_fits_a_test() -> None:
+    """A test that moves away from its pattern would be forgotten where another package still names it."""
+    patterns = {pattern for near in PACKAGES.values() for pattern in (*near.unit, *near.parts)}
+    assert sorted(pattern for pattern in patterns if not fitting([pattern], FILES)) == [], (
+        "change them in tests/near.py"
+    )
+
+
 def test_every_package_is_there() -> None:
     patterns = [pattern for near in PACKAGES.values() for pattern in near.code]
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -18,6 +18,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from logkeep_engine.log.batch import MAX_OFFSET
+
 ARCHIVE = "archive.json"
 CATALOG = "catalog/"
 TOPICS = "topics/"
@@ -36,7 +38,6 @@ RECORDS = "_records"
 RECORDS_INDEX = "_index"
 DATA = ".data"
 
-MAX_OFFSET = 2**63 - 1
 MAX_EPOCH = 10**10 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
@@ -46,7 +47,7 @@ _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
-    r"([0-9]{20})\.([0-9]{10})(?:-([1-9][0-9]*))?(\.log|\.log\.zst|\.index|\.timeindex|\.txnindex|\.txnparts)"
+    rf"([0-9]{{20}})\.([0-9]{{10}})(?:-([1-9][0-9]*))?({'|'.join(map(re.escape, SUFFIXES))})"
 )
 
 

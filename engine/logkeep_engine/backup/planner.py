@@ -89,7 +89,8 @@ class BackupPlanner:
         except BrokerRefused as error:
             hint = "If a topic was deleted, and its ACLs with it, exclude it with spec.topics.exclude."
             raise BrokerRefused(error.message, hint=f"{error.hint} {hint}" if error.hint else hint) from error
-        if set(more.unavailable) == set(plan.unavailable) and not more.gone:
+        # A plan must never be extended with itself: what it knows as gone already is no news.
+        if more is plan or (set(more.unavailable) == set(plan.unavailable) and not more.gone):
             return None
         return plan.extended(self._store(more))
 

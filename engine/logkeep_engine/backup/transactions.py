@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
 from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFollower, TransactionPart
-
-_MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class PieceTransactions:
     @property
     def open_from(self) -> int:
         """The offset at which the first open transaction begins; without one, an offset that no log reaches."""
-        return min((part.first for part in self._open()), default=_MAX_OFFSET)
+        return min((part.first for part in self._open()), default=MAX_OFFSET)
 
     @property
     def wrongly_taken(self) -> bool:

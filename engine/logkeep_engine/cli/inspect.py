@@ -104,7 +104,7 @@ def _print_archive(archive: Description) -> None:
 
 
 def _incarnations(archive: Description) -> Table:
-    """Print the topics that were deleted and created again."""
+    """A table of the topics that were deleted and created again."""
     found = table("deleted and created again", "topic id", "records", "first", "last", "restored by default")
     for topic in archive.topics:
         if topic.incarnations > 1:
@@ -120,7 +120,7 @@ def _incarnations(archive: Description) -> Table:
 
 
 def _branches(archive: Description) -> Table:
-    """Print the old ends of logs that were cut off in the cluster."""
+    """A table of the old ends of logs that were cut off in the cluster."""
     found = table("cut off in the cluster", "partition", "branch", "old end", "records", "first", "last")
     for topic in archive.topics:
         for branch in topic.branches:

@@ -48,6 +48,8 @@ def _say(item: Any) -> str:
         return "unknown field"
     if item["type"] == "missing":
         return "required"
+    if item["type"] == "model_type":  # the message of pydantic names a class, which users do not know
+        return "must be an object"
     if item["type"] == "too_short":
         least = item["ctx"]["min_length"]
         return f"must have at least {least} item{'s' if least > 1 else ''}"

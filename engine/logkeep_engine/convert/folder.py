@@ -20,6 +20,7 @@ from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import FolderRefused
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.records_names import FileKind, parse_name
+from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.storage import ObjectInfo
 
 FORMATS = {
@@ -39,7 +40,6 @@ _AVRO = re.compile(r"topics/([^/]+)/partition=([0-9]+)/([^/]+)\.data")
 _AVRO_AT_ROOT = re.compile(r"[^/]+/partition=[0-9]+/[^/]+\.data")
 _LOOKS_LIKE_AVRO = re.compile(r"[^/]+(\+[0-9]+-[0-9]+\.(data|avro)|-[0-9]+-[0-9]+\.avro)")
 _LOOKS_LIKE_RECORDS = re.compile(r"segment_partition_[0-9]+_from_offset_[0-9]+_(records|index)")
-_MAX_SEQUENCE = 2**63 - 1
 _MAX_PARTITIONS = 100_000
 """No topic has as many partitions. A larger number is that of a stray file, and an archive lists all partitions below
 it."""
@@ -210,7 +210,7 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
         topic, partition, name = match[1], match[2], match[3]
         _check_topic(topic, uri, info.path)
         digits = name.removeprefix(f"{topic}+{partition}-")
-        if digits == name or not re.fullmatch(r"[0-9]{1,20}", digits, re.ASCII) or int(digits) > _MAX_SEQUENCE:
+        if digits == name or not re.fullmatch(r"[0-9]{1,20}", digits, re.ASCII) or int(digits) > INT64_MAX:
             raise FolderRefused(
                 f"{uri}/{info.path} is not named as an object of topic {topic!r} partition {partition}: "
                 f"{topic}+{partition}-<number>.data is expected.",

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.ranges import Range
@@ -30,6 +29,7 @@ from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import SegmentFacts
 from logkeep_engine.formats.records_groups import read_consumer_offsets
 from logkeep_engine.formats.records_index import IndexState
+from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.storage import Storage
 
 UNKNOWN_REPLICATION = -1
@@ -179,7 +179,7 @@ def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:
 
 
 _TAIL = "torn tail"
-_NO_END = f"it has a record of offset {names.MAX_OFFSET}, and no archive can say that it ends behind that"
+_NO_END = f"it has a record of offset {MAX_OFFSET}, and no archive can say that it ends behind that"
 _INDEX = "it can be made again from the records"
 _RECOVER = "`logkeep log recover` may save them in a copy of the folder"
 _LOST = "restore the segment from a copy, or remove its index to go on without them"
@@ -191,7 +191,7 @@ def _judge(
     """Returns the damage that cannot or may not be repaired, and the repairs."""
     where = f"{uri}/{found.path}"
     facts = checked.facts
-    if facts is not None and facts.next_offset > names.MAX_OFFSET:
+    if facts is not None and facts.next_offset > MAX_OFFSET:
         return f"{where}: {_NO_END}", None
     if not found.index_path:  # Avro: a container has no tail that may be cut
         return f"{where}: {checked.damage}" if checked.damage else "", None
@@ -349,7 +349,7 @@ def _segments(name: str, topic: str, part: osodevops.ManifestPartition, strip: s
         )
         for segment in sorted(part.segments, key=lambda segment: segment.first_offset)
     ]
-    if found and found[-1].next_offset > names.MAX_OFFSET:
+    if found and found[-1].next_offset > MAX_OFFSET:
         raise FolderRefused(
             f"{name}: topic {topic!r} partition {part.number}: {found[-1].path}: {_NO_END}.", hint=_HINT
         )

@@ -62,13 +62,13 @@ def left_behind(source: ConvertSource) -> Iterator[str]:
 def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
     """Raises ArchiveMismatch if the target holds the old end of a log that is a branch in the source by now."""
     for key, item in sorted(source.leaders.items()):
-        settled = target.accounted_for(*key)
+        accounted = target.accounted_for(*key)
         known = target.leaders.get(key, UNKNOWN)
         for epoch, offset in item.old_ends:
-            if settled and settled[-1][1] > offset and known <= epoch:
+            if accounted and accounted[-1][1] > offset and known <= epoch:
                 raise ArchiveMismatch(
                     f"The log of topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at "
-                    f"offset {offset}. What was converted before goes up to offset {settled[-1][1]} of the log of "
+                    f"offset {offset}. What was converted before goes up to offset {accounted[-1][1]} of the log of "
                     "before, the source holds the log of after.",
                     hint="Convert into a new folder.",
                 )

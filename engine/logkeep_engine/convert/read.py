@@ -64,18 +64,18 @@ def _offset(record: LogRecord) -> int:
 
 
 def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterator[Stretch]:
-    for run in reader.batches():
+    for stretch in reader.batches():
         if count is not None:
-            count_batches(run, count)
-        yield run
-        del run
+            count_batches(stretch, count)
+        yield stretch
+        del stretch
 
 
-def count_batches(run: Stretch, count: LossCount) -> None:
+def count_batches(stretch: Stretch, count: LossCount) -> None:
     """Count what a record-shaped format loses of these batches."""
     bounds = compressed = producers = transactions = 0
     first = [-1, -1, -1]
-    headers = run[1]
+    headers = stretch[1]
     for _, header in headers:
         attributes = header[5]
         if not attributes & _CONTROL:

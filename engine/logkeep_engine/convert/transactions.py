@@ -71,8 +71,8 @@ def check_still(source: ConvertSource, earlier: Iterable[ConvertPlan], run_id: s
     names, left = source.topic_names, set(source.topic_names)
     for plan in earlier:
         for topic_id, partition, offset in plan.undecided:
-            settled = any(end > offset for _, end in state.accounted_for(topic_id, partition))
-            if topic_id in left and (settled or plan.run_id == run_id):
+            accounted = any(end > offset for _, end in state.accounted_for(topic_id, partition))
+            if topic_id in left and (accounted or plan.run_id == run_id):
                 raise ArchiveMismatch(
                     f"Run {plan.run_id} has left out a transaction of topic {names[topic_id]!r} partition {partition} "
                     f"from offset {offset}, as nobody knew how it ended, and would not leave it out now.",

@@ -215,9 +215,9 @@ def copy_segment(
     known = known_parts(source, topic, entry)
     segment.transactions = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
     try:
-        for run, headers in open_partition(source, topic, (entry,)).batches():
-            segment.builder.append(run, headers)
-            segment.transactions.note(run, headers)
+        for stretch, headers in open_partition(source, topic, (entry,)).batches():
+            segment.builder.append(stretch, headers)
+            segment.transactions.note(stretch, headers)
         return segment.finish(transactions)
     except BaseException:
         segment.abort()

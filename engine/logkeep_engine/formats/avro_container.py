@@ -41,7 +41,6 @@ _PIECE = 1024 * 1024
 _MAX_HEADER = 1024 * 1024
 _MAX_BLOCK = 2**31 - 1  # what Apache Avro's own reader takes
 _LONGEST = 10  # bytes of a 64-bit number
-_INT64 = 2**63
 
 
 class AvroBlock(NamedTuple):

@@ -7,7 +7,7 @@ A segment is the byte 0x01 and then records, one behind the other, big-endian:
     value length int32 (-1: null), value
 
     encoder = RecordsEncoder(data.write, index.write, limit_bytes)
-    for records in read_segment(iter(lambda: file.read(1 << 20), b""), size=...): ...
+    for block in read_blocks(iter(lambda: file.read(1 << 20), b""), size=...): ...
 
 Names and the index of a partition are in `records_names`, the index of a segment in `records_index`, the positions of
 consumer groups in `records_groups`, the recovery of a segment in `records_recovery`. Nothing in the format
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
@@ -220,12 +219,13 @@ class RecordsEncoder:
         return pack
 
 
-def read_segment(
-    blocks: Iterable[bytes | memoryview], *, start_offset: int = 0, position: int = 0, size: int | None = None
-) -> Iterator[list[PlainRecord]]:
-    """The records of a segment from `start_offset` on, in lists of about a MiB.
+def read_blocks(
+    blocks: Iterable[bytes | memoryview], *, position: int = 0, size: int | None = None, after: int = -1
+) -> Generator[RecordBlock]:
+    """The records of a segment with the position of each, in lists of about a MiB. The first offset must lie after
+    `after`.
 
-    `blocks` are the bytes of the file, one piece behind the other, from file position `position` on: 0, or where a
+    `blocks` are the bytes of the file, one block behind the other, from file position `position` on: 0, or where a
     record begins (`records_index.position_before`). With `size`, the file's, a length that lies is found before
     anything is read for it. Memory: a few MiB, or twice the largest record.
 
@@ -233,18 +233,6 @@ def read_segment(
     or a count that cannot be, an unknown timestamp type, offsets that do not rise, more or fewer bytes than `size`.
     `BatchTooLarge` for a record of more bytes than a task's memory allows.
     """
-    for block in read_blocks(blocks, position=position, size=size):
-        records = block.records
-        if records[0].offset >= start_offset:
-            yield records
-        elif records[-1].offset >= start_offset:
-            yield records[bisect_left(records, start_offset, key=lambda record: record.offset) :]
-
-
-def read_blocks(
-    blocks: Iterable[bytes | memoryview], *, position: int = 0, size: int | None = None, after: int = -1
-) -> Generator[RecordBlock]:
-    """Like `read_segment`, with the position of every record. The first offset must lie after `after`."""
     source = _bounded(blocks)
     most = stored_record_most()
     held = b""

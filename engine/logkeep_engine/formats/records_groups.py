@@ -10,14 +10,13 @@ import json
 from collections.abc import Mapping
 
 from logkeep_engine.errors import CorruptSegment
-
-_MAX_OFFSET = 2**63 - 1
+from logkeep_engine.log.batch import MAX_OFFSET
 
 
 def pack_consumer_offsets(offsets: Mapping[str, int]) -> bytes:
     """The bytes of the file, groups in the order of their names. Raises ValueError for what is no offset."""
     for group, offset in offsets.items():
-        if not 0 <= offset <= _MAX_OFFSET:
+        if not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"consumer group {group!r} cannot have committed offset {offset}")
     return json.dumps(offsets, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
@@ -38,7 +37,7 @@ def read_consumer_offsets(data: bytes) -> dict[str, int]:
     if not isinstance(found, dict):
         raise CorruptSegment(f"The consumer offsets are a JSON {type(found).__name__}, not an object.")
     for group, offset in found.items():
-        if type(offset) is not int or not 0 <= offset <= _MAX_OFFSET:
+        if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
             raise CorruptSegment(
                 f"The committed offset of consumer group {group!r} is {json.dumps(offset)}, not an offset."
             )

@@ -145,7 +145,7 @@ def check_index(data: bytes | None, expected: bytes) -> IndexCheck:
 
 
 def build_index(placed: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bytes:
-    """An index from (offsets, positions) of runs of records, as `pack_entries` takes them."""
+    """An index from (offsets, positions) of stretches of records, as `pack_entries` takes them."""
     packed = bytearray(MAGIC)
     for offsets, positions in placed:
         packed += pack_entries(offsets, positions)

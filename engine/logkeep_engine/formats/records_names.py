@@ -18,12 +18,12 @@ from enum import StrEnum
 from operator import attrgetter
 
 from logkeep_engine.errors import CorruptIndex
+from logkeep_engine.log.batch import MAX_OFFSET
 
 MAGIC = b"\x01"
 """The first byte of a segment, of its index and of a partition's index: version 1."""
 
 _MAX_PARTITION = 2**31 - 1
-_MAX_OFFSET = 2**63 - 1
 _SEGMENT = re.compile(r"segment_partition_([0-9]{3,10})_from_offset_([0-9]{10,19})(?:_(records|index))?", re.ASCII)
 _OF_PARTITION = re.compile(r"(index|consumer_offsets)_partition_([0-9]{3,10})", re.ASCII)
 _LENGTH = struct.Struct(">i")
@@ -50,7 +50,7 @@ class RecordsName:
 
     def __post_init__(self) -> None:
         _check_partition(self.partition)
-        if not 0 <= self.start_offset <= _MAX_OFFSET:
+        if not 0 <= self.start_offset <= MAX_OFFSET:
             raise ValueError(f"no segment can start from offset {self.start_offset}")
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def parse_name(name: str) -> FileName | None:
     match = _SEGMENT.fullmatch(name)
     if match and match[3]:
         partition, start_offset = int(match[1]), int(match[2])
-        if partition > _MAX_PARTITION or start_offset > _MAX_OFFSET:
+        if partition > _MAX_PARTITION or start_offset > MAX_OFFSET:
             return None
         segment = RecordsName(partition, start_offset)
         if name == segment.records:
@@ -198,7 +198,7 @@ def magic_problem(data: bytes | memoryview, what: str) -> tuple[str, str] | None
 
 def _named(name: bytes, start_offset: int) -> RecordsName:
     match = _SEGMENT.fullmatch(name.decode("utf-8", "replace"))
-    if match is None or match[3] or int(match[1]) > _MAX_PARTITION or int(match[2]) > _MAX_OFFSET:
+    if match is None or match[3] or int(match[1]) > _MAX_PARTITION or int(match[2]) > MAX_OFFSET:
         raise CorruptIndex(f"The index of the partition names {name!r}, which is no segment.", hint=_REBUILD)
     segment = RecordsName(int(match[1]), int(match[2]))
     if segment.start_offset != start_offset or str(segment).encode() != name:

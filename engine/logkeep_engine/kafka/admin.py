@@ -204,7 +204,7 @@ class Admin:
             time.sleep(self._connection.limits.control_pause)
             self._admin = self._new_admin()
 
-    def _each(self, ask: Any, wanted: Sequence[T], what: Any, *, absent: frozenset[int] = _GONE) -> dict[T, Any]:
+    def _each(self, ask: Any, wanted: Sequence[T], what: Any) -> dict[T, Any]:
         """Ask a question that has an answer for each of `wanted`. Items whose failure may pass are asked for again, and
         items that are gone are left out.
         """
@@ -220,7 +220,7 @@ class Admin:
                     answers[item] = result
                     continue
                 code = problem.args[0].code()
-                if code in absent:
+                if code in _GONE:
                     continue
                 if code not in UNREACHABLE or time.monotonic() > deadline:
                     raise self._error(problem, what(item)) from problem

@@ -45,17 +45,18 @@ class Bounds:
 class ControlPlane(TopicAdmin, GroupAdmin):
     """Everything that planning asks of a cluster, and orders: see `Admin` for how it asks and what it raises."""
 
-    def earliest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
-        """Log start offsets; partitions that are gone are absent."""
-        return self._offsets(partitions, EARLIEST, committed=False)
-
     def latest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
-        """High watermarks; partitions that are gone are absent."""
-        return self._offsets(partitions, LATEST, committed=False)
-
-    def last_stable_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
-        """All transactions below these offsets are decided; partitions that are gone are absent."""
-        return self._offsets(partitions, LATEST, committed=True)
+        """High watermarks; partitions that are gone are absent. Raises BrokerUnavailable if a partition's leader does
+        not answer."""
+        wanted = sorted(set(partitions))
+        answers = self._ask(lambda survey: survey.offsets(wanted, LATEST), "list offsets")
+        for (topic, partition), reason in answers.silent.items():
+            raise BrokerUnavailable(
+                f"Cannot list offsets of topic {topic!r} partition {partition}: {reason}. "
+                f"Tried for {self._timeout:.0f} s.",
+                hint="Check that the partition has a leader and that the brokers can be reached from here.",
+            )
+        return answers.found
 
     def bounds(self, partitions: Iterable[Where]) -> Answers[Bounds]:
         """Log starts, and after them last stable offsets. Whoever gives no answer that can be used is named, with the
@@ -94,17 +95,6 @@ class ControlPlane(TopicAdmin, GroupAdmin):
         which ends where its log does. For thousands of partitions it is a request for each leader.
         """
         return self._ask(lambda survey: survey.epoch_ends(wanted), "ask for leader epochs")
-
-    def _offsets(self, partitions: Iterable[Where], timestamp: int, *, committed: bool) -> dict[Where, int]:
-        wanted = sorted(set(partitions))
-        answers = self._ask(lambda survey: survey.offsets(wanted, timestamp, committed=committed), "list offsets")
-        for (topic, partition), reason in answers.silent.items():
-            raise BrokerUnavailable(
-                f"Cannot list offsets of topic {topic!r} partition {partition}: {reason}. "
-                f"Tried for {self._timeout:.0f} s.",
-                hint="Check that the partition has a leader and that the brokers can be reached from here.",
-            )
-        return answers.found
 
     def partition_bytes(self, topics: Iterable[TopicInfo]) -> dict[tuple[str, int], int]:
         """Bytes on disk of each partition's leader replica, an estimate: what brokers tell within ESTIMATE_SECONDS.

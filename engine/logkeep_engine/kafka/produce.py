@@ -284,12 +284,11 @@ class Producer:
         *,
         floor: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
-        max_in_flight: int = MAX_IN_FLIGHT,
         confirm: Confirm | None = None,
     ) -> AsyncGenerator[int, None]:
         """Write batches in order and yield the base offset of each, in order, when all replicas in sync have it.
 
-        Up to `max_in_flight` (at most 5) idempotent batches are under way at once; one without a producer id goes
+        Up to MAX_IN_FLIGHT idempotent batches are under way at once; one without a producer id goes
         alone. The first batch goes alone too: a partition takes any sequence from a producer id it does not know, so
         until it knows this one it would take the second batch although the first failed. After a failure everything not
         acknowledged is sent again in order. Acks: -1. `floor`: an offset below which none of the batches can be; by
@@ -300,7 +299,6 @@ class Producer:
         """
         target = _Target(topic, partition, timeout_ms)
         guard = _Guard(confirm)
-        limit = max(1, min(max_in_flight, MAX_IN_FLIGHT))
         if floor is None:
             floor = await self._fetcher.list_offset(topic, partition, LATEST)
         window: deque[_Sent] = deque()
@@ -308,7 +306,7 @@ class Producer:
         following: asyncio.Task[tuple[Buffer, ...] | None] | None = _next(batches)
         try:
             while window or following is not None:
-                room = len(window) < limit and known is not None and not any(_failed(sent) for sent in window)
+                room = len(window) < MAX_IN_FLIGHT and known is not None and not any(_failed(sent) for sent in window)
                 if following is not None and (room or not window):
                     either: list[asyncio.Future[Any]] = [following]
                     if window:

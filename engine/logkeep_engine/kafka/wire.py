@@ -227,7 +227,8 @@ class _Login:
 async def open_wire(
     host: str, port: int, *, buffers: Buffers, client_id: str, patience: float, config: Mapping[str, object]
 ) -> Wire:
-    """Connect and log in. `config` is `Connection.aiokafka_config`. Raises what aiokafka's `create_conn` raises."""
+    """Connect and log in. `config` is `KafkaConnection.aiokafka_config`. Raises what aiokafka's `create_conn`
+    raises."""
     connection = await create_conn(
         host, port, client_id=client_id, request_timeout_ms=int(patience * 1000), max_idle_ms=None, **config
     )

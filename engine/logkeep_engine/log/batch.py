@@ -1,6 +1,6 @@
 """Finds record batches in a log, checks them and gives them new offsets. Records stay packed.
 
-All functions take any contiguous buffer of bytes and copy nothing of it, except `rewrite`, which returns a new batch.
+All functions take any contiguous buffer of bytes and copy nothing of it.
 Give them a `memoryview` where the buffer is large.
 
 Messages of magic 0 and 1 (see `legacy`) pass through as batches of their own: a compressed one is opened to learn its
@@ -21,16 +21,17 @@ from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.legacy import LOG_OVERHEAD
+from logkeep_engine.log.varints import INT64_MAX
 
 __all__ = [
     "HEADER_SIZE",
     "LOG_OVERHEAD",
+    "MAX_OFFSET",
     "BatchHeader",
     "Buffer",
     "Codec",
     "check_crc",
     "parse_header",
-    "rewrite",
     "rewritten_header",
     "walk",
     "walk_checked",
@@ -41,6 +42,8 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER_SIZE = 61
 """Bytes of a batch before its records."""
+
+MAX_OFFSET = INT64_MAX
 
 _HEADER = struct.Struct(">qiiBIhiqqqhii")
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
@@ -262,51 +265,6 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
         )
 
 
-def rewrite(
-    batch: Buffer,
-    *,
-    base_offset: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    transactional: bool | None = False,
-    leader_epoch: int = -1,
-) -> bytearray:
-    """The same records, still packed, in a batch that a producer may send: offset, producer fields, bits and CRC made
-    anew.
-
-    `transactional=None` keeps the bit. The delete-horizon bit goes, since it is the business of one log's cleaner;
-    `base_timestamp` stays, so every record keeps its time. Gaps and the timestamp type stay too: a broker refuses
-    gaps, and resets log-append time. The new CRC vouches for whatever is in the batch: check the old one first.
-    Raises `CorruptBatch` unless `batch` is exactly one whole batch of magic 2.
-    """
-    view = memoryview(batch)
-    header = parse_header(view)
-    if header.magic != _MAGIC:
-        raise CorruptBatch(
-            f"The batch at offset {header.base_offset} has magic {header.magic} and cannot be sent as it is.",
-            hint="Decode and encode it.",
-        )
-    if header.size != len(view):
-        raise CorruptBatch(
-            f"The batch at offset {header.base_offset} has {header.size} bytes, but {len(view)} are given."
-        )
-    out = bytearray(
-        rewritten_header(
-            view,
-            header,
-            base_offset=base_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            transactional=transactional,
-            leader_epoch=leader_epoch,
-        )
-    )
-    out += view[HEADER_SIZE:]
-    return out
-
-
 def rewritten_header(
     batch: memoryview,
     header: BatchHeader,
@@ -318,8 +276,14 @@ def rewritten_header(
     transactional: bool | None = False,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The first 61 bytes of what `rewrite` makes of the whole batch of magic 2 with this `header`: sent in front of
-    `batch[HEADER_SIZE:]`, no record is copied.
+    """The first 61 bytes of a batch that a producer may send, for the whole batch of magic 2 with this `header`.
+
+    They are sent in front of `batch[HEADER_SIZE:]`, so no record is copied. Offset, producer fields, bits and CRC are
+    made anew.
+
+    `transactional=None` keeps the bit. The delete-horizon bit goes, since it is the business of one log's cleaner;
+    `base_timestamp` stays, so every record keeps its time. Gaps and the timestamp type stay too: a broker refuses
+    gaps, and resets log-append time. The new CRC vouches for whatever is in the batch: check the old one first.
     """
     attributes = header.attributes & ~_DELETE_HORIZON
     if transactional is not None:

@@ -18,14 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from logkeep_engine.log.batch import BatchHeader, Buffer
+from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader, Buffer
 from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.segment import AbortedTxn
 
 TRANSACTIONAL_OR_CONTROL = 0x30
 """Bits of a batch's attributes."""
-
-_MAX_OFFSET = 2**63 - 1
 
 
 class Ending(IntEnum):
@@ -111,7 +109,7 @@ class TransactionFollower:
         )
         return None
 
-    def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
+    def note(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
         """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns parts that end there."""
         ended: list[TransactionPart] = []
         for position, header in headers:
@@ -120,7 +118,7 @@ class TransactionFollower:
             at = header[0] + header[6] + 1
             # The attributes by number: this is asked of every batch.
             if header[5] & TRANSACTIONAL_OR_CONTROL and header.is_transactional:
-                part = self.observe(run, position, header)
+                part = self.observe(stretch, position, header)
                 if part is not None:
                     ended.append(part)
         return ended
@@ -225,7 +223,7 @@ class Spans:
         spans = self._spans.get(producer_id)
         if spans is None:
             return -1
-        at = bisect_right(spans, (offset, _MAX_OFFSET)) - 1
+        at = bisect_right(spans, (offset, MAX_OFFSET)) - 1
         return spans[at][0] if at >= 0 and offset <= spans[at][1] else -1
 
     def __contains__(self, header: BatchHeader) -> bool:

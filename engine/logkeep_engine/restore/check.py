@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes, missing_beginnings
+from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes, missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.archive.reading.salvage import (
@@ -55,7 +55,7 @@ class CheckTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegments:
-    """Every fault of a task's segments, and what each that has transactions says of them."""
+    """All damage of a task's segments, and what each that has transactions says of them."""
 
     faults: tuple[Damage, ...]
     transactions: tuple[tuple[int, SegmentTransactions], ...]
@@ -84,7 +84,7 @@ class Findings:
 
 
 class ArchiveCheck:
-    """The check of one run, whose faults are noted in the run's folder."""
+    """The check of one run. It notes all damage in the run's folder."""
 
     def __init__(self, context: RestoreContext) -> None:
         self._context = context
@@ -139,7 +139,7 @@ class ArchiveCheck:
         loss = []
         for topic, partition in partitions:
             key = (topic.topic_id, partition)
-            never = (UnreadableRange(start, end, NOT_SETTLED) for start, end in holes(state, key, beginnings))
+            never = (UnreadableRange(start, end, NOT_ACCOUNTED_FOR) for start, end in holes(state, key, beginnings))
             for lost in (*surveyed.get(key, ()), *never):
                 loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
         return loss

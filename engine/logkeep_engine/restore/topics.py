@@ -11,12 +11,12 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
+from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
 from logkeep_engine.restore.selection import Choice
 
 BROKER_DEFAULT = -1  # the cluster chooses the number of replicas
 MAX_INT32 = 2**31 - 1
-MAX_INT64 = 2**63 - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1048588  # Kafka, ServerLogConfigs.MAX_MESSAGE_BYTES_DEFAULT
 
 # Configurations that speak of one cluster's brokers and mean nothing, or harm, on another.
@@ -135,7 +135,7 @@ def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: Topi
         ("message.timestamp.after.max.ms", facts.max_timestamp - now_ms, "newer"),
     )
     for key, distance, word in bounds:
-        limit = int(existing.configs.get(key, MAX_INT64))
+        limit = int(existing.configs.get(key, INT64_MAX))
         if distance > limit:
             raise TargetUnsuitable(
                 f"topic {existing.name} refuses records {word} than {key}={limit}, {choice.source.name} has records "
@@ -176,8 +176,8 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
         "cleanup.policy": "delete",
         "compression.type": "producer",
         "max.message.bytes": str(min(MAX_INT32, max(DEFAULT_MAX_MESSAGE_BYTES, largest))),
-        "message.timestamp.after.max.ms": str(MAX_INT64),
-        "message.timestamp.before.max.ms": str(MAX_INT64),
+        "message.timestamp.after.max.ms": str(INT64_MAX),
+        "message.timestamp.before.max.ms": str(INT64_MAX),
         "message.timestamp.type": "CreateTime",
         "retention.bytes": "-1",
         "retention.ms": "-1",

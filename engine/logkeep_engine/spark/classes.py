@@ -30,7 +30,7 @@ _ABANDONED_SECONDS = 3600.0
 # written to at the start: 90 MB of memory and a tenth of the time, for hiding where class metadata lies (there is no
 # machine code in it). If the place is taken the JVM finds another.
 _MAPPED = ("-Xshare:auto", "-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
-# What the JVM says about an archive that does not fit is of no use to the user.
+# The JVM's words about an archive that does not fit are of no use to the user.
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 

@@ -70,7 +70,7 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         # Spark makes a secret and hands it to its executors, so that no other pod can talk to this driver.
         "spark.authenticate": "true",
         **conf,
-        # What the engine relies on is not the resource's to change.
+        # The engine relies on these, so a resource cannot change them.
         "spark.speculation": "false",
         "spark.dynamicAllocation.enabled": "false",
         "spark.master": f"k8s://https://{_host(api_host)}:{api_port}",

@@ -29,8 +29,8 @@ _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.005
 
-# Of `org.apache.spark.launcher.JavaModuleOptions`, what Spark's core needs. Its incubator module serves MLlib only, and
-# keeps the JVM from using its archived module graph.
+# The packages in `org.apache.spark.launcher.JavaModuleOptions` that Spark's core needs. The incubator module
+# named there serves MLlib only, and keeps the JVM from using its archived module graph.
 _OPEN_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),

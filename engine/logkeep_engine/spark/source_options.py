@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
+from logkeep_engine.log.batch import MAX_OFFSET
 
 COLUMNS = {
     "key": "binary",
@@ -47,9 +48,6 @@ COLUMNS = {
 }
 """Names and types of the columns, as `simpleString` has them. The columns up to `headers` are those of Spark's Kafka
 source."""
-
-FARTHEST = 2**63 - 1
-"""A number that is larger than any offset."""
 
 DEFAULT_PARTITION_BYTES = 128 << 20
 
@@ -155,7 +153,7 @@ class WantedRecords:
 
     scalars: tuple[Filter, ...] = ()
     start: int = 0
-    end: int = FARTHEST
+    end: int = MAX_OFFSET
     since: int | None = None
     until: int | None = None
 
@@ -189,9 +187,9 @@ class WantedRecords:
             case EqualTo(_, value) | EqualNullSafe(_, value):
                 low, high = value, value + 1
             case GreaterThan(_, value):
-                low, high = value + 1, FARTHEST
+                low, high = value + 1, MAX_OFFSET
             case GreaterThanOrEqual(_, value):
-                low, high = value, FARTHEST
+                low, high = value, MAX_OFFSET
             case LessThan(_, value):
                 low, high = 0, value
             case LessThanOrEqual(_, value):

@@ -19,8 +19,9 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, taken_topics
 from logkeep_engine.archive.reading.layouts import is_batched
 from logkeep_engine.errors import NoTopicMatches
+from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.spark.source_options import FARTHEST, SourceOptions, WantedRecords
+from logkeep_engine.spark.source_options import SourceOptions, WantedRecords
 
 OPEN_COST = 4 << 20
 """The bytes that could be read in the time that it takes to open a segment, as Spark counts for files."""
@@ -77,8 +78,8 @@ def plan(
 
 
 def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> list[TopicEntry]:
-    """The topics to read, by name. Of each it is the incarnation that a restore would take too, the newest that has
-    records, or the one that the options name."""
+    """The topics to read, by name. Each is the incarnation that a restore would take too, the newest that has records,
+    or it is the one that the options name."""
     if options.topic_id is not None:
         return [_incarnation(state, options.topic_id, options)]
     found = taken_topics(state, shows=shows, wanted=partial(_is_named, options))
@@ -145,7 +146,7 @@ def _narrowed(
     topic: TopicEntry, entries: Iterable[SegmentEntry], options: SourceOptions, wanted: WantedRecords, holds: Holds
 ) -> Iterator[SegmentRead]:
     start = max(wanted.start, options.starting_offset or 0)
-    end = min(wanted.end, FARTHEST if options.ending_offset is None else options.ending_offset)
+    end = min(wanted.end, MAX_OFFSET if options.ending_offset is None else options.ending_offset)
     first_time, end_time = options.starting_timestamp, options.ending_timestamp
     for entry in entries:
         if entry.base_offset >= end:

@@ -26,13 +26,14 @@ from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.storage import Storage
 
 MAX_RECORDS = 10_000
 MAX_BYTES = 8 << 20
 
-_FARTHEST_TIME = (2**63 - 1) // 1000  # ms, which Spark has as us
+_FARTHEST_TIME = INT64_MAX // 1000  # ms, which Spark has as us
 _CODECS = {codec: codec.name.lower() for codec in Codec}
 
 _offset, _time, _time_type = attrgetter("offset"), attrgetter("timestamp"), attrgetter("timestamp_type")
@@ -152,11 +153,11 @@ def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Nev
                 yield records, origin
 
 
-def _batches(runs: Iterator[Stretch]) -> Iterator[tuple[BatchHeader, memoryview]]:
-    with _closing(runs):
-        for run, headers in runs:
+def _batches(stretches: Iterator[Stretch]) -> Iterator[tuple[BatchHeader, memoryview]]:
+    with _closing(stretches):
+        for stretch, headers in stretches:
             for position, header in headers:
-                yield header, run[position : position + header.size]
+                yield header, stretch[position : position + header.size]
 
 
 def _offsets(storage: Storage, read: SegmentRead) -> Range:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 WINDOW = 1000
 """Records of each side among which equal ones are looked for after a difference."""
 
-_MAX_OFFSET = 2**63 - 1
 
 Partition = tuple[str, int]
 
@@ -131,7 +130,8 @@ class Side(Protocol):
 
 
 class ArchiveSide:
-    """An archive, or log folders. Of a topic that was deleted and made again, the one that a restore would take."""
+    """An archive, or log folders. If a topic was deleted and made again, this side has the one that a restore would
+    take."""
 
     def __init__(self, source: LogSource) -> None:
         self._state = source.state
@@ -364,7 +364,7 @@ class RecordComparison(Iterator[Difference]):
             if right is not None:
                 ahead_b.appendleft(right)
             skip_a, skip_b = self._apart(ahead_a, one, ahead_b, other)
-            # As many of one as of the other: they stand for each other, and differ.
+            # Two records stand for each other, and differ, as long as both sides have one.
             for _ in range(min(skip_a, skip_b)):
                 yield from self._pair(ahead_a.popleft(), ahead_b.popleft())
             for _ in range(skip_a - min(skip_a, skip_b)):

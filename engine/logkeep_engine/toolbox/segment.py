@@ -279,8 +279,8 @@ class ToolboxSegment:
         return (position_before(index, start_offset) or 0) if index.end == self.size else 0
 
 
-def _records_of(run: Stretch, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
-    data, headers = run
+def _records_of(stretch: Stretch, on_damage: OnDamagedBytes) -> Iterator[tuple[BatchHeader, Sequence[LogRecord]]]:
+    data, headers = stretch
     for position, header in headers:
         if header.is_control:
             continue

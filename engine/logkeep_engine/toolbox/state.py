@@ -51,7 +51,7 @@ def open_state(
     where: str, chosen: StateTopic | None = None, *, endpoint: str | None = None, region: str | None = None
 ) -> list[tuple[StateTopic, LogSource]]:
     """The coordinators' topics at `where`, or `chosen` only. A log whose topic its folder does not name is taken to be
-    of `chosen`. Of a topic that was deleted and made again, the one that a restore would take. Raises Refused if there
+    of `chosen`. If a topic was deleted and made again, it is the one that a restore would take. Raises Refused if there
     is none, or a partition lies in two folders.
     """
     whole = open_source(where, endpoint=endpoint, region=region).in_place().taken()

@@ -212,7 +212,7 @@ def _note_damage(found: dict[str, None], segment: ToolboxSegment, damage: Damage
 
 
 def _note(times: LogTimes, records: Sequence[LogRecord], bucket: int, now: int, latest: int | None) -> int | None:
-    """Take note of a run of records; returns the latest time so far."""
+    """Take note of records that follow one another; returns the latest time so far."""
     if not records:
         return latest
     times.records += len(records)

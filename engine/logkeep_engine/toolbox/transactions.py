@@ -18,12 +18,11 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
+from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Span, Spans, TransactionFollower, TransactionPart
 from logkeep_engine.toolbox.scan import Batch
 from logkeep_engine.toolbox.segment import ToolboxSegment
-
-_MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +53,14 @@ def _of_archive(
     segments: Sequence[ToolboxSegment], entries: Sequence[SegmentEntry], state: ArchiveState
 ) -> LogOutcomes:
     if not any(entry.transactional for entry in entries):
-        return LogOutcomes(Spans(), Spans(), _MAX_OFFSET)
+        return LogOutcomes(Spans(), Spans(), MAX_OFFSET)
     kept = state.kept(entries[0].topic_id, entries[0].partition)
     found = open_damaged(segments[0].storage, segments[0].topic, entries, kept).transactions
     for damage in found.damage:
         if damage.object.endswith(names.TXNINDEX):
             error = damage.error()
             raise CorruptIndex(error.message, hint=error.hint)
-    return LogOutcomes(Spans.of(found.aborted), Spans(), _MAX_OFFSET)
+    return LogOutcomes(Spans.of(found.aborted), Spans(), MAX_OFFSET)
 
 
 def _indexed(segments: Sequence[ToolboxSegment]) -> Iterator[AbortedTxn]:
@@ -88,8 +87,8 @@ class _Walk:
                     self._observe(item)
                 else:
                     self._forget(last)
-        self.stable = min((part.first for part in self._follower.open_parts() if part.records), default=_MAX_OFFSET)
-        self._forget(_MAX_OFFSET)
+        self.stable = min((part.first for part in self._follower.open_parts() if part.records), default=MAX_OFFSET)
+        self._forget(MAX_OFFSET)
         committed = Spans(self._committed)
         self.aborted += [
             (txn.producer_id, txn.first_offset, txn.last_offset)

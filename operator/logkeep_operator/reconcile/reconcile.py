@@ -173,7 +173,7 @@ class _Reconciliation(Step):
             return self._suspended("The run goes on when spec.suspend is false.", run.id)
         self.actions += retry.leftovers(self.observed, run.id)
         if not retry.is_clear(self.observed, run.id):
-            message = f"What is left of the last try, Job {run.job} and its pods, is being deleted."
+            message = f"The Job of the last attempt, {run.job}, and its pods are being deleted."
             return self._wait(Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
         self.started = True
         message = f"Run {run.id} has failed and goes on where it stopped."

@@ -166,9 +166,10 @@ def test_a_wrong_backup_is_refused_by_field(spec: dict[str, Any], field: str, wh
             "spec.topics.include[1]: '*' is not a regular expression",
         ),
         (backup(topics={"include": []}), "spec.topics.include: must have at least 1 item"),
+        (backup(topics=5), "spec.topics: must be an object"),
         (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]: 'kafka' is not host:port"),
     ],
-    ids=["only", "second", "none", "server"],
+    ids=["only", "second", "none", "object", "server"],
 )
 def test_one_mistake_is_one_problem_in_the_words_of_yaml(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecInvalid) as refused:

@@ -17,7 +17,6 @@ from logkeep_engine.formats.records import (
     RecordsEncoder,
     pack_record,
     read_blocks,
-    read_segment,
 )
 from logkeep_engine.formats.records_index import build_index, position_before, read_index
 from logkeep_engine.formats.records_names import MAGIC
@@ -25,6 +24,7 @@ from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.memory import stored_record_most
 from tests.examples import scaled
 from tests.unit.formats.records_golden import FIRST, LATER, NOON, POSITIONS, RECORDS, SECOND, golden
+from tests.unit.formats.records_reading import read_segment
 
 SEGMENT = golden(f"{FIRST}_records")
 INDEX = golden(f"{FIRST}_index")

@@ -14,13 +14,14 @@ from logkeep_engine.contract.spec import AvroCodec, Compatibility, FormatOptions
 from logkeep_engine.formats.avro import AvroEncoder
 from logkeep_engine.formats.avro_reader import read_object
 from logkeep_engine.formats.base import SegmentEncoder
-from logkeep_engine.formats.records import RecordsEncoder, read_segment
+from logkeep_engine.formats.records import RecordsEncoder
 from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records, encode_records
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.records import Record, encode
 from tests.examples import scaled
+from tests.unit.formats.records_reading import read_segment
 
 Files = list[bytes]
 

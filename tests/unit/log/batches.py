@@ -3,7 +3,8 @@
 import struct
 from collections.abc import Iterable, Sequence
 
-from logkeep_engine.log.batch import BatchHeader, rewrite, walk
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header, rewritten_header, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import IndexBuilder, Indexes
@@ -39,6 +40,45 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 7)
     plain = encode([Record(offset, NOON, key, value)], codec=Codec.NONE, base_offset=offset)
     return with_header(plain, base_offset=offset, producer_id=producer_id, attributes=0x30)
+
+
+def rewrite(
+    batch: Buffer,
+    *,
+    base_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool | None = False,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The same records, still packed, in a batch that a producer may send: see `rewritten_header`. Raises CorruptBatch
+    unless `batch` is exactly one whole batch of magic 2."""
+    view = memoryview(batch)
+    header = parse_header(view)
+    if header.magic != 2:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} has magic {header.magic} and cannot be sent as it is.",
+            hint="Decode and encode it.",
+        )
+    if header.size != len(view):
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} has {header.size} bytes, but {len(view)} are given."
+        )
+    out = bytearray(
+        rewritten_header(
+            view,
+            header,
+            base_offset=base_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+            leader_epoch=leader_epoch,
+        )
+    )
+    out += view[HEADER_SIZE:]
+    return out
 
 
 def with_header(plain: bytes, *, base_offset: int | None = None, producer_id: int = -1, **fields: int) -> bytes:

@@ -12,14 +12,13 @@ from logkeep_engine.log.batch import (
     Codec,
     check_crc,
     parse_header,
-    rewrite,
     walk,
     walk_checked,
     whole_batches,
 )
 from logkeep_engine.log.records import decode
 from tests.examples import scaled
-from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.log.batches import NOON, batch, marker, rewrite, with_header
 
 # One record k0=v at offset 7, NOON, uncompressed, written down field by field.
 EXACT = bytes.fromhex(

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import HEADER_SIZE, Codec, check_crc, parse_header, rewrite, walk
+from logkeep_engine.log.batch import HEADER_SIZE, Codec, check_crc, parse_header, walk
 from logkeep_engine.log.compression import compress, decompress
 from logkeep_engine.log.packer import Packer
 from logkeep_engine.log.records import ControlType, Record, control_type, decode, encode, unpack
 from tests.examples import scaled
-from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.log.batches import NOON, batch, marker, rewrite, with_header
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "kafka-4.1.1-batches.json").read_text())
 GOLDEN_RECORDS = [

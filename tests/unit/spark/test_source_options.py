@@ -22,7 +22,8 @@ from pyspark.sql.datasource import (
 
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import SpecError
-from logkeep_engine.spark.source_options import COLUMNS, FARTHEST, SourceOptions, WantedRecords
+from logkeep_engine.log.batch import MAX_OFFSET
+from logkeep_engine.spark.source_options import COLUMNS, SourceOptions, WantedRecords
 
 JULY_4 = 1_372_896_000_000
 
@@ -132,18 +133,18 @@ def offset(kind: type[Filter], value: object) -> Filter:
     [
         (offset(EqualTo, 7), (7, 8), True),
         (offset(EqualNullSafe, 7), (7, 8), True),
-        (offset(GreaterThan, 7), (8, FARTHEST), True),
-        (offset(GreaterThanOrEqual, 7), (7, FARTHEST), True),
+        (offset(GreaterThan, 7), (8, MAX_OFFSET), True),
+        (offset(GreaterThanOrEqual, 7), (7, MAX_OFFSET), True),
         (offset(LessThan, 7), (0, 7), True),
         (offset(LessThanOrEqual, 7), (0, 8), True),
         (offset(In, (9, 7, 8)), (7, 10), True),
         (offset(In, (7, 9)), (7, 10), False),
-        (IsNotNull(("offset",)), (0, FARTHEST), True),
-        (IsNull(("offset",)), (0, FARTHEST), False),
-        (Not(offset(EqualTo, 7)), (0, FARTHEST), False),
-        (offset(EqualTo, None), (0, FARTHEST), False),
-        (offset(In, (7, None)), (0, FARTHEST), False),
-        (offset(EqualTo, True), (0, FARTHEST), False),
+        (IsNotNull(("offset",)), (0, MAX_OFFSET), True),
+        (IsNull(("offset",)), (0, MAX_OFFSET), False),
+        (Not(offset(EqualTo, 7)), (0, MAX_OFFSET), False),
+        (offset(EqualTo, None), (0, MAX_OFFSET), False),
+        (offset(In, (7, None)), (0, MAX_OFFSET), False),
+        (offset(EqualTo, True), (0, MAX_OFFSET), False),
     ],
 )
 def test_filters_on_the_offset_are_taken_where_they_are_a_range(

@@ -1,5 +1,6 @@
 """`logkeep log diff`: whatever differs between two sides is found, and nothing else."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +252,17 @@ def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: topic orders partition 0: {log}: The batch at offset 0 is damaged")
     assert "hint: `logkeep verify` names all damage.\n" in done.stderr
+
+
+def test_damage_of_a_batch_is_told_with_its_position(tmp_path: Path) -> None:
+    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
+    log = next(a.glob("topics/orders/*/partition=0/*.log"))
+    data = bytearray(log.read_bytes())
+    data[80] ^= 1
+    log.write_bytes(data)
+    done = run("diff", a, b)
+    assert done.exit_code == 2
+    assert re.search(r": The batch at offset 0 is damaged: .* its bytes give 0x[0-9a-f]+, at position 0\.", done.stderr)
 
 
 def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, e
     )
     try:
         last: dict[int, int] = {}
-        for run, headers in _below(storage, topic, entry, offset):
-            segment.builder.append(run, headers)
+        for stretch, headers in _below(storage, topic, entry, offset):
+            segment.builder.append(stretch, headers)
             last |= {header.producer_id: header.last_offset for _, header in headers if not header.is_control}
         aborted = (_ended(item, offset, last) for item in read_transactions(storage, topic, entry))
         for transaction in sorted(filter(None, aborted), key=attrgetter("last_offset")):
@@ -81,11 +81,11 @@ def _ended(transaction: AbortedTxn, offset: int, last: Mapping[int, int]) -> Abo
 
 
 def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch]:
-    for run, headers in open_partition(storage, topic, (entry,)).batches():
+    for stretch, headers in open_partition(storage, topic, (entry,)).batches():
         kept = [item for item in headers if item[1].next_offset <= offset]
         if kept:
             start, (at, last) = kept[0][0], kept[-1]
-            yield run[start : at + last.size], kept
+            yield stretch[start : at + last.size], kept
         if len(kept) < len(headers):
             base = headers[len(kept)][1].base_offset
             if base < offset:

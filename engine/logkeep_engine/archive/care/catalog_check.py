@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.beginnings import NOT_SETTLED, holes
+from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError, ObjectMissing
 from logkeep_engine.storage import Storage
@@ -135,7 +135,7 @@ def check_continuity(
         topic = chosen[topic_id]
         folder = f"{storage.uri}/{_folder(state, topic_id, partition)}"
         for start, end in holes(state, (topic_id, partition), beginnings):
-            yield Damage(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_SETTLED}")
+            yield Damage(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_ACCOUNTED_FOR}")
         coverage = state.coverage.get((topic_id, partition), [])
         yield from _verify_order(storage, topic, coverage, state.segments.get((topic_id, partition), ()))
     for branch in all_branches(state):

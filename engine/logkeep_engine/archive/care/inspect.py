@@ -70,8 +70,8 @@ class GapInfo(_Json):
 
 @dataclass(frozen=True)
 class InspectedPartition(_Json):
-    """`start` and `end`: the offsets [start, end) that are settled, -1 if none are. `holes`: parts that are neither
-    archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
+    """`start` and `end`: the catalog accounts for the offsets [start, end), -1 if for none. `holes`: ranges that are
+    neither archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
 
     partition: int
     start: int
@@ -282,11 +282,11 @@ def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
 ) -> InspectedPartition:
     entries = list(state.segments.get((topic_id, partition), ()))
-    settled = state.accounted_for(topic_id, partition)
+    accounted = state.accounted_for(topic_id, partition)
     return InspectedPartition(
         partition=partition,
-        start=settled[0][0] if settled else -1,
-        end=settled[-1][1] if settled else -1,
+        start=accounted[0][0] if accounted else -1,
+        end=accounted[-1][1] if accounted else -1,
         records=sum(entry.records for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
         stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),

@@ -14,10 +14,10 @@ removed
   may reach over its first offset, and must not be the only copy of what was lost in the cluster.
 
 It comes after the run's end, so nobody else needs it. The run itself and all before it can commit nothing any more. A
-later run commits only segments that begin at offsets which were not settled when this one ended, under other names. So
-a removal that comes late, and one by a run that another has overtaken, hits nothing that is or will be named. A task
-that outlived its run may leave such an object again: `verify` lists it as an orphan, like everything that a crash
-before the removal leaves. Adopted folders, which hold what other tools wrote, are never touched, nor is anything
+later run commits only segments that begin at offsets for which the catalog did not account when this one ended, under
+other names. So a removal that comes late, and one by a run that another has overtaken, hits nothing that is or will be
+named. A task that outlived its run may leave such an object again: `verify` lists it as an orphan, like all that a
+crash leaves before the removal. Adopted folders, which hold what other tools wrote, are never touched, nor is anything
 removed from an archive that has lost commits from its catalog's end (see `lost_tail`): what they named may be nowhere
 else.
 """

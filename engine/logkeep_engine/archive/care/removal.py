@@ -1,13 +1,13 @@
 """Removes segments from an archive: first from the catalog, then their objects.
 
-    writer.end(Outcome.SUCCEEDED, groups=groups)
+    writer.end(RunOutcome.SUCCEEDED, groups=groups)
     removed = remove_expired(writer, RetentionLimits(max_age=30 * 86_400_000), now)
 
 Readers see the archive as the last successful run has left it, without what was removed right after its end. So a kill
 between the end and the commit leaves everything. One after the commit leaves objects that nothing names any more and
 the catalog's word that they may be there: the next run that succeeds deletes them before it removes others. No name of
-theirs is ever used again, since their offsets stay settled, so a deletion that comes late, even by a run that another
-has overtaken, deletes nothing else.
+theirs is ever used again, since the catalog still accounts for their offsets. So a deletion that comes late, even by a
+run that another has overtaken, deletes nothing else.
 """
 
 from __future__ import annotations

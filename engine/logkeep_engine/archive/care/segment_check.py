@@ -53,10 +53,10 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
             if item.lost is not None:
                 follower.cut(item.lost[1])
             continue
-        run, headers = item
+        stretch, headers = item
         try:
-            builder.append(run, headers)
-            follower.note(run, headers)
+            builder.append(stretch, headers)
+            follower.note(stretch, headers)
         except (CorruptBatch, ValueError) as error:
             offset = headers[0][1].base_offset
             damage.append(_damage(storage, topic, entry, entry.log_suffix, offset, str(error)))

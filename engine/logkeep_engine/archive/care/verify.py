@@ -3,15 +3,19 @@
     report = verify(Archive.open(storage))
     for damage in report.faults: print(damage)
 
-Checked: archive.json, every commit and checkpoint (a checkpoint must equal the fold of the commits), that each
-partition's coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`), that its
-segments, and those of its branches, neither overlap nor lie outside it; of each segment the size and SHA-256 of the log
-(if it is compressed, also the size of the object, the seek table, and that each frame holds what the table says), every
-batch's CRC and offsets, every fact of the catalog entry, that offset and time index equal those made from the log, and
-that each aborted transaction ends with an abort marker of its producer. Of segments in the Records and the Avro format:
-size and SHA-256, version, every record's offset, every fact of the entry, and that the index of a Records segment is
-that of its records.
-Of each partition with transactions: whether indexes and markers say the same; where they do not, nothing is lost.
+It checks:
+
+- The catalog: archive.json, and every commit and checkpoint. A checkpoint must equal the fold of the commits.
+- Each partition: its coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`). Its
+  segments, and those of its branches, neither overlap nor lie outside of it. Its indexes of transactions and its
+  markers say the same; where they do not, nothing is lost.
+- Each segment of batches: size and SHA-256 of the log, every batch's CRC and offsets, and every fact of the catalog
+  entry. Offset and time index equal those made from the log. Each aborted transaction ends with an abort marker of its
+  producer. If the log is compressed: the size of the object, the seek table, and that each frame holds what the table
+  says.
+- Each segment in the Records or the Avro format: size and SHA-256, version, every record's offset, and every fact of
+  the entry. The index of a Records segment is that of its records.
+
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But
 if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
 which no commit was made, that is damage.

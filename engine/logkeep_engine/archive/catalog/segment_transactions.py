@@ -2,7 +2,7 @@
 Pure.
 
     follower = SegmentFollower(entry.base_offset, entry.epoch)
-    follower.note(run, headers)                         # all its batches, in order
+    follower.note(stretch, headers)                     # all its batches, in order
     facts = follower.finish(entry.next_offset, index)   # `index`: the entries of its own transaction index
 
 `reading.transactions` joins what the segments of a partition say.
@@ -111,9 +111,9 @@ class SegmentFollower:
         self._follower = TransactionFollower()
         self._parts: list[TransactionPart] = []
 
-    def note(self, run: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+    def note(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Note the next batches. Raises CorruptBatch for a marker that cannot be read."""
-        self._parts += self._follower.note(run, headers, self._at)
+        self._parts += self._follower.note(stretch, headers, self._at)
         self._at = headers[-1][1].next_offset
 
     def passed(self, at: int, *, dense: bool) -> None:

@@ -58,8 +58,8 @@ class BatchLayout:
         if on_damage is not None:
             return _what_is_left_of_transactions(storage, topic, entry, on_damage)
         follower = SegmentFollower(entry.base_offset, entry.epoch)
-        for run, headers in read_segment(storage, topic, entry):
-            follower.note(run, headers)
+        for stretch, headers in read_segment(storage, topic, entry):
+            follower.note(stretch, headers)
         return follower.finish(entry.next_offset, read_transactions(storage, topic, entry))
 
 
@@ -74,10 +74,10 @@ def _what_is_left_of_transactions(
         if damage.lost is not None:
             follower.cut(damage.lost[1])
 
-    for run, headers in read_segment(storage, topic, entry, on_damage=note):
+    for stretch, headers in read_segment(storage, topic, entry, on_damage=note):
         for item in headers:
             try:
-                follower.note(run, [item])
+                follower.note(stretch, [item])
             except CorruptBatch as error:
                 path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
                 lost = (item[1].base_offset, item[1].next_offset)
@@ -120,14 +120,14 @@ def decoded(
 
 def _behind(stretches: Iterable[Stretch], start: int) -> Iterator[Stretch]:
     """The stretches from the batch that holds `start` on."""
-    for run, headers in stretches:
+    for stretch, headers in stretches:
         at = bisect_left(headers, start + 1, key=lambda item: item[1].next_offset)
         if at == 0:
-            yield run, headers
+            yield stretch, headers
         elif at < len(headers):
             position = headers[at][0]
-            yield run[position:], [(place - position, header) for place, header in headers[at:]]
-        del run, headers
+            yield stretch[position:], [(place - position, header) for place, header in headers[at:]]
+        del stretch, headers
 
 
 def _since(lists: Iterable[Sequence[LogRecord]], start: int) -> Iterator[Sequence[LogRecord]]:

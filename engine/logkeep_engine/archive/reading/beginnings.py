@@ -31,7 +31,7 @@ PLAN_FILE = "plan.json"
 CONVERT_PLAN_FILE = "convert-plan.json"
 """The plan of a conversion, see `convert.plan`."""
 
-NOT_SETTLED = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
+NOT_ACCOUNTED_FOR = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
 """Commands describe a hole so."""
 
 _READERS = 16
@@ -57,7 +57,7 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
     conversions = [run for run in state.runs.values() if run.kind == _CONVERSION]
     if not unfinished and not conversions:
         return {}
-    firsts = {key: settled[0][0] for key in state.partitions() if (settled := state.accounted_for(*key))}
+    firsts = {key: accounted[0][0] for key in state.partitions() if (accounted := state.accounted_for(*key))}
     if not firsts:
         return {}
     found = {
@@ -127,10 +127,10 @@ def holes(state: ArchiveState, partition: Partition, beginnings: Mapping[Partiti
     """The offsets of a partition that are neither archived nor recorded as lost, from where it was meant to begin (by
     `missing_beginnings`) to the last that are.
     """
-    settled = state.accounted_for(*partition)
+    accounted = state.accounted_for(*partition)
     begins = beginnings.get(partition)
     meant = [] if begins is None else [(begins, begins)]
-    return [(end, start) for (_, end), (start, _) in pairwise([*meant, *settled])]
+    return [(end, start) for (_, end), (start, _) in pairwise([*meant, *accounted])]
 
 
 def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:

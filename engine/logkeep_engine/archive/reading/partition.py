@@ -1,7 +1,7 @@
 """The one door to what an archive holds of a partition, whatever its format.
 
     reader = open_partition(storage, "orders", entries, state.kept(topic_id, 0))
-    for run, headers in reader.batches(start=100): ...      # Kafka's batches, only where `batched`
+    for stretch, headers in reader.batches(start=100): ...  # Kafka's batches, only where `batched`
     for records in reader.records(start=100): ...           # of every format, committed ones only
     reader.transactions.aborted
 

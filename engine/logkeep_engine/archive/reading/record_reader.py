@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from operator import attrgetter
 from typing import Protocol, cast
 
 from logkeep_engine.archive import names
@@ -24,8 +23,6 @@ from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import position_before, read_index
 from logkeep_engine.log.memory import give_back_what_is_large
 from logkeep_engine.storage import Storage
-
-_offset = attrgetter("offset")
 
 
 class RecordFormat(Protocol):

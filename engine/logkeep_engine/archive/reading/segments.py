@@ -63,14 +63,14 @@ def read_from(
     if stretches is None:
         stretches = _Reading(storage, topic, entry, None).stretches(block)
     wanted = False
-    for run, headers in stretches:
+    for stretch, headers in stretches:
         if wanted:
-            yield run, headers
+            yield stretch, headers
             continue
         for at, (position, header) in enumerate(headers):
             if header.next_offset > offset:
                 wanted = True
-                yield run[position:], _relative(headers[at:], position)
+                yield stretch[position:], _relative(headers[at:], position)
                 break
 
 
@@ -370,7 +370,7 @@ class _Reading:
 
     def _damage_at(self, offset: int, what: str, position: int | None = None, lost: Range | None = None) -> Damage:
         if position is not None:
-            what = f"{what.rstrip('.')} at position {position}"
+            what = f"{what.rstrip('.')}, at position {position}"
         entry = self._entry
         return Damage(f"{self._storage.uri}/{self._path}", self._topic, entry.partition, offset, what, lost)
 
