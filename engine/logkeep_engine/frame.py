@@ -1,6 +1,6 @@
 """The frame of every run: its work ends in a result, and so does every error.
 
-    result = run.perform()      # `run` is a `Run`
+    result = run.perform()      # `run` is a `DriverRun`
 
 `archiving` adds what all runs that write an archive share. `restore.run` is a run that writes none.
 """
