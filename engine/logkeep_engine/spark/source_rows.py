@@ -25,7 +25,7 @@ from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.storage import Storage
@@ -144,7 +144,7 @@ def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Nev
     for header, batch in _batches(reader.batches(start)):
         if header.base_offset >= end:
             return
-        if _is_seen(header, aborted) and (read.since is None or header.max_timestamp >= read.since):
+        if unseen(header, aborted) is None and (read.since is None or header.max_timestamp >= read.since):
             origin = _origin(read, header)
             found = decode_slices(batch, header)
             if header.base_offset < start or header.next_offset > end:
@@ -173,13 +173,6 @@ def _offsets(storage: Storage, read: SegmentRead) -> Range:
     if read.end_time is not None and start < end:
         end = min(end, place(read.end_time))
     return start, end
-
-
-def _is_seen(header: BatchHeader, aborted: Spans) -> bool:
-    """Whether a consumer that reads committed records sees the batch."""
-    if header.magic < 2 or not header.is_transactional:
-        return not (header.magic >= 2 and header.is_control)
-    return not header.is_control and header not in aborted
 
 
 def _narrowed(

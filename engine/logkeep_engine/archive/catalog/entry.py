@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -42,7 +43,7 @@ class SegmentTimes:
     append_time: bool = False
 
 
-class Files:
+class Files(ABC):
     """The objects of a segment, which its layout names. Each layout has its own subclass with the facts that only this
     layout has; the facts of other layouts are 0 or "".
 
@@ -62,21 +63,21 @@ class Files:
     sequence_width: int = 0
 
     @property
+    @abstractmethod
     def suffix(self) -> str:
         """The suffix of the object that holds the log, or the records."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stem(self, topic: str, entry: SegmentEntry) -> str:
         """The path of the objects without the suffix."""
-        raise NotImplementedError
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
         """The folder of the topic's objects, with all partitions."""
         return f"{names.TOPICS}{topic}/"
 
+    @abstractmethod
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         """The size in bytes of each object by its suffix."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from logkeep_engine.archive.reading.segments import Stretch, read_from, read_ind
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.codec import check_offsets, decode_slices
 from logkeep_engine.log.consumed import LogRecord
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.storage import Storage
 
 _ARCHIVED_LIKE_THIS = "The batch's CRC holds, so it was archived like this: please report it."
@@ -101,7 +101,7 @@ def decoded(
     path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
     for data, headers in stretches:
         for position, header in headers:
-            if header.magic >= 2 and (header.is_control or header in aborted):
+            if unseen(header, aborted):
                 continue
             last: int | None = None
             try:
