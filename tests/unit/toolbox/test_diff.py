@@ -242,12 +242,18 @@ def test_of_an_archive_that_ends_before_a_marker_all_is_compared(tmp_path: Path,
     assert done.exit_code == 0, done.output
 
 
-def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
+def one_damaged(tmp_path: Path, position: int) -> tuple[Path, Path, Path]:
+    """Two archives of the same records, and the log of the first, in which a bit of the byte at `position` is wrong."""
     a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
     log = next(a.glob("topics/orders/*/partition=0/*.log"))
     data = bytearray(log.read_bytes())
-    data[100] ^= 1
+    data[position] ^= 1
     log.write_bytes(data)
+    return a, b, log
+
+
+def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
+    a, b, log = one_damaged(tmp_path, 100)
     done = run("diff", a, b)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: topic orders partition 0: {log}: The batch at offset 0 is damaged")
@@ -255,11 +261,7 @@ def test_a_damaged_archive_cannot_be_compared(tmp_path: Path) -> None:
 
 
 def test_damage_of_a_batch_is_told_with_its_position(tmp_path: Path) -> None:
-    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
-    log = next(a.glob("topics/orders/*/partition=0/*.log"))
-    data = bytearray(log.read_bytes())
-    data[80] ^= 1
-    log.write_bytes(data)
+    a, b, _ = one_damaged(tmp_path, 80)
     done = run("diff", a, b)
     assert done.exit_code == 2
     assert re.search(r": The batch at offset 0 is damaged: .* its bytes give 0x[0-9a-f]+, at position 0\.", done.stderr)
@@ -267,11 +269,7 @@ def test_damage_of_a_batch_is_told_with_its_position(tmp_path: Path) -> None:
 
 def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path) -> None:
     """The leader epoch of a batch was altered: only the object's SHA-256 shows it."""
-    a, b = archive(tmp_path / "a", (0, 60)), archive(tmp_path / "b", (0, 60))
-    log = next(a.glob("topics/orders/*/partition=0/*.log"))
-    data = bytearray(log.read_bytes())
-    data[15] ^= 1
-    log.write_bytes(data)
+    a, b, log = one_damaged(tmp_path, 15)
     done = run("diff", a, b)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: topic orders partition 0: {log}: its SHA-256 is ")
