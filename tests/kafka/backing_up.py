@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ from tests.data.topics import commit_positions, create_topic, end_transaction, w
 
 WATCH = Timing(heartbeat=0.2, watch=2.0, poll=0.1)
 """How the runs of tests watch others in the archive: those that died are not waited for as long as in production."""
+
+
+LARGEST_BATCH = 900_000
+"""Bytes of values: a producer cuts larger batches, whatever number of records is asked for."""
+
+MOST_UNANSWERED = 100_000
+"""Messages that a producer of a test holds before it waits."""
 
 
 class Topics:
@@ -75,18 +83,24 @@ class Topics:
         batch: int = 100,
         key: Callable[[int], bytes] | None = None,
     ) -> None:
-        """Batches of `batch` records: the producer holds them back until so many are there, or the last."""
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap,
-            "compression.type": codec,
-            "batch.num.messages": batch,
-            "linger.ms": 10_000,  # which `flush` does not wait for
-            "queue.buffering.max.messages": 1_000_000,
-        }
-        producer = Producer(settings)
-        for number, value in enumerate(values):
-            producer.produce(topic, value, key=key(number) if key else None, partition=partition, on_delivery=_refuse)
-        assert producer.flush(60) == 0
+        """Batches of exactly `batch` records each, and one with what is left."""
+        full, numbered = self._producer(codec, batch), enumerate(values)
+        while some := list(islice(numbered, batch)):
+            producer = full
+            if len(some) < batch:
+                _wait_for_answers(full)
+                producer = self._producer(codec, len(some))
+            for at, value in some:
+                producer.produce(topic, value, key=key(at) if key else None, partition=partition, on_delivery=_refuse)
+            if sum(len(value) for _, value in some) > LARGEST_BATCH:
+                assert producer.flush(60) == 0
+            _wait_for_answers(producer, at_most=MOST_UNANSWERED if producer is full else 0)
+        _wait_for_answers(full)
+
+    def _producer(self, codec: str, batch: int) -> Producer:
+        """It sends as soon as `batch` records are there. A flush would send fewer while they are just coming in."""
+        settings = {"bootstrap.servers": self.broker.bootstrap, "compression.type": codec, "linger.ms": 200_000}
+        return Producer({**settings, "batch.num.messages": batch, "queue.buffering.max.messages": 2 * MOST_UNANSWERED})
 
     def transaction(
         self, topic: str, values: Iterable[bytes], *, commit: bool, partition: int = 0, batch: int = 10_000
@@ -205,6 +219,11 @@ class Backups:
 
     def faults(self) -> list[str]:
         return [str(fault) for fault in verify(self.archive).faults]
+
+
+def _wait_for_answers(producer: Producer, *, at_most: int = 0) -> None:
+    """Wait until the broker has answered for all messages but `at_most`."""
+    wait_until(lambda: producer.poll(0) >= 0 and len(producer) <= at_most, 60, "the broker's answers")
 
 
 def _refuse(error: KafkaError | None, _message: object) -> None:
