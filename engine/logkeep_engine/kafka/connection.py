@@ -128,7 +128,7 @@ def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) 
         spec.bootstrap_servers,
         spec.security.protocol,
         spec.security.sasl.mechanism if spec.security.sasl else None,
-        tls is not None and tls.ca_secret_ref is not None,
+        tls is not None and (tls.ca_secret_ref is not None or tls.ca_config_map_ref is not None),
         tls is not None and tls.client_cert_secret_ref is not None,
         environ,
     )
@@ -160,7 +160,8 @@ def _build(
         username = _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
         password = _variable(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
     if protocol in (Protocol.SSL, Protocol.SASL_SSL):
-        ca_field, cert_field = f"{_SECURITY}.tls.caSecretRef", f"{_SECURITY}.tls.clientCertSecretRef"
+        ca_field = f"{_SECURITY}.tls.caSecretRef or caConfigMapRef"
+        cert_field = f"{_SECURITY}.tls.clientCertSecretRef"
         if needs_ca or environ.get(names.ENV_KAFKA_CA_FILE):
             ca_file = _file(environ, names.ENV_KAFKA_CA_FILE, ca_field)
         if needs_cert or environ.get(names.ENV_KAFKA_CERT_FILE):
@@ -174,7 +175,8 @@ def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
     if not value:
         raise CredentialsMissing(
             f"{where}: the environment variable {name} is not set.",
-            hint="In Kubernetes the operator sets it from the Secret; on the command line set it yourself.",
+            hint="In Kubernetes the operator sets it from the Secret or the ConfigMap; on the command line set it "
+            "yourself.",
         )
     return value
 
@@ -184,6 +186,6 @@ def _file(environ: Mapping[str, str], name: str, where: str) -> str:
     if not Path(path).is_file():
         raise CredentialsMissing(
             f"{where}: {name} names {path}, which is not a file.",
-            hint="Check that the Secret has the key and is mounted there.",
+            hint="Check that the Secret or the ConfigMap has the key and is mounted there.",
         )
     return path

@@ -10,7 +10,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import ClusterSpec, StorageSpec
+from logkeep_engine.contract.spec import CaRef, ClusterSpec, StorageSpec
+
+# A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
+_READABLE = 0o444
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,13 @@ def access(cluster: ClusterSpec, storage: StorageSpec, state: StorageSpec | None
     _add_kafka(result, cluster)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume
     _add_keys(result, storage, names.OWN_KEYS)
+    _add_ca(result, storage, names.OWN_KEYS, names.PATH_S3_CA_DIR)
     _add_volume(result, storage, "archive", read_only=state is not None and not one_volume)
     if state is not None:
         _add_keys(result, state, names.STATE_KEYS)
+        _add_ca(result, state, names.STATE_KEYS, names.PATH_STATE_CA_DIR)
         if one_volume:  # a pod may not have one claim in two volumes
-            if _path(state) != _path(storage):  # nor one path twice
+            if mount_path(state) != mount_path(storage):  # nor one path twice
                 _mount_volume(result, state, "archive")
         else:
             _add_volume(result, state, "state")
@@ -48,9 +53,13 @@ def _add_kafka(pod: Access, cluster: ClusterSpec) -> None:
         pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, secret, names.SECRET_SASL_PASSWORD))
     if security.tls is None:
         return
+    folder = names.PATH_KAFKA_CA_DIR
     if security.tls.ca_secret_ref is not None:
-        _mount_secret(pod, "kafka-ca", security.tls.ca_secret_ref.name, names.PATH_KAFKA_CA_DIR, [names.SECRET_CA])
-        pod.env.append({"name": names.ENV_KAFKA_CA_FILE, "value": f"{names.PATH_KAFKA_CA_DIR}/{names.SECRET_CA}"})
+        _mount_secret(pod, "kafka-ca", security.tls.ca_secret_ref.name, folder, [names.SECRET_CA])
+    if security.tls.ca_config_map_ref is not None:
+        _mount_ca(pod, "kafka-ca", "configMap", security.tls.ca_config_map_ref, folder)
+    if security.tls.ca_secret_ref is not None or security.tls.ca_config_map_ref is not None:
+        pod.env.append({"name": names.ENV_KAFKA_CA_FILE, "value": f"{folder}/{names.SECRET_CA}"})
     if security.tls.client_cert_secret_ref is not None:
         keys = [names.SECRET_CLIENT_CERT, names.SECRET_CLIENT_KEY]
         folder = names.PATH_KAFKA_CLIENT_DIR
@@ -67,6 +76,17 @@ def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:
         pod.env.append(_from_secret(keys.token, secret, names.SECRET_S3_SESSION_TOKEN, optional=True))
 
 
+def _add_ca(pod: Access, storage: StorageSpec, keys: names.Keys, folder: str) -> None:
+    if storage.tls is None:
+        return
+    name = PurePosixPath(folder).name
+    if storage.tls.ca_secret_ref is not None:
+        _mount_ca(pod, name, "secret", storage.tls.ca_secret_ref, folder)
+    if storage.tls.ca_config_map_ref is not None:
+        _mount_ca(pod, name, "configMap", storage.tls.ca_config_map_ref, folder)
+    pod.env.append({"name": keys.ca_file, "value": f"{folder}/{names.SECRET_CA}"})
+
+
 def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
     if storage.volume is None:
         return
@@ -77,12 +97,13 @@ def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool
     _mount_volume(pod, storage, name, read_only=read_only)
 
 
-def _path(storage: StorageSpec) -> str:
+def mount_path(storage: StorageSpec) -> str:
+    """Where the volume of a file:// uri is mounted."""
     return str(PurePosixPath(storage.uri.removeprefix("file://")))
 
 
 def _mount_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
-    mount: dict[str, Any] = {"name": name, "mountPath": _path(storage)}
+    mount: dict[str, Any] = {"name": name, "mountPath": mount_path(storage)}
     if read_only:
         mount["readOnly"] = True
     pod.mounts.append(mount)
@@ -98,6 +119,12 @@ def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False
 def _mount_secret(pod: Access, name: str, secret: str, folder: str, keys: list[str]) -> None:
     # The listed keys only, so that a missing one keeps the pod from starting and is said by name.
     items = [{"key": key, "path": key} for key in keys]
-    # Readable for the group that fsGroup gives, which the driver's and the executors' user is in.
-    pod.volumes.append({"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
+    pod.volumes.append({"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": _READABLE}})
+    pod.mounts.append({"name": name, "mountPath": folder, "readOnly": True})
+
+
+def _mount_ca(pod: Access, name: str, kind: str, ca: CaRef, folder: str) -> None:
+    named = "secretName" if kind == "secret" else "name"
+    items = [{"key": ca.key, "path": names.SECRET_CA}]
+    pod.volumes.append({"name": name, kind: {named: ca.name, "items": items, "defaultMode": _READABLE}})
     pod.mounts.append({"name": name, "mountPath": folder, "readOnly": True})
