@@ -5,6 +5,9 @@
 | LOGKEEP_ENGINE_IMAGE | image of driver and executors, unless a resource names another | must be set |
 | LOGKEEP_ENGINE_PULL_POLICY | its pull policy | IfNotPresent |
 | LOGKEEP_IMAGE_PULL_SECRETS | names of Secrets for pulling it, separated by commas | none |
+| LOGKEEP_ENGINE_USER | uid and groups of driver and executors: Fixed (185), or those that the Platform gives | Fixed |
+| LOGKEEP_ALLOWED_IMAGES | images that resources may name, with `*`, separated by commas | only the engine's |
+| LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
@@ -21,16 +24,22 @@ from dataclasses import dataclass
 from logkeep_operator.errors import SettingsInvalid
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+DEFAULT_USER = 185  # Spark's customary user; the image has it in /etc/passwd
+FIXED, PLATFORM = "Fixed", "Platform"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The settings that the builders of pods need."""
+    """The settings that the builders of pods need. `user`: uid, gid and fsGroup; None: the platform gives them. The
+    allowed ones are patterns in which `*` stands for any characters."""
 
     image: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
+    user: int | None = DEFAULT_USER
+    allowed_images: tuple[str, ...] = ()
+    allowed_accounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,9 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             image=image,
             pull_policy=_choice(environ, "LOGKEEP_ENGINE_PULL_POLICY", "IfNotPresent", PULL_POLICIES),
             pull_secrets=_names(environ, "LOGKEEP_IMAGE_PULL_SECRETS"),
+            user=_user(environ),
+            allowed_images=_names(environ, "LOGKEEP_ALLOWED_IMAGES"),
+            allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
         ),
         namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
@@ -64,6 +76,11 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
         resync_seconds=_number(environ, "LOGKEEP_RESYNC_SECONDS", 60, 1, 3600),
         log_level=_choice(environ, "LOGKEEP_LOG_LEVEL", "INFO", LOG_LEVELS),
     )
+
+
+def _user(environ: Mapping[str, str]) -> int | None:
+    platform = _choice(environ, "LOGKEEP_ENGINE_USER", FIXED, (FIXED, PLATFORM)) == PLATFORM
+    return None if platform else DEFAULT_USER
 
 
 def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:

@@ -14,8 +14,10 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
-from logkeep_engine.contract.references import Model, S3SecretRef
+from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
@@ -71,21 +73,37 @@ class Volume(Model):
     claim_name: Name
 
 
+class StorageTls(Model):
+    """Whom to trust as the object store."""
+
+    ca_secret_ref: CaRef | None = None
+    ca_config_map_ref: CaRef | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> StorageTls:
+        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
+            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
+        return self
+
+
 class StorageSpec(Model):
     uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
     region: Annotated[str, Field(min_length=1)] | None = None
     credentials: Credentials | None = None
+    tls: StorageTls | None = None
     volume: Volume | None = None
 
     @model_validator(mode="after")
     def _fits_scheme(self) -> StorageSpec:
         if self.uri.startswith("file:"):
-            for name in ("endpoint", "region", "credentials"):
+            for name in ("endpoint", "region", "credentials", "tls"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} may be set only with an s3:// uri")
         elif self.volume is not None:
             raise ValueError("volume may be set only with a file:// uri")
+        if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
+            raise ValueError("tls has no effect with an endpoint of http://")
         return self
 
 
@@ -206,12 +224,14 @@ class BackupLimits(RestoreLimits):
 class DriverSpec(Model):
     cores: Annotated[int, Field(ge=1)] = 1
     memory: Quantity = "1Gi"
+    pod_template: PodTemplate | None = None
 
 
 class ExecutorSpec(Model):
     instances: Annotated[int, Field(ge=1, le=1000)] = 2
     cores: Annotated[int, Field(ge=1, le=64)] = 1
     memory: Quantity = "1Gi"
+    pod_template: PodTemplate | None = None
 
     @property
     def slots(self) -> int:
@@ -223,7 +243,7 @@ class SparkSpec(Model):
     image: Annotated[str, Field(min_length=1)] | None = None
     driver: DriverSpec = DriverSpec()
     executor: ExecutorSpec = ExecutorSpec()
-    conf: dict[str, str] = {}  # noqa: RUF012 (pydantic copies it)
+    conf: dict[str, str] = Field(default={})
     service_account_name: Name | None = None
 
 
@@ -280,7 +300,7 @@ class SourceSpec(Model):
 
     backup_ref: BackupRef | None = None
     storage: StorageSpec | None = None
-    topic_ids: dict[str, TopicId] = {}  # noqa: RUF012 (pydantic copies it)
+    topic_ids: dict[str, TopicId] = Field(default={})
 
     @model_validator(mode="after")
     def _one(self) -> SourceSpec:

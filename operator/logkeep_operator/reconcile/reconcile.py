@@ -32,16 +32,18 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.step import Step, last_turn
+from logkeep_operator.reconcile.step import NOT_ALLOWED, Step, last_turn
 from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
     ROLE_DRIVER,
     RunToStart,
+    check_allowed,
     check_spec,
     job,
     job_name,
+    needs_access_objects,
     progress_config_map,
     progress_name,
     request_config_map,
@@ -65,6 +67,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
         return Plan()  # the garbage collector takes the children
     try:
         spec = _parse(observed.resource)
+        check_allowed(spec, engine)
     except SpecInvalid as error:
         step = Step(observed, now)
         return step.kept() if _has_restored(observed.resource) else step.invalid(error)
@@ -76,6 +79,9 @@ def is_at_rest(resource: Resource, now: datetime) -> bool:
     status = resource.status
     if status.observed_generation != resource.generation or resource.deleting:
         return False
+    ready = status.condition("Ready")
+    if ready is not None and ready.reason == NOT_ALLOWED:
+        return False  # the installation may allow it meanwhile
     run = status.run
     if status.phase is Phase.INVALID and run is None:
         return True
@@ -257,7 +263,7 @@ class _Reconciliation(Step):
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
         self._wait_for_others(wanted.id)
         run = self._run_to_start(wanted.id, self._origin(wanted))
-        if self.spec.spark.service_account_name is None:
+        if needs_access_objects(self.spec.spark):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         request = request_name(self.resource.key.name, wanted.id)
         if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:

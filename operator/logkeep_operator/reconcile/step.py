@@ -18,8 +18,9 @@ from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
-from logkeep_operator.resources import ROLE_DRIVER
+from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
+INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
 
@@ -69,8 +70,8 @@ class Step:
         self.finished: str | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it
-        ended."""
+        """Plan for a spec that is invalid, or not allowed: nothing runs until that changes. A run that ended meanwhile
+        is told as it ended."""
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -79,11 +80,11 @@ class Step:
         outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
         told = self.book(run, outcome) if run is not None and outcome is not None else ()
         self.stop_unfinished()
-        message = str(error)
+        message, reason = str(error), NOT_ALLOWED if isinstance(error, NotAllowed) else INVALID_SPEC
         ready = self.before.condition("Ready")
-        if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
-            self.event("Warning", "InvalidSpec", message)
-        return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
+        if ready is None or (ready.reason, ready.message) != (reason, conditions.cut(message)):
+            self.event("Warning", reason, message)
+        return self.done(Phase.INVALID, (*conditions.stalled(reason, message), *told))
 
     def kept(self) -> Plan:
         """Plan for a restore that has succeeded: it never runs again, so it does not matter what a newer version

@@ -1,6 +1,7 @@
 """Pure builders of everything the operator creates: access objects of a namespace, ConfigMaps and Job of a run."""
 
-from logkeep_operator.resources.access import access_objects
+from logkeep_operator.resources.access import access_objects, needs_access_objects
+from logkeep_operator.resources.allowed import NotAllowed, check_allowed
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
@@ -39,11 +40,14 @@ __all__ = [
     "MANAGED_BY",
     "ROLE_DRIVER",
     "ROLE_EXECUTOR",
+    "NotAllowed",
     "RunToStart",
     "access_objects",
+    "check_allowed",
     "check_spec",
     "job",
     "job_name",
+    "needs_access_objects",
     "progress_config_map",
     "progress_name",
     "request_config_map",

@@ -8,7 +8,10 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec, StorageSpec
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.resources import driver_conf, memory
+from logkeep_operator.resources.credentials import mount_path
+from logkeep_operator.resources.names import ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
+from logkeep_operator.resources.template_checks import template_problems
 
 # Mounting a volume there would hide what the image or the kubelet put there.
 _SYSTEM_FOLDERS = frozenset(
@@ -18,7 +21,7 @@ _SYSTEM_FOLDERS = frozenset(
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     """Check the spec. Raises SpecInvalid, whose problems name the fields."""
-    problems = [*_spark_problems(spec.spark)]
+    problems = [*_spark_problems(spec.spark), *_template_problems(spec)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
     else:
@@ -29,6 +32,16 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
             problems += storage_problems("spec.state", spec.state)
     if problems:
         raise SpecInvalid(problems)
+
+
+def _template_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
+    storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
+    mounted = [mount_path(storage) for storage in storages if storage is not None and storage.volume is not None]
+    driver, executor = spec.spark.driver.pod_template, spec.spark.executor.pod_template
+    return [
+        *template_problems("spec.spark.driver.podTemplate", ROLE_DRIVER, driver, mounted),
+        *template_problems("spec.spark.executor.podTemplate", ROLE_EXECUTOR, executor, mounted),
+    ]
 
 
 def storage_problems(path: str, storage: StorageSpec) -> list[tuple[str, str]]:

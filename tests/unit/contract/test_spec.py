@@ -38,6 +38,68 @@ def test_the_smallest_backup_has_the_documented_defaults() -> None:
     assert (spec.on_data_loss, spec.suspend, spec.run_policy.backoff_limit) == ("Fail", False, 3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "path", "why"),
+    [
+        (
+            {"storage": {"uri": "s3://bucket/p", "tls": {}}},
+            "spec.storage.tls",
+            "exactly one of caSecretRef and caConfigMapRef",
+        ),
+        (
+            {
+                "storage": {
+                    "uri": "s3://bucket/p",
+                    "tls": {"caSecretRef": {"name": "a"}, "caConfigMapRef": {"name": "b"}},
+                }
+            },
+            "spec.storage.tls",
+            "exactly one of caSecretRef and caConfigMapRef",
+        ),
+        (
+            {"storage": {"uri": "file:///a", "volume": {"claimName": "c"}, "tls": {"caSecretRef": {"name": "a"}}}},
+            "spec.storage",
+            "tls may be set only with an s3:// uri",
+        ),
+        (
+            {
+                "storage": {
+                    "uri": "s3://bucket/p",
+                    "endpoint": "http://store:9000",
+                    "tls": {"caSecretRef": {"name": "a"}},
+                }
+            },
+            "spec.storage",
+            "tls has no effect with an endpoint of http://",
+        ),
+        (
+            {"storage": {"uri": "s3://bucket/p", "tls": {"caSecretRef": {"name": "a", "certificateKey": "a/b"}}}},
+            "spec.storage.tls.caSecretRef.certificateKey",
+            "pattern",
+        ),
+        (
+            {
+                "cluster": {
+                    "bootstrapServers": ["kafka:9093"],
+                    "security": {
+                        "protocol": "SSL",
+                        "tls": {"caSecretRef": {"name": "a"}, "caConfigMapRef": {"name": "b"}},
+                    },
+                }
+            },
+            "spec.cluster.security.tls",
+            "caSecretRef and caConfigMapRef may not both be set",
+        ),
+    ],
+)
+def test_certificate_authorities_come_from_one_place(changes: dict[str, Any], path: str, why: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_backup(backup(**changes))
+    ((found, what),) = refused.value.problems
+    assert found == path
+    assert why in what
+
+
 def test_without_a_word_the_rate_has_no_limit_and_a_broker_sixteen_readers() -> None:
     assert (parse_backup(backup()).limits.bytes_per_second_int, parse_backup(backup()).limits.readers_per_broker) == (
         None,

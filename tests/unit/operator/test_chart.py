@@ -19,21 +19,22 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/logkeep"
 
 
-def render(*values: str) -> list[dict[str, Any]]:
+def render(*values: str, apis: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     sets = [part for value in values for part in ("--set", value)]
+    sets += [part for api in apis for part in ("--api-versions", api)]
     command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", "1.34.0"]
     rendered = system.run([*command, *sets]).stdout
     return [body for body in yaml.safe_load_all(rendered) if body]
 
 
-def one(kind: str, *values: str) -> dict[str, Any]:
+def one(kind: str, *values: str, apis: tuple[str, ...] = ()) -> dict[str, Any]:
     """The operator's object of this kind."""
-    (found,) = (body for body in render("userRoles=false", *values) if body["kind"] == kind)
+    (found,) = (body for body in render("userRoles=false", *values, apis=apis) if body["kind"] == kind)
     return found
 
 
-def environment(*values: str) -> dict[str, str]:
-    container = one("Deployment", *values)["spec"]["template"]["spec"]["containers"][0]
+def environment(*values: str, apis: tuple[str, ...] = ()) -> dict[str, str]:
+    container = one("Deployment", *values, apis=apis)["spec"]["template"]["spec"]["containers"][0]
     return {item["name"]: item["value"] for item in container["env"]}
 
 
@@ -63,6 +64,35 @@ def test_one_operator_at_a_time_and_restricted() -> None:
     pod = spec["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+OPENSHIFT = ("security.openshift.io/v1",)
+
+
+@pytest.mark.parametrize(
+    ("value", "apis", "user"),
+    [
+        ("Auto", (), 185),
+        ("Auto", OPENSHIFT, None),
+        ("Fixed", OPENSHIFT, 185),
+        ("Platform", (), None),
+    ],
+)
+def test_on_openshift_no_pod_asks_for_an_id(value: str, apis: tuple[str, ...], user: int | None) -> None:
+    set_user = f"engine.user={value}"
+    assert from_environ(environment(set_user, apis=apis)).engine.user == user
+    ids = {} if user is None else {"runAsUser": user, "runAsGroup": user}
+    expected = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **ids}
+    pods = [one("Deployment", set_user, apis=apis)["spec"]["template"]["spec"], one("Pod", set_user, apis=apis)["spec"]]
+    assert [pod["securityContext"] for pod in pods] == [expected, expected]
+
+
+def test_what_resources_may_ask_for_reaches_the_operator() -> None:
+    default = from_environ(environment()).engine
+    assert (default.allowed_images, default.allowed_accounts) == ((), ())
+    said = ("engine.allowed.images={registry.example/*,b}", "engine.allowed.serviceAccounts={team-*}")
+    engine = from_environ(environment(*said)).engine
+    assert (engine.allowed_images, engine.allowed_accounts) == (("registry.example/*", "b"), ("team-*",))
 
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
@@ -126,6 +156,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
     [
         "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
         "workers=0", "watchNamespaces={A}", "metrics.service.port=0",
+        "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:

@@ -18,6 +18,22 @@ def test_namespaces_are_a_list() -> None:
     assert from_environ({"LOGKEEP_ENGINE_IMAGE": "e", "LOGKEEP_NAMESPACES": "b, a,b,"}).namespaces == ("b", "a")
 
 
+def test_without_a_word_pods_have_the_images_user_and_nothing_else_is_allowed() -> None:
+    engine = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).engine
+    assert (engine.user, engine.allowed_images, engine.allowed_accounts) == (185, (), ())
+
+
+def test_the_platform_may_give_the_user_and_patterns_are_lists() -> None:
+    said = {
+        "LOGKEEP_ENGINE_USER": "Platform",
+        "LOGKEEP_ALLOWED_IMAGES": "registry.example/*, b",
+        "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS": "team-*",
+    }
+    engine = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"} | said).engine
+    assert (engine.user, engine.allowed_images) == (None, ("registry.example/*", "b"))
+    assert engine.allowed_accounts == ("team-*",)
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -27,6 +43,7 @@ def test_namespaces_are_a_list() -> None:
         ("LOGKEEP_WORKERS", "0"),
         ("LOGKEEP_ENGINE_PULL_POLICY", "Sometimes"),
         ("LOGKEEP_LOG_LEVEL", "LOUD"),
+        ("LOGKEEP_ENGINE_USER", "1000"),
     ],
 )
 def test_what_is_wrong_is_named(variable: str, value: str) -> None:
