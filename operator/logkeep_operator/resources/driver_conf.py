@@ -92,7 +92,7 @@ def problem(key: str) -> str | None:
     """The reason why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the
     operator."""
     for prefix in (_DRIVER_LABEL, _EXECUTOR_LABEL, _DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
-        if key.startswith(prefix) and _is_own(key.removeprefix(prefix)):
+        if key.startswith(prefix) and is_own(key.removeprefix(prefix)):
             return _OWN
     if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in _SPARKS_LABELS:
         return "is set by Spark and cannot be changed"
@@ -105,7 +105,8 @@ def problem(key: str) -> str | None:
     return _NO_EFFECT if key in _SUBMISSION or key.startswith(_SUBMISSION_PREFIXES) else None
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Whether a label or an annotation of this name is one of Logkeep's."""
     return name == LABEL_MANAGED_BY or name.startswith(_OWN_PREFIX)
 
 

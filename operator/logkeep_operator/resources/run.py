@@ -140,6 +140,7 @@ def job(run: RunToStart) -> dict[str, Any]:
         "template": {"metadata": _driver_metadata(run), "spec": _driver_pod(run)},
     }
     metadata = run.metadata(job_name(run.resource.key.name, run.id))
+    metadata["labels"] = {**policy.job_labels, **metadata["labels"]}
     metadata["annotations"][ANNOTATION_SUSPENDED] = "true" if run.spec.suspend else "false"
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
@@ -163,8 +164,9 @@ def _driver_pod(run: RunToStart) -> dict[str, Any]:
     settings = driver_conf(spark.conf)
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
     limits = {"memory": memory_request}
-    if settings.limit_cores is not None:
-        limits["cpu"] = settings.limit_cores
+    limit = settings.limit_cores or spark.driver.core_limit
+    if limit is not None:
+        limits["cpu"] = limit
     container = {
         "name": ROLE_DRIVER,
         "image": spark.image or run.engine.image,
@@ -178,7 +180,7 @@ def _driver_pod(run: RunToStart) -> dict[str, Any]:
             *({"name": name, "value": value} for name, value in settings.environment.items()),
         ],
         "resources": {
-            "requests": {"cpu": settings.request_cores or str(spark.driver.cores), "memory": memory_request},
+            "requests": {"cpu": settings.request_cores or spark.driver.core_request, "memory": memory_request},
             "limits": limits,
         },
         "securityContext": _container_security(),
