@@ -67,6 +67,7 @@ class Step:
         self.events: list[Event] = []
         self.started = False
         self.finished: str | None = None
+        self.waits_since: datetime | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
         """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it
@@ -302,4 +303,5 @@ class Step:
             requeue_after=requeue_after,
             started=self.started,
             finished=self.finished,
+            waits_since=self.waits_since,
         )

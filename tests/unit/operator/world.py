@@ -19,6 +19,7 @@ from logkeep_operator.reconcile import (
     PodState,
     RunOrigin,
     SuspendJob,
+    Turns,
     reconcile,
 )
 from logkeep_operator.settings import EngineSettings
@@ -67,6 +68,7 @@ class World:
         self.pods: list[PodState] = []
         self.documents: dict[str, Documents] = {}
         self.backup: Resource | None = None
+        self.turns = Turns()
         self.warnings: dict[str, str] = {}
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
@@ -102,9 +104,8 @@ class World:
 
     def step(self, *, conflict: bool = False) -> Plan:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken."""
-        plan = reconcile(
-            Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings), self.now, ENGINE
-        )
+        observed = Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings)
+        plan = reconcile(observed, self.now, ENGINE, self.turns)
         for action in plan.actions:
             match action:
                 case Create(body=body):
