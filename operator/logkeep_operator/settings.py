@@ -12,6 +12,9 @@
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
 | LOGKEEP_WORKERS | resources reconciled at once | 4 |
+| LOGKEEP_MAX_CONCURRENT_RUNS | runs that have a driver at a time; 0: no limit | 5 |
+| LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE | the same in each namespace | 0 |
+| LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES | the same in single namespaces: `name=number`, separated by commas | none |
 | LOGKEEP_RESYNC_SECONDS | how often every resource is looked at without an event | 60 |
 | LOGKEEP_LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | INFO |
 """
@@ -19,13 +22,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logkeep_operator.errors import SettingsInvalid
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 DEFAULT_USER = 185  # Spark's customary user; the image has it in /etc/passwd
 FIXED, PLATFORM = "Fixed", "Platform"
+DEFAULT_RUNS = 5
+MAX_RUNS = 10_000
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -43,6 +48,20 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Concurrency:
+    """The most runs that have a driver at a time: of the operator, of each namespace, and of single namespaces. 0
+    stands for no limit."""
+
+    operator: int = 0
+    namespace: int = 0
+    namespaces: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, namespace: str) -> int:
+        """The most runs of a namespace."""
+        return self.namespaces.get(namespace, self.namespace)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The whole environment, checked. `namespaces` is empty for the whole cluster."""
 
@@ -51,6 +70,7 @@ class Settings:
     metrics_port: int = 8081
     probe_port: int = 8080
     workers: int = 4
+    concurrency: Concurrency = Concurrency(DEFAULT_RUNS)
     resync_seconds: int = 60
     log_level: str = "INFO"
 
@@ -73,6 +93,11 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
         probe_port=_number(environ, "LOGKEEP_PROBE_PORT", 8080, 0, 65535),
         workers=_number(environ, "LOGKEEP_WORKERS", 4, 1, 64),
+        concurrency=Concurrency(
+            _number(environ, "LOGKEEP_MAX_CONCURRENT_RUNS", DEFAULT_RUNS, 0, MAX_RUNS),
+            _number(environ, "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", 0, 0, MAX_RUNS),
+            _numbers(environ, "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES"),
+        ),
         resync_seconds=_number(environ, "LOGKEEP_RESYNC_SECONDS", 60, 1, 3600),
         log_level=_choice(environ, "LOGKEEP_LOG_LEVEL", "INFO", LOG_LEVELS),
     )
@@ -92,6 +117,16 @@ def _number(environ: Mapping[str, str], variable: str, default: int, low: int, h
     if not text.isdecimal() or not low <= int(text) <= high:
         raise SettingsInvalid(f"{variable} is {text!r}; it must be a number from {low} to {high}.")
     return int(text)
+
+
+def _numbers(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+    found = {}
+    for item in _names(environ, variable):
+        name, _, text = item.partition("=")
+        if not name or not text.isdecimal() or int(text) > MAX_RUNS:
+            raise SettingsInvalid(f"{variable}: {item!r} must be a namespace, = and a number up to {MAX_RUNS}.")
+        found[name] = int(text)
+    return found
 
 
 def _choice(environ: Mapping[str, str], variable: str, default: str, choices: tuple[str, ...]) -> str:

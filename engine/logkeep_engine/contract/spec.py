@@ -21,6 +21,7 @@ from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
+    Cores,
     Duration,
     Name,
     Quantity,
@@ -38,6 +39,10 @@ API_VERSION = f"{GROUP}/{VERSION}"
 MIN_TTL_SECONDS = 300
 # A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
 DEFAULT_DEADLINE_SECONDS = 7 * 86400
+MIB = 1 << 20
+HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
+TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
+DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
@@ -222,14 +227,25 @@ class BackupLimits(RestoreLimits):
 
 
 class DriverSpec(Model):
+    """`cores`: how many tasks the driver works on at once when it does the work itself."""
+
     cores: Annotated[int, Field(ge=1)] = 1
-    memory: Quantity = "1Gi"
+    core_request: Cores = "250m"
+    core_limit: Cores | None = None
+    memory: Quantity = "768Mi"
     pod_template: PodTemplate | None = None
+
+    @property
+    def slots(self) -> int:
+        """How many tasks the driver works on at once itself: no more than its memory holds beside what plans."""
+        return max(1, min(self.cores, (parse_quantity(self.memory) // MIB - DRIVER_MIN_MIB) // TASK_MIB))
 
 
 class ExecutorSpec(Model):
     instances: Annotated[int, Field(ge=1, le=1000)] = 2
     cores: Annotated[int, Field(ge=1, le=64)] = 1
+    core_request: Cores | None = None
+    core_limit: Cores | None = None
     memory: Quantity = "1Gi"
     pod_template: PodTemplate | None = None
 
@@ -251,6 +267,7 @@ class RunPolicy(Model):
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
     active_deadline_seconds: Annotated[int, Field(ge=1)] = DEFAULT_DEADLINE_SECONDS
     ttl_seconds_after_finished: Annotated[int, Field(ge=MIN_TTL_SECONDS)] = 86400
+    job_labels: dict[str, str] = Field(default={})
 
 
 class KafkaBackupSpec(Model):

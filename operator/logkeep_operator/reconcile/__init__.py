@@ -24,6 +24,7 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
 __all__ = [
     "Action",
@@ -40,11 +41,16 @@ __all__ = [
     "PodState",
     "RunOrigin",
     "SuspendJob",
+    "Turns",
+    "Waiter",
     "documents",
+    "due",
+    "holds_place",
     "is_at_rest",
     "job_state",
     "own_children",
     "own_pods",
+    "place_of",
     "reconcile",
     "refused",
 ]

@@ -59,9 +59,9 @@ class RunOrigin:
 
 @dataclass(frozen=True)
 class JobState:
-    """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `ended` is the time at which
-    the Job controller saw the end. `by_operator` says whether the operator has suspended it, None if an earlier version
-    has not noted that."""
+    """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `started` is the time at which
+    the Job controller saw it begin, or go on after a suspension, `ended` the time at which it saw the end.
+    `by_operator` says whether the operator has suspended it, None if an earlier version has not noted that."""
 
     name: str
     uid: str
@@ -74,6 +74,7 @@ class JobState:
     failed: int = 0
     complete: bool = False
     failure: tuple[str, str] | None = None
+    started: datetime | None = None
     ended: datetime | None = None
     origin: RunOrigin = RunOrigin()
 
@@ -167,6 +168,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         failed=status.get("failed", 0),
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
+        started=parse_timestamp(status.get("startTime")),
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
         origin=RunOrigin.of(metadata),
     )

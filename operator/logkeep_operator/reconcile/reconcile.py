@@ -32,11 +32,13 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.step import NOT_ALLOWED, Step, last_turn
+from logkeep_operator.reconcile.step import INVALID_SPEC, NOT_ALLOWED, Step, last_turn
 from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
+from logkeep_operator.reconcile.turns import Turns, place_of
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
+    LABEL_KUEUE,
     ROLE_DRIVER,
     RunToStart,
     check_allowed,
@@ -58,11 +60,12 @@ WAIT_SECONDS = 3.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
 AT_REST_AFTER = timedelta(minutes=10)
+_NO_QUEUE = Turns()
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
-def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan:
-    """Decide what is to be done about one resource."""
+def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns = _NO_QUEUE) -> Plan:
+    """Decide what is to be done about one resource. `turns` says whether its driver may begin."""
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
     try:
@@ -71,7 +74,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
     except SpecInvalid as error:
         step = Step(observed, now)
         return step.kept() if _has_restored(observed.resource) else step.invalid(error)
-    return _Reconciliation(observed, now, spec, engine).plan()
+    return _Reconciliation(observed, now, spec, engine, turns).plan()
 
 
 def is_at_rest(resource: Resource, now: datetime) -> bool:
@@ -120,8 +123,9 @@ def _parse(resource: Resource) -> Spec:
 class _Reconciliation(Step):
     """A resource whose spec is valid."""
 
-    def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings) -> None:
+    def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: Turns) -> None:
         super().__init__(observed, now)
+        self.turns = turns
         self.spec = spec
         self.engine = engine
         self.wanted = wanted_run(self.resource, spec)
@@ -202,7 +206,7 @@ class _Reconciliation(Step):
         failed = self.before.condition("Stalled")
         reason = (
             failed.reason
-            if failed is not None and failed.status == "True" and failed.reason != "InvalidSpec"
+            if failed is not None and failed.status == "True" and failed.reason not in (INVALID_SPEC, NOT_ALLOWED)
             else "RunFailed"
         )
         return self._failed(reason, message)
@@ -263,6 +267,8 @@ class _Reconciliation(Step):
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
         self._wait_for_others(wanted.id)
         run = self._run_to_start(wanted.id, self._origin(wanted))
+        if self.job(wanted.id) is None:
+            self._take_turn()
         if needs_access_objects(self.spec.spark):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         request = request_name(self.resource.key.name, wanted.id)
@@ -275,6 +281,17 @@ class _Reconciliation(Step):
             # A report that the history does not know is of a run that a newer status tells of: this one is old.
             if run_id != wanted.id and (run_id in told or documents.result is None):
                 self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
+
+    def _take_turn(self) -> None:
+        """Go on if it is the run's turn to have a driver. Raises Waiting."""
+        if LABEL_KUEUE in self.spec.run_policy.job_labels:
+            return  # Kueue has a queue of its own, and suspends the Job
+        asked = self.before.condition("Reconciling")
+        since = parse_timestamp(asked.last_transition_time) if asked is not None and asked.status == "True" else None
+        self.waits_since = since or self.now
+        place = place_of(self.turns, self.resource.key, self.waits_since)
+        if place is not None:
+            raise Waiting("Queued", place.message, False, None)  # whoever gives a place away wakes the next
 
     def _origin(self, wanted: WantedRun) -> dict[str, str]:
         """The annotations of the run's children. They tell of the run if the status does not get to know of it."""
@@ -351,9 +368,14 @@ class _Reconciliation(Step):
             )
         if found.suspended and not self._suspended_it(found):
             return self._queued(run, found)
+        try:
+            if found.suspended and found.by_operator:
+                self._take_turn()
+        except Waiting as waiting:
+            return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if found.suspended or found.by_operator:  # what is written down of it goes, too
             self.actions.append(SuspendJob(found.name, False))
-        if self.before.phase is Phase.SUSPENDED:
+        if self.before.phase is Phase.SUSPENDED or found.suspended:
             self.event("Normal", "Resumed", "The run goes on.", run.id)
         return self._running(run, found)
 

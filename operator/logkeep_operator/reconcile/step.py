@@ -68,6 +68,7 @@ class Step:
         self.events: list[Event] = []
         self.started = False
         self.finished: str | None = None
+        self.waits_since: datetime | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
         """Plan for a spec that is invalid, or not allowed: nothing runs until that changes. A run that ended meanwhile
@@ -303,4 +304,5 @@ class Step:
             requeue_after=requeue_after,
             started=self.started,
             finished=self.finished,
+            waits_since=self.waits_since,
         )

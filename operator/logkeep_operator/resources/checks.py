@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec, StorageSpec
+from logkeep_engine.contract.spec import (
+    DRIVER_MIN_MIB,
+    MIB,
+    KafkaBackupSpec,
+    KafkaRestoreSpec,
+    RunPolicy,
+    SparkSpec,
+    StorageSpec,
+)
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.credentials import mount_path
@@ -21,7 +29,7 @@ _SYSTEM_FOLDERS = frozenset(
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     """Check the spec. Raises SpecInvalid, whose problems name the fields."""
-    problems = [*_spark_problems(spec.spark), *_template_problems(spec)]
+    problems = [*_spark_problems(spec.spark), *_template_problems(spec), *_job_problems(spec.run_policy)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
     else:
@@ -70,6 +78,12 @@ def state_problems(archive: StorageSpec, state: StorageSpec | None) -> list[tupl
     return [("spec.state.uri", what)]
 
 
+def _job_problems(policy: RunPolicy) -> list[tuple[str, str]]:
+    """Problems of the labels of a Job. The operator finds its Jobs by labels of its own."""
+    wrong = [name for name in sorted(policy.job_labels) if driver_conf.is_own(name)]
+    return [(f"spec.runPolicy.jobLabels[{name}]", "is set by Logkeep and cannot be changed here") for name in wrong]
+
+
 def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems = []
     for key in sorted(spark.conf):
@@ -81,9 +95,9 @@ def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
             problems.append((f"spec.spark.conf[{key}]", wrong))
     cores = spark.executor.cores
     for path, quantity, least, why in (
-        ("spec.spark.driver.memory", spark.driver.memory, memory.DRIVER_MIN_MIB, ""),
+        ("spec.spark.driver.memory", spark.driver.memory, DRIVER_MIN_MIB, ""),
         ("spec.spark.executor.memory", spark.executor.memory, memory.executor_min_mib(cores), f" with {cores} cores"),
     ):
-        if parse_quantity(quantity) < least * memory.MIB:
+        if parse_quantity(quantity) < least * MIB:
             problems.append((path, f"{quantity} is too little, at least {least}Mi are needed{why}"))
     return problems

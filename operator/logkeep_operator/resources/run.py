@@ -158,6 +158,7 @@ def job(run: RunToStart) -> dict[str, Any]:
         "template": _driver_template(run),
     }
     metadata = run.metadata(job_name(run.resource.key.name, run.id))
+    metadata["labels"] = {**policy.job_labels, **metadata["labels"]}
     metadata["annotations"][ANNOTATION_SUSPENDED] = "true" if run.spec.suspend else "false"
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
@@ -198,8 +199,9 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
     spark = run.spec.spark
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
     limits = {"memory": memory_request}
-    if settings.limit_cores is not None:
-        limits["cpu"] = settings.limit_cores
+    limit = settings.limit_cores or spark.driver.core_limit
+    if limit is not None:
+        limits["cpu"] = limit
     container = {
         "name": ROLE_DRIVER,
         "image": spark.image or run.engine.image,
@@ -212,7 +214,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             *parts.env,
         ],
         "resources": {
-            "requests": {"cpu": settings.request_cores or str(spark.driver.cores), "memory": memory_request},
+            "requests": {"cpu": settings.request_cores or spark.driver.core_request, "memory": memory_request},
             "limits": limits,
         },
         "securityContext": _container_security(),

@@ -72,6 +72,10 @@ def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) 
             for name, value in {**run_labels(key, run_id), LABEL_ROLE: ROLE_EXECUTOR}.items()
         },
     }
+    if spark.executor.core_request is not None:
+        own["spark.kubernetes.executor.request.cores"] = spark.executor.core_request
+    if spark.executor.core_limit is not None:
+        own["spark.kubernetes.executor.limit.cores"] = spark.executor.core_limit
     if engine.pull_secrets:
         own["spark.kubernetes.container.image.pullSecrets"] = ",".join(engine.pull_secrets)
     return {**own, **spark.conf}

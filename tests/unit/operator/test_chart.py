@@ -12,7 +12,7 @@ import yaml
 
 from logkeep_operator.resources.access import DRIVER_RULES
 from logkeep_operator.selfcheck import NEEDED
-from logkeep_operator.settings import from_environ
+from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import system, tools
 
 ROOT = Path(__file__).parents[3]
@@ -49,13 +49,17 @@ def test_the_operator_understands_the_charts_environment() -> None:
     settings = from_environ(
         environment(
             "watchNamespaces={a,b}", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two",
-            "engine.image.repository=r/e", "engine.image.tag=v9", "engine.image.pullPolicy=Never", "logLevel=DEBUG",
+            "maxConcurrentRuns.operator=9", "maxConcurrentRuns.namespace=2", "maxConcurrentRuns.namespaces.team-a=1",
+            "maxConcurrentRuns.namespaces.team-b=0", "engine.image.repository=r/e", "engine.image.tag=v9",
+            "engine.image.pullPolicy=Never", "logLevel=DEBUG",
         )
     )  # fmt: skip
     assert settings.namespaces == ("a", "b")
     assert (settings.engine.image, settings.engine.pull_policy) == ("r/e:v9", "Never")
     assert settings.engine.pull_secrets == ("one", "two")
     assert settings.log_level == "DEBUG"
+    assert default.concurrency == Concurrency(5)
+    assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0})
 
 
 def test_one_operator_at_a_time_and_restricted() -> None:
@@ -157,6 +161,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
         "workers=0", "watchNamespaces={A}", "metrics.service.port=0",
         "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
+        "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespaces.A=1",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:

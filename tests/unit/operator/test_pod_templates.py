@@ -16,6 +16,7 @@ from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_operator.resources import RunToStart, check_spec, job, needs_access_objects, request_config_map
+from logkeep_operator.resources.credentials import KafkaAccess
 from logkeep_operator.resources.pod_template import merge, merged, reach_api_server
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.pod_templates import KINDS, PASSED_ON, ROLES, SECURITY, whole
@@ -26,7 +27,8 @@ def run_of(spark: dict[str, Any], engine: EngineSettings = ENGINE, **more: Any) 
     spec = backup_spec(spark=spark, **more)
     typed = parse_backup(spec)
     check_spec(typed)
-    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine)
+    kafka = KafkaAccess(typed.cluster)
+    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine, kafka)
 
 
 def pod_of(made: RunToStart, role: str) -> dict[str, Any]:
@@ -254,7 +256,8 @@ def test_the_state_of_a_restore_has_certificate_authorities_of_its_own() -> None
     spec = restore_spec(source={"storage": archive}, state=state)
     typed = parse_restore(spec)
     assert typed.source.storage is not None
-    made = RunToStart(resource("KafkaRestore", spec), "0123456789", typed, typed.source.storage, archive, ENGINE)
+    kafka, source = KafkaAccess(typed.cluster), typed.source.storage
+    made = RunToStart(resource("KafkaRestore", spec), "0123456789", typed, source, archive, ENGINE, kafka)
     for role in ROLES:
         found = values(pod_of(made, role))
         assert found["LOGKEEP_S3_CA_FILE"] == "/etc/logkeep/s3-ca/ca.crt"

@@ -34,9 +34,24 @@ def test_the_platform_may_give_the_user_and_patterns_are_lists() -> None:
     assert engine.allowed_accounts == ("team-*",)
 
 
+def test_runs_are_limited_also_in_namespaces() -> None:
+    default = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).concurrency
+    assert (default.operator, default.of("any")) == (5, 0)
+    said = {"": "7", "_NAMESPACE": "2", "_NAMESPACES": "a=1, b=0"}
+    limits = from_environ(
+        {"LOGKEEP_ENGINE_IMAGE": "e"} | {f"LOGKEEP_MAX_CONCURRENT_RUNS{end}": text for end, text in said.items()}
+    ).concurrency
+    assert (limits.operator, [limits.of(name) for name in "abc"]) == (7, [1, 0, 2])
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
+        ("LOGKEEP_MAX_CONCURRENT_RUNS", "-1"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", "many"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a=x"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "=1"),
         ("LOGKEEP_ENGINE_IMAGE", " "),
         ("LOGKEEP_METRICS_PORT", "http"),
         ("LOGKEEP_METRICS_PORT", "70000"),

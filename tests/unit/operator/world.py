@@ -20,6 +20,7 @@ from logkeep_operator.reconcile import (
     PodState,
     RunOrigin,
     SuspendJob,
+    Turns,
     reconcile,
 )
 from logkeep_operator.settings import EngineSettings
@@ -68,6 +69,7 @@ class World:
         self.pods: list[PodState] = []
         self.documents: dict[str, Documents] = {}
         self.backup: Resource | None = None
+        self.turns = Turns()
         self.warnings: dict[str, str] = {}
         self.kafka: FoundKafka | None = None
         self.events: list[tuple[str, str]] = []
@@ -104,11 +106,8 @@ class World:
 
     def step(self, *, conflict: bool = False) -> Plan:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken."""
-        plan = reconcile(
-            Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka),
-            self.now,
-            ENGINE,
-        )
+        observed = Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka)
+        plan = reconcile(observed, self.now, ENGINE, self.turns)
         for action in plan.actions:
             match action:
                 case Create(body=body):
