@@ -18,12 +18,14 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
+    CronExpression,
     Duration,
     HostPort,
     Name,
     Quantity,
     Regex,
     SegmentBytes,
+    TimeZoneName,
     parse_duration,
     parse_quantity,
 )
@@ -36,6 +38,9 @@ API_VERSION = f"{GROUP}/{VERSION}"
 MIN_TTL_SECONDS = 300
 # A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
 DEFAULT_DEADLINE_SECONDS = 7 * 86400
+# A CronJob looks every ten seconds, and Kubernetes warns of shorter deadlines. A year is longer than any outage.
+MIN_STARTING_DEADLINE_SECONDS = 10
+MAX_STARTING_DEADLINE_SECONDS = 366 * 86400
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
@@ -293,6 +298,19 @@ class RunPolicy(Model):
     ttl_seconds_after_finished: Annotated[int, Field(ge=MIN_TTL_SECONDS)] = 86400
 
 
+class ScheduleSpec(Model):
+    """A run starts at each time of `cron` in `timeZone`, later by up to `jitterSeconds`. Without
+    `startingDeadlineSeconds` a missed run is caught up however late.
+    """
+
+    cron: CronExpression
+    time_zone: TimeZoneName = "UTC"
+    starting_deadline_seconds: (
+        Annotated[int, Field(ge=MIN_STARTING_DEADLINE_SECONDS, le=MAX_STARTING_DEADLINE_SECONDS)] | None
+    ) = None
+    jitter_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
+
+
 class KafkaBackupSpec(Model):
     cluster: ClusterSpec
     topics: Topics
@@ -306,6 +324,7 @@ class KafkaBackupSpec(Model):
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
     limits: BackupLimits = BackupLimits()
+    schedule: ScheduleSpec | None = None
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()

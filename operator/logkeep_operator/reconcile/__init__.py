@@ -23,6 +23,7 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.schedule import wake_after
 
 __all__ = [
     "Action",
@@ -45,4 +46,5 @@ __all__ = [
     "own_pods",
     "reconcile",
     "refused",
+    "wake_after",
 ]

@@ -1,7 +1,7 @@
 """The one decision of the operator: it takes what the cluster shows, and says what to do. It asks for the state, never
 for what happened before.
 
-    deleted?  invalid?  another run unfinished?  this run over?  suspended?  no Job yet?  then it goes on.
+    deleted?  invalid?  another run unfinished?  a time due?  this run over?  suspended?  no Job yet?  then it goes on.
 
 A run that has ended is never touched again, whatever became of its Job. The exception is a restore that failed and is
 to be tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the
@@ -32,6 +32,7 @@ from logkeep_operator.reconcile.plan import (
 )
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
+from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, with_times
 from logkeep_operator.reconcile.step import Step, last_turn
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
@@ -88,9 +89,13 @@ def is_at_rest(resource: Resource, now: datetime) -> bool:
     if retry.is_asked(resource):
         return False
     try:
-        return wanted_run(resource, _parse(resource)).id == run.id
+        spec = _parse(resource)
     except SpecInvalid:
         return False
+    times = scheduled_times(resource, spec, now)
+    if times.due is not None or with_times(status, status.last_schedule_time, times.next) != status:
+        return False
+    return wanted_run(resource, spec).id == run.id
 
 
 def refused(resource: Resource, message: str, now: datetime) -> Plan:
@@ -117,9 +122,21 @@ class _Reconciliation(Step):
         super().__init__(observed, now)
         self.spec = spec
         self.engine = engine
-        self.wanted = wanted_run(self.resource, spec)
+        self.times = scheduled_times(self.resource, spec, now)
+        self.wanted = wanted_run(self.resource, spec, self.times.due)
+        self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
 
     def plan(self) -> Plan:
+        if self.times.missed is not None:
+            late = "A run was due at {} and could not be started within spec.schedule.startingDeadlineSeconds."
+            self.event("Warning", "MissSchedule", late.format(timestamp(self.times.missed)))
+        plan = self._plan()
+        if self.times.due is not None and self.status.last_schedule_time == self.before.last_schedule_time:
+            return plan  # the run waits for something that is looked at again
+        wakes = (plan.requeue_after, wake_after(self.resource, self.now, self.status))
+        return replace(plan, requeue_after=min((wake for wake in wakes if wake is not None), default=None))
+
+    def _plan(self) -> Plan:
         found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -207,7 +224,7 @@ class _Reconciliation(Step):
         include: tuple[str, ...] = ()
         if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
             include = self.spec.topics.include
-            self.status = replace(self.status, last_handled_run=self.wanted.trigger)
+            self._note_reasons()
         extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
@@ -241,16 +258,23 @@ class _Reconciliation(Step):
         except Waiting as waiting:
             return self._wait(waiting)
         self.started = True
-        self.event("Normal", "RunStarted", f"Run {known.id} is started as Job {known.job}.", known.id)
+        due = f" It was due at {timestamp(self.times.due)}." if self.times.due is not None else ""
+        self.event("Normal", "RunStarted", f"Run {known.id} is started as Job {known.job}.{due}", known.id)
         self.status = replace(
             self.status,
             run=known,
             progress=None,
-            last_handled_run=self.wanted.trigger if isinstance(self.spec, KafkaBackupSpec) else None,
         )
+        self._note_reasons()
         return self.done(
             Phase.PENDING, conditions.reconciling("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
         )
+
+    def _note_reasons(self) -> None:
+        """Note for which annotation and for which time of the schedule the wanted run was started."""
+        if isinstance(self.spec, KafkaBackupSpec):
+            handled = replace(self.status, last_handled_run=self.wanted.trigger)
+            self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)
 
     def _create(self, wanted: WantedRun) -> None:
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
@@ -275,7 +299,7 @@ class _Reconciliation(Step):
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
-        return RunOrigin(wanted.key, wanted.trigger, previous).annotations()
+        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled).annotations()
 
     def _wait_for_others(self, run_id: str) -> None:
         """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec, StorageSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, ScheduleSpec, SparkSpec, StorageSpec
 from logkeep_engine.contract.values import parse_quantity
+from logkeep_operator.cron import CronTimes, parse_zone
+from logkeep_operator.errors import CronInvalid
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
 
@@ -21,6 +23,7 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     problems = [*_spark_problems(spec.spark)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
+        problems += _schedule_problems(spec.schedule) if spec.schedule is not None else []
     else:
         if spec.source.storage is not None:
             problems += storage_problems("spec.source.storage", spec.source.storage)
@@ -55,6 +58,19 @@ def state_problems(archive: StorageSpec, state: StorageSpec | None) -> list[tupl
         return []
     what = f"a volume is mounted there and one at the archive's {archive.uri!r}: neither may lie in the other"
     return [("spec.state.uri", what)]
+
+
+def _schedule_problems(schedule: ScheduleSpec) -> list[tuple[str, str]]:
+    problems = []
+    try:
+        parse_zone(schedule.time_zone)
+    except CronInvalid as error:
+        problems.append(("spec.schedule.timeZone", str(error)))
+    try:
+        CronTimes.parse(schedule.cron, parse_zone("UTC"))
+    except CronInvalid as error:
+        problems.append(("spec.schedule.cron", str(error)))
+    return problems
 
 
 def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
