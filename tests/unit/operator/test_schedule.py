@@ -386,6 +386,16 @@ def test_a_status_that_was_deleted_starts_no_run_again() -> None:
     assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
 
 
+def test_a_next_time_that_has_had_its_run_moves_on() -> None:
+    """The status is of before the run, as one that somebody has put back."""
+    world = scheduled()
+    look_at(world, "2026-11-22T02:00:00Z")
+    end_run(world)
+    world.resource = replace(world.resource, status=replace(world.status, next_schedule_time="2026-11-22T02:00:00Z"))
+    look_at(world, "2026-11-22T02:30:00Z")
+    assert (begun(world), told(world)) == (2, ("2026-11-22T02:00:00Z", "2026-11-23T02:00:00Z"))
+
+
 # ---- whatever happens
 
 
