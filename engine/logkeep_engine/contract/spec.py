@@ -22,11 +22,13 @@ from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
     Cores,
+    CronExpression,
     Duration,
     Name,
     Quantity,
     Regex,
     SegmentBytes,
+    TimeZoneName,
     parse_duration,
     parse_quantity,
 )
@@ -43,6 +45,9 @@ MIB = 1 << 20
 HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
 TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
 DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
+# A CronJob looks every ten seconds, and Kubernetes warns of shorter deadlines. A year is longer than any outage.
+MIN_STARTING_DEADLINE_SECONDS = 10
+MAX_STARTING_DEADLINE_SECONDS = 366 * 86400
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
@@ -270,6 +275,19 @@ class RunPolicy(Model):
     job_labels: dict[str, str] = Field(default={})
 
 
+class ScheduleSpec(Model):
+    """A run starts at each time of `cron` in `timeZone`, later by up to `jitterSeconds`. Without
+    `startingDeadlineSeconds` a missed run is caught up however late.
+    """
+
+    cron: CronExpression
+    time_zone: TimeZoneName = "UTC"
+    starting_deadline_seconds: (
+        Annotated[int, Field(ge=MIN_STARTING_DEADLINE_SECONDS, le=MAX_STARTING_DEADLINE_SECONDS)] | None
+    ) = None
+    jitter_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
+
+
 class KafkaBackupSpec(Model):
     cluster: ClusterSpec
     topics: Topics
@@ -283,6 +301,7 @@ class KafkaBackupSpec(Model):
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
     limits: BackupLimits = BackupLimits()
+    schedule: ScheduleSpec | None = None
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()

@@ -24,6 +24,7 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.schedule import wake_after
 from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
 __all__ = [
@@ -53,4 +54,5 @@ __all__ = [
     "place_of",
     "reconcile",
     "refused",
+    "wake_after",
 ]

@@ -16,6 +16,7 @@ from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RUN_KEY,
+    ANNOTATION_RUN_SCHEDULED,
     ANNOTATION_RUN_TRIGGER,
     ANNOTATION_SUSPENDED,
     LABEL_ROLE,
@@ -32,20 +33,20 @@ _BY_OPERATOR = {"true": True, "false": False}
 class RunOrigin:
     """Facts about a run that its children carry in annotations, as the status would say them. All are None if an
     earlier version made the children. `previous` is the id of the run that the status named when this one was started,
-    empty for none.
-
-    `previous` is the id of the run that the status named when this one was started, empty for none.
+    empty for none. `scheduled` is the time of the schedule for which this or an earlier run was started last.
     """
 
     key: str | None = None
     trigger: str | None = None
     previous: str | None = None
+    scheduled: str | None = None
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> RunOrigin:
         """Read the origin from a child's annotations."""
         said = metadata.get("annotations") or {}
-        return cls(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
+        names = (ANNOTATION_RUN_KEY, ANNOTATION_RUN_TRIGGER, ANNOTATION_PREVIOUS_RUN, ANNOTATION_RUN_SCHEDULED)
+        return cls(*(said.get(name) for name in names))
 
     def annotations(self) -> dict[str, str]:
         """The annotations that hold the origin."""
@@ -53,6 +54,7 @@ class RunOrigin:
             ANNOTATION_RUN_KEY: self.key,
             ANNOTATION_RUN_TRIGGER: self.trigger,
             ANNOTATION_PREVIOUS_RUN: self.previous,
+            ANNOTATION_RUN_SCHEDULED: self.scheduled,
         }
         return {name: value for name, value in said.items() if value is not None}
 

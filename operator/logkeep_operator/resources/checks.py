@@ -11,10 +11,13 @@ from logkeep_engine.contract.spec import (
     KafkaBackupSpec,
     KafkaRestoreSpec,
     RunPolicy,
+    ScheduleSpec,
     SparkSpec,
     StorageSpec,
 )
 from logkeep_engine.contract.values import parse_quantity
+from logkeep_operator.cron import CronTimes, parse_zone
+from logkeep_operator.errors import CronInvalid
 from logkeep_operator.resources import driver_conf, memory
 from logkeep_operator.resources.credentials import mount_path
 from logkeep_operator.resources.names import ROLE_DRIVER, ROLE_EXECUTOR
@@ -32,6 +35,7 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     problems = [*_spark_problems(spec.spark), *_template_problems(spec), *_job_problems(spec.run_policy)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
+        problems += _schedule_problems(spec.schedule) if spec.schedule is not None else []
     else:
         if spec.source.storage is not None:
             problems += storage_problems("spec.source.storage", spec.source.storage)
@@ -82,6 +86,19 @@ def _job_problems(policy: RunPolicy) -> list[tuple[str, str]]:
     """Problems of the labels of a Job. The operator finds its Jobs by labels of its own."""
     wrong = [name for name in sorted(policy.job_labels) if driver_conf.is_own(name)]
     return [(f"spec.runPolicy.jobLabels[{name}]", "is set by Logkeep and cannot be changed here") for name in wrong]
+
+
+def _schedule_problems(schedule: ScheduleSpec) -> list[tuple[str, str]]:
+    problems = []
+    try:
+        parse_zone(schedule.time_zone)
+    except CronInvalid as error:
+        problems.append(("spec.schedule.timeZone", str(error)))
+    try:
+        CronTimes.parse(schedule.cron, parse_zone("UTC"))
+    except CronInvalid as error:
+        problems.append(("spec.schedule.cron", str(error)))
+    return problems
 
 
 def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:

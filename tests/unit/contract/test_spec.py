@@ -116,6 +116,54 @@ def test_without_a_word_the_format_is_kafka_s_and_nothing_is_removed() -> None:
     assert (spec.retention.max_age_seconds, spec.retention.max_bytes_int) == (None, None)
 
 
+def test_a_schedule_is_in_utc_has_a_jitter_of_a_minute_and_no_deadline() -> None:
+    assert parse_backup(backup()).schedule is None
+    schedule = parse_backup(backup(schedule={"cron": "0 2 * * *"})).schedule
+    assert schedule is not None
+    assert (schedule.cron, schedule.time_zone) == ("0 2 * * *", "UTC")
+    assert (schedule.starting_deadline_seconds, schedule.jitter_seconds) == (None, 60)
+
+
+@pytest.mark.parametrize("cron", ["@daily", "*/5 1-3,7 ? jan-MAR Mon-Fri/2", "0  0 1 1 *", "? * * * 7"])
+def test_a_cron_expression_is_one_of_a_cron_job(cron: str) -> None:
+    spec = parse_backup(backup(schedule={"cron": cron}))
+    assert spec.schedule is not None
+    assert spec.schedule.cron == cron
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "",
+        "0 2 * *",
+        "0 0 2 * * *",
+        "@every 1h",
+        "@reboot",
+        "0 0 L * *",
+        "0 0 * * 5L",
+        "0 0 * * 1#2",
+        "TZ=UTC * * * * *",
+    ],
+)
+def test_what_a_cron_job_refuses_is_refused(cron: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"spec\.schedule\.cron: .* is not a cron expression as in a CronJob"):
+        parse_backup(backup(schedule={"cron": cron}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("startingDeadlineSeconds", 9),
+        ("startingDeadlineSeconds", 366 * 86400 + 1),
+        ("jitterSeconds", -1),
+        ("jitterSeconds", 3601),
+    ],
+)
+def test_seconds_of_a_schedule_have_bounds(field: str, value: int) -> None:
+    with pytest.raises(SpecInvalid, match=rf"spec\.schedule\.{field}"):
+        parse_backup(backup(schedule={"cron": "@daily", field: value}))
+
+
 def test_a_retention_is_seconds_and_bytes() -> None:
     retention = parse_backup(backup(retention={"maxAge": "30d", "maxBytes": "1Gi"})).retention
     assert (retention.max_age_seconds, retention.max_bytes_int) == (30 * 86400, 1 << 30)

@@ -49,7 +49,7 @@ def restore_spec(**changes: Any) -> dict[str, Any]:
 def origin(body: dict[str, Any]) -> RunOrigin:
     """The facts that the child says of its run."""
     said = body["metadata"]["annotations"]
-    return RunOrigin(*(said.get(f"logkeep.dev/{name}") for name in ("run-key", "run-trigger", "previous-run")))
+    return RunOrigin.of({"annotations": said})
 
 
 def resource(kind: str, spec: dict[str, Any], **changes: Any) -> Resource:
