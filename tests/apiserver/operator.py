@@ -58,6 +58,7 @@ class Operator:
             "LOGKEEP_METRICS_PORT": "0",
             "LOGKEEP_PROBE_PORT": "0",
             "LOGKEEP_RESYNC_SECONDS": "5",
+            "LOGKEEP_MAX_CONCURRENT_RUNS": "0",  # drivers end only when a test says so
             "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine")),
             **settings,
         }
