@@ -34,6 +34,7 @@ from logkeep_operator.reconcile import (
     own_pods,
     reconcile,
     refused,
+    wake_after_rest,
 )
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import ROLE_DRIVER, access_objects
@@ -66,7 +67,7 @@ class Controller:
             self.seen.note(resource)
             now = self._cluster.now()
             if is_at_rest(resource, now):
-                return None
+                return wake_after_rest(resource, now)
             plan = reconcile(self.observe(resource, now), now, self._engine)
             try:
                 return self._carry_out(resource, plan)
@@ -84,6 +85,8 @@ class Controller:
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
+                wake = wake_after_rest(resource, now)
+                found += [(key, wake)] if wake is not None else []
                 continue
             try:
                 plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)

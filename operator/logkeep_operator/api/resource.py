@@ -69,6 +69,11 @@ class Resource:
         """The value of the annotation that asks a KafkaRestore to go on with the run that has failed."""
         return self.annotations.get(ANNOTATION_RETRY)
 
+    @property
+    def suspended(self) -> bool:
+        """Whether the spec says that no run shall go on."""
+        return self.spec.get("suspend") is True
+
     def owner_reference(self) -> dict[str, Any]:
         """The owner reference of a child: Kubernetes deletes the child with this resource."""
         return {

@@ -22,7 +22,7 @@ from logkeep_operator.reconcile.plan import (
     Plan,
     SuspendJob,
 )
-from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused, wake_after_rest
 
 __all__ = [
     "Action",
@@ -45,4 +45,5 @@ __all__ = [
     "own_pods",
     "reconcile",
     "refused",
+    "wake_after_rest",
 ]

@@ -31,6 +31,7 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.progress import progress_status
+from logkeep_operator.reconcile.risk import risk_changes_after, risk_has_turned
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
 from logkeep_operator.reconcile.step import Step, last_turn
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
@@ -72,6 +73,15 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan
 
 def is_at_rest(resource: Resource, now: datetime) -> bool:
     """Whether the resource needs nothing, so that its children need not even be read."""
+    return not risk_has_turned(resource.status, resource.suspended, now) and _rests(resource, now)
+
+
+def wake_after_rest(resource: Resource, now: datetime) -> float | None:
+    """Seconds until a resource at rest must be looked at again, though nothing happens to it; None if never."""
+    return risk_changes_after(resource.status, resource.suspended, now)
+
+
+def _rests(resource: Resource, now: datetime) -> bool:
     status = resource.status
     if status.observed_generation != resource.generation or resource.deleting:
         return False
