@@ -128,6 +128,7 @@ class _State:
     partitions: dict[tuple[str, int], _PartitionState] = field(default_factory=dict)
     topics: dict[str, _TopicState] = field(default_factory=dict)
     samples: deque[_Sample] = field(default_factory=deque)
+    executors: int | None = None
     version: int = 0
 
 
@@ -164,6 +165,12 @@ class Reporter:
             self._state.phase = phase
             if attempt is not None:
                 self._state.attempt = attempt
+            self._state.version += 1
+
+    def executors(self, count: int) -> None:
+        """Tell how many executors the work was given to, 0 if the driver does it itself."""
+        with self._lock:
+            self._state.executors = count
             self._state.version += 1
 
     def planned(self, ranges: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
@@ -269,6 +276,7 @@ class Reporter:
                 moving=self._moving(now),
                 bytes_per_second=rate,
                 seconds_left=seconds_left,
+                executors=state.executors,
             )
 
     def _rate(self, now: float) -> tuple[int | None, int | None]:

@@ -69,7 +69,7 @@ def growth(runs: Sequence[RunEntry], now: int) -> int | None:
 
 
 def recovery(backed: Backed, by_topic: Mapping[str, SegmentTotals], first: int) -> Recoverable:
-    """What a restore brings back. Raises storage errors, if a topic is behind."""
+    """The times and topics that a restore brings back. Raises storage errors, if a topic is behind."""
     plan, state = backed.plan, backed.state
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}

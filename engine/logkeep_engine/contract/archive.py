@@ -1,4 +1,4 @@
-"""What the driver of a backup tells of the archive at the end of its run: `RunResult.archive`.
+"""The report about an archive that the driver of a backup makes at the end of its run: `RunResult.archive`.
 
 Each list has at most MAX_LIST items, so the report is small whatever the number of topics. Times are seconds since the
 epoch. None stands for what nobody knows.
@@ -56,7 +56,7 @@ class TopicBehind(_Told):
 
 
 class Recoverable(_Told):
-    """What a restore brings back. `first_time` is that of the earliest record. All that was committed before
+    """The times and topics that a restore brings back. `first_time` is that of the earliest record. All that was committed before
     `last_time` is archived, except of the topics in `behind`: `topics_behind` counts them, of `topics` in the run."""
 
     first_time: Time | None = None

@@ -142,7 +142,7 @@ class Progress(_Document):
     MAX_MOVING topics. `bytes_per_second` and `seconds_left` go by the last half minute; None while that is not known.
     """
 
-    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left"})
+    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors"})  # the command line knows no executors
 
     run_id: str
     phase: str  # Starting, Planning, Checking, Running, Finishing
@@ -160,6 +160,7 @@ class Progress(_Document):
     moving: tuple[TopicProgress, ...] = ()
     bytes_per_second: int | None = None
     seconds_left: int | None = None
+    executors: int | None = None  # as many were asked for; 0: the driver does the work itself
 
     @property
     def percent(self) -> int:

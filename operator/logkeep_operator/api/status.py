@@ -126,6 +126,7 @@ class ProgressStatus(StatusPart):
     percent: int = 0
     bytes_per_second: int | None = None
     seconds_left: int | None = None
+    executors: int | None = None
     moving: tuple[MovingTopic, ...] = ()
     lagging: tuple[Lagging, ...] = ()
 
@@ -161,7 +162,7 @@ class BehindStatus(StatusPart):
 
 @dataclass(frozen=True)
 class RecoveryStatus(StatusPart):
-    """What a restore brings back: all that was committed before `last_time`, except of the topics in `behind`."""
+    """The times and topics that a restore brings back: all that was committed before `last_time`, except of the topics in `behind`."""
 
     first_time: str | None = None
     last_time: str | None = None
@@ -226,13 +227,14 @@ class HistoryEntry(StatusPart):
     bytes: int | None = None
     duration_seconds: int | None = None
     attempts: int | None = None
+    executors: int | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True)
 class Status(StatusPart):
-    """Only a KafkaBackup has `last_handled_run`, `recovery`, `retention` and `coverage`, only a KafkaRestore
-    `last_handled_retry` and `offset_map`. Both kinds have all other fields."""
+    """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`, `recovery`, `retention`
+    and `coverage`, only a KafkaRestore `last_handled_retry` and `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -243,6 +245,8 @@ class Status(StatusPart):
     recovery: RecoveryStatus | None = None
     retention: RetentionStatus | None = None
     last_success_time: str | None = None
+    last_schedule_time: str | None = None
+    next_schedule_time: str | None = None
     last_handled_run: str | None = None
     last_handled_retry: str | None = None
     offset_map: str | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from logkeep_operator.api import Condition, Status, StatusOutcome
+from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
 from logkeep_operator.api.status import DeadlineStatus, parse_timestamp, timestamp
 from logkeep_operator.reconcile.conditions import cut
 
@@ -41,14 +41,14 @@ class _Forecast:
         return self.deadline - margin
 
 
-def risk_condition(status: Status, suspended: bool, now: datetime) -> Condition | None:
-    """The condition at the moment; None before a run has told of the archive."""
+def risk_condition(resource: Resource, status: Status, now: datetime) -> Condition | None:
+    """The condition at the moment, with this status of the resource; None before a run has told of the archive."""
     retention = status.retention
     if retention is None:
         if status.recovery is None:
             return None
         return _unknown("The last run could not find out when the cluster deletes records.")
-    forecast = _forecast(status, suspended)
+    forecast = _forecast(resource, status)
     if forecast is None:
         if retention.unknown_topics:
             return _unknown(f"The brokers do not tell the limits of {_topics(retention.unknown_topics)}.")
@@ -59,9 +59,9 @@ def risk_condition(status: Status, suspended: bool, now: datetime) -> Condition 
     return Condition(CONDITION, "True", reason, cut(_danger(status, forecast, reason)))
 
 
-def risk_changes_after(status: Status, suspended: bool, now: datetime) -> float | None:
+def risk_changes_after(resource: Resource, status: Status, now: datetime) -> float | None:
     """Seconds until the condition may change by time alone; None if it does not."""
-    forecast = _forecast(status, suspended)
+    forecast = _forecast(resource, status)
     if forecast is None:
         return None
     moments = (forecast.start, forecast.near_from, forecast.deadline)
@@ -69,19 +69,19 @@ def risk_changes_after(status: Status, suspended: bool, now: datetime) -> float 
     return min(ahead, default=None)
 
 
-def risk_has_turned(status: Status, suspended: bool, now: datetime) -> bool:
+def risk_has_turned(resource: Resource, now: datetime) -> bool:
     """Whether the condition is another one than the status has."""
-    found, before = risk_condition(status, suspended, now), status.condition(CONDITION)
+    found, before = risk_condition(resource, resource.status, now), resource.status.condition(CONDITION)
     return found is not None and (before is None or (before.status, before.reason) != (found.status, found.reason))
 
 
-def _forecast(status: Status, suspended: bool) -> _Forecast | None:
+def _forecast(resource: Resource, status: Status) -> _Forecast | None:
     retention = status.retention
     deadline = parse_timestamp(retention.deadline) if retention is not None else None
     if retention is None or deadline is None:
         return None
     checked = parse_timestamp(retention.check_time) or deadline
-    start = None if suspended else _expected_start(status)
+    start = None if resource.suspended else _expected_start(resource, status)
     return _Forecast(deadline, min(checked, deadline), start, _duration(status))
 
 
@@ -93,8 +93,11 @@ def _reason(forecast: _Forecast, now: datetime) -> str:
     return "DeadlineNear" if now >= forecast.near_from else "KeptLongEnough"
 
 
-def _expected_start(status: Status) -> datetime | None:
+def _expected_start(resource: Resource, status: Status) -> datetime | None:
     """The start of the next run, which may have passed; None if nothing tells it."""
+    scheduled = parse_timestamp(status.next_schedule_time)
+    if scheduled is not None:
+        return scheduled + resource.jitter
     starts = sorted(
         start
         for entry in status.history

@@ -21,8 +21,9 @@ from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import final_progress, loss_entries
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
-from logkeep_operator.resources import ROLE_DRIVER
+from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
+INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
 
@@ -55,6 +56,7 @@ def _entry(
         bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
         duration_seconds=_seconds(parse_timestamp(run.start_time), end),
         attempts=run.attempt,
+        executors=progress.executors if progress is not None else None,
         message=message[:256],
     )
 
@@ -81,10 +83,11 @@ class Step:
         self.events: list[Event] = []
         self.started = False
         self.finished: str | None = None
+        self.waits_since: datetime | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it
-        ended."""
+        """Plan for a spec that is invalid, or not allowed: nothing runs until that changes. A run that ended meanwhile
+        is told as it ended."""
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -93,11 +96,11 @@ class Step:
         outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
         told = self.book(run, outcome) if run is not None and outcome is not None else ()
         self.stop_unfinished()
-        message = str(error)
+        message, reason = str(error), NOT_ALLOWED if isinstance(error, NotAllowed) else INVALID_SPEC
         ready = self.before.condition("Ready")
-        if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
-            self.event("Warning", "InvalidSpec", message)
-        return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
+        if ready is None or (ready.reason, ready.message) != (reason, conditions.cut(message)):
+            self.event("Warning", reason, message)
+        return self.done(Phase.INVALID, (*conditions.stalled(reason, message), *told))
 
     def kept(self) -> Plan:
         """Plan for a restore that has succeeded: it never runs again, so it does not matter what a newer version
@@ -149,8 +152,11 @@ class Step:
         message = f"Run {found.id} was begun and the status did not know it."
         self.event("Warning", "RunFound", message, found.id)
         trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
+        scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time
         run = found.status(self.resource.key.name, self.now)
-        self.status = replace(self.status, run=run, progress=None, last_handled_run=trigger)
+        self.status = replace(
+            self.status, run=run, progress=None, last_handled_run=trigger, last_schedule_time=scheduled
+        )
         if self.resource.key.kind == "KafkaRestore":
             self.status = replace(self.status, last_handled_retry=self.resource.retry)
         return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
@@ -310,7 +316,7 @@ class Step:
             self.event("Warning", reason, message, run_id)
 
     def done(self, phase: Phase, wanted: Iterable[Condition], requeue_after: float | None = None) -> Plan:
-        risk = risk_condition(self.status, self.resource.suspended, self.now)
+        risk = risk_condition(self.resource, self.status, self.now)
         if risk is not None:
             self._tell_risk(risk)
             wanted = (*wanted, risk)
@@ -320,7 +326,8 @@ class Step:
             actions=tuple(self.actions),
             events=tuple(self.events),
             status=self.status if self.status != self.before else None,
-            requeue_after=soonest(requeue_after, risk_changes_after(self.status, self.resource.suspended, self.now)),
+            requeue_after=soonest(requeue_after, risk_changes_after(self.resource, self.status, self.now)),
             started=self.started,
             finished=self.finished,
+            waits_since=self.waits_since,
         )

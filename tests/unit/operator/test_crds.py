@@ -148,7 +148,10 @@ SIZES = {
     ("kind", "others"),
     [
         ("KafkaBackup", {"offsetMap", "lastHandledRetry"}),
-        ("KafkaRestore", {"lastHandledRun", "coverage", "recovery", "retention", *SIZES}),
+        (
+            "KafkaRestore",
+            {"lastHandledRun", "lastScheduleTime", "nextScheduleTime", "coverage", "recovery", "retention", *SIZES},
+        ),
     ],
 )
 def test_status_is_that_of_the_operator(kind: str, others: set[str]) -> None:
@@ -195,6 +198,7 @@ def test_group_names_and_columns(kind: str) -> None:
                 "Size",
                 "At Risk",
                 "Last Success",
+                "Next Schedule",
                 "Age",
             ],
             "KafkaRestore": ["Phase", "Ready", "Percent", "Records", "Age"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -17,11 +18,11 @@ from logkeep_engine.contract.archive import (
     TopicDeadline,
 )
 from logkeep_engine.contract.run import LossFact, PartitionProgress, TopicCoverage, TopicProgress
-from logkeep_operator.api import HistoryEntry, Status
+from logkeep_operator.api import HistoryEntry, Resource, Status
 from logkeep_operator.api.status import MAX_HISTORY, DeadlineStatus, RecoveryStatus, RetentionStatus, timestamp
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
-from tests.unit.operator.world import START, World
+from tests.unit.operator.world import START, World, backup_spec, resource
 
 HOUR = timedelta(hours=1)
 
@@ -51,8 +52,12 @@ def status(
 DAILY = (START - 48 * HOUR, START - 24 * HOUR, START)
 
 
+def of(found: Status, suspended: bool = False, **spec: object) -> Resource:
+    return resource("KafkaBackup", backup_spec(suspend=suspended, **spec), status=found)
+
+
 def judged(found: Status, now: datetime, *, suspended: bool = False) -> tuple[str, str]:
-    condition = risk_condition(found, suspended, now)
+    condition = risk_condition(of(found, suspended), found, now)
     assert condition is not None
     return condition.status, condition.reason
 
@@ -84,21 +89,32 @@ def test_nothing_is_expected_of_a_suspended_backup_nor_after_a_single_run() -> N
     assert judged(status(*DAILY, deadline=late), START + 20 * HOUR, suspended=True) == ("True", "DeadlineNear")
 
 
+def test_with_a_schedule_the_next_run_is_expected_at_its_time_with_all_of_the_jitter() -> None:
+    scheduled = replace(status(*DAILY, deadline=START + 7 * HOUR), next_schedule_time=timestamp(START + 6 * HOUR))
+    for jitter, expected in ((60, "KeptLongEnough"), (3600, "NextRunTooLate")):
+        backup = of(scheduled, schedule={"cron": "0 14 * * *", "jitterSeconds": jitter})
+        condition = risk_condition(backup, scheduled, START + HOUR)
+        assert condition is not None
+        assert condition.reason == expected
+
+
 def test_the_message_names_topic_cause_and_times() -> None:
-    condition = risk_condition(status(*DAILY, deadline=START + 20 * HOUR, unknown=2), False, START + HOUR)
+    late = status(*DAILY, deadline=START + 20 * HOUR, unknown=2)
+    condition = risk_condition(of(late), late, START + HOUR)
     assert condition is not None
     assert condition.message == (
         "From 2026-11-22T04:00:00Z on the cluster may delete records that are not archived, and the next run is "
         "expected at 2026-11-22T08:00:00Z and to take 10m. First topic clicks partition 3: retention.ms keeps records "
         "for 1d 2h. Run more often, or keep records longer. Not known of 2 topics."
     )
-    deleted = risk_condition(status(START, deadline=START, cause="Deleted"), False, START)
+    early = status(START, deadline=START, cause="Deleted")
+    deleted = risk_condition(of(early), early, START)
     assert deleted is not None
     assert "archived records were deleted when they were 1d 2h old" in deleted.message
 
 
 def test_what_nobody_knows_is_not_taken_for_safe() -> None:
-    assert risk_condition(Status(), False, START) is None
+    assert risk_condition(of(Status()), Status(), START) is None
     assert judged(Status(recovery=RecoveryStatus()), START) == ("Unknown", "NotKnown")
     assert judged(status(START, unknown=1), START) == ("Unknown", "NotKnown")
     assert judged(status(START), START) == ("False", "NoLimit")
@@ -108,7 +124,7 @@ def test_an_alarm_is_set_for_each_moment_at_which_the_answer_may_change() -> Non
     found = status(*DAILY, deadline=START + 48 * HOUR, took=0)
     moments = []
     now = START
-    while (after := risk_changes_after(found, False, now)) is not None:
+    while (after := risk_changes_after(of(found), found, now)) is not None:
         now += timedelta(seconds=after)
         moments.append(((now - START) / HOUR, judged(found, now)[1]))
     assert moments == [(24, "KeptLongEnough"), (38.4, "DeadlineNear"), (48, "DeadlinePassed")]
