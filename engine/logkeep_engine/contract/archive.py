@@ -56,8 +56,9 @@ class TopicBehind(_Told):
 
 
 class Recoverable(_Told):
-    """The times and topics that a restore brings back. `first_time` is that of the earliest record. All that was committed before
-    `last_time` is archived, except of the topics in `behind`: `topics_behind` counts them, of `topics` in the run."""
+    """The times and topics that a restore brings back. `first_time` is that of the earliest record. All that was
+    committed before `last_time` is archived, except of the topics in `behind`. Of the `topics` of the run
+    `topics_behind` are behind."""
 
     first_time: Time | None = None
     last_time: Time

@@ -162,7 +162,8 @@ class BehindStatus(StatusPart):
 
 @dataclass(frozen=True)
 class RecoveryStatus(StatusPart):
-    """The times and topics that a restore brings back: all that was committed before `last_time`, except of the topics in `behind`."""
+    """The times and topics that a restore brings back: all that was committed before `last_time`, except of the topics
+    in `behind`."""
 
     first_time: str | None = None
     last_time: str | None = None
