@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -20,6 +21,7 @@ from logkeep_engine.contract.archive import (
 from logkeep_engine.contract.run import LossFact, PartitionProgress, TopicCoverage, TopicProgress
 from logkeep_operator.api import HistoryEntry, Resource, Status
 from logkeep_operator.api.status import MAX_HISTORY, DeadlineStatus, RecoveryStatus, RetentionStatus, timestamp
+from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from tests.unit.operator.world import START, World, backup_spec, resource
@@ -254,3 +256,25 @@ def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
     assert found.progress is not None
     assert (len(found.progress.lagging), len(found.progress.moving)) == (20, 0)
     assert len(json.dumps(found.to_dict(), ensure_ascii=False).encode()) < 128 << 10
+
+
+def test_metrics_of_a_backup_tell_the_recoverable_time_the_deadline_and_the_size() -> None:
+    metrics, world = Metrics(), World()
+    labels = {"kind": "KafkaBackup", "namespace": "team", "name": "nightly"}
+
+    def shown() -> list[float | None]:
+        names = ("last_recoverable_timestamp_seconds", "retention_deadline_timestamp_seconds", "archive_stored_bytes")
+        return [metrics.registry.get_sample_value(f"logkeep_{name}", labels) for name in names]
+
+    metrics.seen(world.resource.key, world.status, None)
+    assert shown() == [0, math.inf, 0]
+    succeeded(world, report(START + 10 * HOUR))
+    metrics.seen(world.resource.key, world.status, None)
+    assert shown() == [START.timestamp(), (START + 10 * HOUR).timestamp(), 1536]
+    restore = World("KafkaRestore")
+    metrics.seen(restore.resource.key, restore.status, None)
+    labels = {"kind": "KafkaRestore", "namespace": "team", "name": "again"}
+    assert shown() == [None, None, None]
+    metrics.gone(world.resource.key)
+    labels = {"kind": "KafkaBackup", "namespace": "team", "name": "nightly"}
+    assert shown() == [None, None, None]
