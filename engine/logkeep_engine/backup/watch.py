@@ -54,8 +54,9 @@ class Backed:
 def ask_deadlines(backed: Backed, connection: KafkaConnection) -> Deadlines | None:
     """The deadlines of the topics of a run that has tried everything; None if the brokers do not tell."""
     started = time.monotonic()
+    patience = min(QUESTION_SECONDS, connection.limits.control)
     try:
-        with ControlPlane(connection, timeout=QUESTION_SECONDS) as control:
+        with ControlPlane(connection, timeout=patience) as control:
             found = _deadlines(backed, control)
     except LogkeepError as error:
         log.warning("when the cluster deletes records is not known: %s", error.message)

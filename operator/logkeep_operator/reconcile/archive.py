@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Deadlines, Recoverable
+from logkeep_engine.contract.archive import ArchiveSize, Deadlines, Recoverable
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_bytes
-from logkeep_operator.api import ArchiveStatus, Status
+from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
 from logkeep_operator.api.status import (
     MAX_LISTED,
     BehindStatus,
@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 
 def with_archive(status: Status, result: RunResult, uri: str) -> Status:
-    """The status with the archive as the run has left it. What the run has not told stays as it was, but for the
-    deadlines: those of an earlier run say nothing of now."""
+    """The status with the archive as the run has left it. What the run has not told stays as it was, with one
+    exception: a run that succeeded without asking the brokers ends the deadlines of the run before. They stand after a
+    run that failed, since they are about what it has not archived."""
     if result.archive_id:
         before = status.archive if status.archive is not None else ArchiveStatus()
         archive = replace(
@@ -39,15 +40,15 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
             commit=result.commit if result.commit >= 0 else None,
         )
         status = replace(status, archive=archive)
-    return status if result.archive is None else _with_report(status, result.archive)
-
-
-def _with_report(status: Status, report: ArchiveReport) -> Status:
+    if result.archive is None:
+        return status
+    told = result.archive.retention
+    kept = status.retention if result.outcome == StatusOutcome.FAILED else None
     return replace(
         status,
-        archive=_sized(status.archive or ArchiveStatus(), report.size),
-        recovery=_recovery(report.recovery),
-        retention=_retention(report.retention) if report.retention is not None else None,
+        archive=_sized(status.archive or ArchiveStatus(), result.archive.size),
+        recovery=_recovery(result.archive.recovery),
+        retention=_retention(told) if told is not None else kept,
     )
 
 

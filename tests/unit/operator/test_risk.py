@@ -214,6 +214,19 @@ def test_a_run_that_could_not_ask_the_brokers_makes_the_risk_unknown() -> None:
     assert world.condition("RetentionRisk") == ("Unknown", "NotKnown")
 
 
+def test_a_run_that_failed_and_could_not_ask_leaves_the_deadline_that_stands() -> None:
+    world = World()
+    told = report(START + 10 * HOUR)
+    succeeded(world, told)
+    world.annotate("again")
+    world.step()
+    world.pass_time(hours=11)
+    world.reports(result=world.failed_result(archive=ArchiveReport(size=told.size, recovery=told.recovery)))
+    world.job_is(active=0, failed=4, failure=("BackoffLimitExceeded", "too often"))
+    world.settle()
+    assert world.condition("RetentionRisk") == ("True", "DeadlinePassed")
+
+
 def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
     longest, said, most, began = "t" * 249, "ü" * 5000, 2**62, START.timestamp()
     behind = TopicBehind(topic=longest, first_time=0.0, last_time=began, offsets=most)
