@@ -38,7 +38,7 @@ from logkeep_operator.reconcile import (
     own_pods,
     reconcile,
     refused,
-    wake_after,
+    wake_after_rest,
 )
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import ROLE_DRIVER, access_objects
@@ -97,7 +97,7 @@ class Controller:
             now = self._cluster.now()
             if is_at_rest(resource, now):
                 self.places.leave(key)
-                return wake_after(resource, now)
+                return wake_after_rest(resource, now)
             plan = self._decide(self.observe(resource, now), now)
             try:
                 return self._carry_out(resource, plan)
@@ -137,7 +137,7 @@ class Controller:
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
                 self.places.leave(key, mark)
-                wake = wake_after(resource, now)
+                wake = wake_after_rest(resource, now)
                 found += [(key, wake)] if wake is not None else []
                 continue
             try:

@@ -23,7 +23,7 @@ from logkeep_operator.reconcile.plan import (
     Plan,
     SuspendJob,
 )
-from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused, wake_after_rest
 from logkeep_operator.reconcile.schedule import wake_after
 from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
@@ -55,4 +55,5 @@ __all__ = [
     "reconcile",
     "refused",
     "wake_after",
+    "wake_after_rest",
 ]
