@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 
+from logkeep_engine.contract.references import StrimziRef
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict
@@ -22,6 +23,7 @@ from logkeep_operator.reconcile import (
     DeleteJob,
     EnsureAccess,
     Event,
+    FoundKafka,
     JobState,
     Observed,
     Plan,
@@ -119,6 +121,7 @@ class Controller:
             documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
             backup=source.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
             warnings=_warnings(source, key, jobs, pods, now),
+            kafka=_strimzi_kafka(source, resource),
         )
 
     def _carry_out(self, resource: Resource, plan: Plan) -> float | None:
@@ -171,6 +174,19 @@ class Controller:
                 cluster.delete("Job", namespace, action.name, action.uid)
             case DeleteConfigMap():
                 cluster.delete("ConfigMap", namespace, action.name)
+
+
+def _strimzi_kafka(source: ResourceReader, resource: Resource) -> FoundKafka | None:
+    """Strimzi's resource that the spec names. It may be in a namespace where the operator has no rights."""
+    cluster = resource.spec.get("cluster") or {}
+    try:
+        reference = StrimziRef.model_validate(cluster.get("strimzi"))
+    except ValueError:  # there is none, or `reconcile` will say what is wrong with it
+        return None
+    try:
+        return FoundKafka(source.strimzi_kafka(reference.namespace or resource.key.namespace, reference.name))
+    except ApiRefused as error:
+        return FoundKafka(refused=str(error))
 
 
 def _warnings(

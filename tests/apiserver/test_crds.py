@@ -11,6 +11,7 @@ from tests.apiserver.operator import Namespace, wait_for
 from tests.unit.operator.world import backup_spec, restore_spec
 
 SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
+STRIMZI = {"name": "prod", "listener": "tls"}
 S3 = "s3://bucket/prefix"
 
 
@@ -26,6 +27,32 @@ REFUSED = [
     (security(protocol="SASL_SSL"), "sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL"),
     (security(protocol="SSL", sasl=SASL), "sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL"),
     (security(tls={"caSecretRef": {"name": "ca"}}), "tls may be set only when protocol is SSL or SASL_SSL"),
+    ({"cluster": {"security": {"protocol": "PLAINTEXT"}}}, "exactly one of bootstrapServers and strimzi must be set"),
+    (
+        {"cluster": {"bootstrapServers": ["kafka:9092"], "strimzi": STRIMZI}},
+        "exactly one of bootstrapServers and strimzi must be set",
+    ),
+    ({"cluster": {"strimzi": STRIMZI, "security": {"protocol": "SSL"}}}, "security must be left out with strimzi"),
+    ({"cluster": {"strimzi": {"name": "prod", "listener": "TLS"}}}, "spec.cluster.strimzi.listener"),
+    ({"cluster": {"strimzi": STRIMZI | {"name": "../prod"}}}, "spec.cluster.strimzi.name"),
+    (
+        {"cluster": {"bootstrapServers": ["kafka:9092"], "kafkaUserRef": {"name": "logkeep"}}},
+        "kafkaUserRef may be set only with strimzi, or with another protocol than PLAINTEXT",
+    ),
+    (
+        {
+            "cluster": {
+                "bootstrapServers": ["kafka:9092"],
+                "kafkaUserRef": {"name": "logkeep"},
+                "security": {"protocol": "SASL_SSL", "sasl": SASL},
+            }
+        },
+        "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef",
+    ),
+    (
+        security(protocol="SASL_SSL", sasl=SASL | {"username": "ann", "secretRef": {"name": "u", "usernameKey": "n"}}),
+        "secretRef.usernameKey has no effect with username",
+    ),
     (security(protocol="TLS"), 'Unsupported value: "TLS"'),
     (storage(uri="file:///archive"), "volume must be set with a file:// uri"),
     (storage(uri=S3, volume={"claimName": "c"}), "volume may be set only with a file:// uri"),

@@ -35,6 +35,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [logkeep.dev]
   resources: [kafkabackups/finalizers, kafkarestores/finalizers]
   verbs: [update]
+# Addresses and certificate authorities of Strimzi's clusters. No Secret is read.
+- apiGroups: [kafka.strimzi.io]
+  resources: [kafkas]
+  verbs: [get]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]

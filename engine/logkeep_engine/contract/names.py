@@ -55,26 +55,21 @@ class Keys:
 OWN_KEYS = Keys(ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY, ENV_S3_SESSION_TOKEN, "storage")
 STATE_KEYS = Keys(ENV_STATE_S3_ACCESS_KEY, ENV_STATE_S3_SECRET_KEY, ENV_STATE_S3_SESSION_TOKEN, "state")
 
-# Keys inside the Secrets that a resource refers to.
-SECRET_SASL_USERNAME = "username"
-SECRET_SASL_PASSWORD = "password"
-SECRET_CA = "ca.crt"
-SECRET_CLIENT_CERT = "tls.crt"
-SECRET_CLIENT_KEY = "tls.key"
-SECRET_S3_ACCESS_KEY = "accessKeyId"
-SECRET_S3_SECRET_KEY = "secretAccessKey"
-SECRET_S3_SESSION_TOKEN = "sessionToken"
-
 # Where the operator mounts things in driver and executor pods.
 PATH_REQUEST_DIR = "/etc/logkeep/run"
 PATH_KAFKA_CA_DIR = "/etc/logkeep/kafka-ca"
 PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
+# Names of the files there, whatever their keys in a Secret are.
+FILE_KAFKA_CA = "ca.crt"
+FILE_CLIENT_CERT = "tls.crt"
+FILE_CLIENT_KEY = "tls.key"
 PATH_TERMINATION_LOG = "/dev/termination-log"
 
 # Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the
 # driver).
 KEY_REQUEST = "request.json"
 KEY_EXECUTOR_TEMPLATE = "executor-pod.yaml"
+KEY_KAFKA_CA = "kafka-ca.crt"  # certificate authorities that Strimzi's Kafka resource shows
 KEY_PROGRESS = "progress.json"
 KEY_RESULT = "result.json"
 

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.references import Model, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
     Duration,
-    HostPort,
     Name,
     Quantity,
     Regex,
@@ -37,66 +37,6 @@ MIN_TTL_SECONDS = 300
 # A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
 DEFAULT_DEADLINE_SECONDS = 7 * 86400
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        hide_input_in_errors=True,  # a uri that is refused may hold a password
-    )
-
-
-class SecretRef(Model):
-    name: Name
-
-
-class Protocol(StrEnum):
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-
-class SaslMechanism(StrEnum):
-    PLAIN = "PLAIN"
-    SCRAM_SHA_256 = "SCRAM-SHA-256"
-    SCRAM_SHA_512 = "SCRAM-SHA-512"
-
-
-class Tls(Model):
-    """`caSecretRef`: key ca.crt. `clientCertSecretRef`: keys tls.crt and tls.key."""
-
-    ca_secret_ref: SecretRef | None = None
-    client_cert_secret_ref: SecretRef | None = None
-
-
-class Sasl(Model):
-    """`secretRef`: keys username and password."""
-
-    mechanism: SaslMechanism
-    secret_ref: SecretRef
-
-
-class SecuritySpec(Model):
-    protocol: Protocol = Protocol.PLAINTEXT
-    tls: Tls | None = None
-    sasl: Sasl | None = None
-
-    @model_validator(mode="after")
-    def _fits_protocol(self) -> SecuritySpec:
-        if self.protocol.value.startswith("SASL") != (self.sasl is not None):
-            raise ValueError("sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL")
-        if self.tls is not None and not self.protocol.value.endswith("SSL"):
-            raise ValueError("tls may be set only when protocol is SSL or SASL_SSL")
-        return self
-
-
-class ClusterSpec(Model):
-    bootstrap_servers: Annotated[tuple[HostPort, ...], Field(min_length=1)]
-    security: SecuritySpec = SecuritySpec()
 
 
 class Topics(Model):
@@ -117,7 +57,7 @@ class WorkloadIdentity(Model):
 
 
 class Credentials(Model):
-    secret_ref: SecretRef | None = None
+    secret_ref: S3SecretRef | None = None
     workload_identity: WorkloadIdentity | None = None
 
     @model_validator(mode="after")
@@ -283,7 +223,7 @@ class SparkSpec(Model):
     image: Annotated[str, Field(min_length=1)] | None = None
     driver: DriverSpec = DriverSpec()
     executor: ExecutorSpec = ExecutorSpec()
-    conf: dict[str, str] = {}
+    conf: dict[str, str] = {}  # noqa: RUF012 (pydantic copies it)
     service_account_name: Name | None = None
 
 
@@ -340,7 +280,7 @@ class SourceSpec(Model):
 
     backup_ref: BackupRef | None = None
     storage: StorageSpec | None = None
-    topic_ids: dict[str, TopicId] = {}
+    topic_ids: dict[str, TopicId] = {}  # noqa: RUF012 (pydantic copies it)
 
     @model_validator(mode="after")
     def _one(self) -> SourceSpec:

@@ -81,3 +81,8 @@ BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
 HostPort = Annotated[str, Field(pattern=HOST_PORT)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
+SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
+SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)]
+# These two become parts of a path of the Kubernetes API.
+ResourceName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+NamespaceName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]

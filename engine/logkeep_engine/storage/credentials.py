@@ -25,7 +25,7 @@ def require_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> Non
         raise CredentialsMissing(
             f"{keys.field}.credentials.secretRef {told}, but {' and '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
-            hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
+            hint="The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names; "
             "outside Kubernetes set the variables yourself.",
         )
 

@@ -3,6 +3,7 @@ and applies."""
 
 from logkeep_operator.reconcile.observed import (
     Documents,
+    FoundKafka,
     JobState,
     Observed,
     PodState,
@@ -32,6 +33,7 @@ __all__ = [
     "Documents",
     "EnsureAccess",
     "Event",
+    "FoundKafka",
     "JobState",
     "Observed",
     "Plan",

@@ -121,12 +121,19 @@ class Documents:
 
 
 @dataclass(frozen=True)
+class FoundKafka:
+    """The answer to a question for a `Kafka` resource. `body` is None if there is none; `refused` says why the operator
+    may not look."""
+
+    body: Mapping[str, Any] | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Observed:
     """One resource and all that belongs to it. `backup` is the KafkaBackup that a restore's backupRef names, if it is
-    there. `warnings` has the newest Warning event about each Job and pod that does not get on, by name.
-
-    `backup` is the KafkaBackup that a restore's backupRef names, if it is there. `warnings` maps names of Jobs and
-    pods to the newest Warning event about them; it is looked up only for those that do not get on.
+    there. `warnings` maps names of Jobs and pods to the newest Warning event about them; it is looked up only for those
+    that do not get on. `kafka` is Strimzi's resource, None if the spec names none.
     """
 
     resource: Resource
@@ -135,6 +142,7 @@ class Observed:
     documents: Mapping[str, Documents] = field(default_factory=dict)  # by run id
     backup: Resource | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
+    kafka: FoundKafka | None = None
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:
         """The pods of one role of a run, oldest first."""

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
@@ -33,6 +33,7 @@ from logkeep_operator.reconcile.plan import (
 from logkeep_operator.reconcile.progress import progress_status
 from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
 from logkeep_operator.reconcile.step import Step, last_turn
+from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (
@@ -255,8 +256,7 @@ class _Reconciliation(Step):
     def _create(self, wanted: WantedRun) -> None:
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
         self._wait_for_others(wanted.id)
-        storage, raw = self._archive_place()
-        run = RunToStart(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
+        run = self._run_to_start(wanted.id, self._origin(wanted))
         if self.spec.spark.service_account_name is None:
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         request = request_name(self.resource.key.name, wanted.id)
@@ -304,9 +304,12 @@ class _Reconciliation(Step):
         waits = waiting is not None and waiting.status == "True"
         return waits and since is not None and self.now - since > STUCK_JOB_AFTER
 
-    def _archive_place(self) -> tuple[StorageSpec, dict[str, object]]:
+    def _run_to_start(self, run_id: str, annotations: dict[str, str]) -> RunToStart:
+        """The run with what the spec refers to. Raises Waiting if something of it is not there."""
         begun = self.before.run is not None or self.job(self.wanted.id) is not None
-        return archive_place(self.observed, self.spec, begun=begun)
+        storage, raw = archive_place(self.observed, self.spec, begun=begun)
+        kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
+        return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations)
 
     def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:
@@ -366,9 +369,7 @@ class _Reconciliation(Step):
         lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
         if not lost:
             return
-        storage, raw = self._archive_place()
-        found = self.observed.jobs[run.id]
-        again = RunToStart(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
+        again = self._run_to_start(run.id, self.observed.jobs[run.id].origin.annotations())
         bodies = (request_config_map(again), progress_config_map(again))
         self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
         message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."

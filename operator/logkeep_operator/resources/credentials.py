@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import ClusterSpec, StorageSpec
+from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.spec import StorageSpec
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,23 @@ class Access:
     volumes: list[dict[str, Any]]
 
 
-def access(cluster: ClusterSpec, storage: StorageSpec, state: StorageSpec | None = None) -> Access:
+@dataclass(frozen=True)
+class KafkaAccess:
+    """How pods reach the Kafka cluster: a cluster without `strimzi`, and the certificate authorities to trust, in PEM,
+    if no Secret that the pods can mount has them."""
+
+    cluster: ClusterSpec
+    authorities: str | None = None
+
+
+def access(
+    kafka: KafkaAccess, storage: StorageSpec, state: StorageSpec | None = None, config_map: str | None = None
+) -> Access:
     """The parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's state, if
-    it has one of its own: then the archive is mounted read-only."""
+    it has one of its own: then the archive is mounted read-only. `config_map` has the cluster's authorities, if no
+    Secret has them."""
     result = Access([], [], [])
-    _add_kafka(result, cluster)
+    _add_kafka(result, kafka, config_map)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume
     _add_keys(result, storage, names.OWN_KEYS)
     _add_volume(result, storage, "archive", read_only=state is not None and not one_volume)
@@ -40,31 +53,42 @@ def access(cluster: ClusterSpec, storage: StorageSpec, state: StorageSpec | None
     return result
 
 
-def _add_kafka(pod: Access, cluster: ClusterSpec) -> None:
-    security = cluster.security
+def _add_kafka(pod: Access, kafka: KafkaAccess, config_map: str | None) -> None:
+    security = kafka.cluster.security_with_user
     if security.sasl is not None:
-        secret = security.sasl.secret_ref.name
-        pod.env.append(_from_secret(names.ENV_KAFKA_USERNAME, secret, names.SECRET_SASL_USERNAME))
-        pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, secret, names.SECRET_SASL_PASSWORD))
+        login = security.sasl.secret_ref
+        if security.sasl.username is None:
+            pod.env.append(_from_secret(names.ENV_KAFKA_USERNAME, login.name, login.username_key))
+        pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, login.name, login.password_key))
+    if kafka.authorities is not None:
+        items = [{"key": names.KEY_KAFKA_CA, "path": names.FILE_KAFKA_CA}]
+        _mount_authorities(pod, {"configMap": {"name": config_map, "items": items}})
     if security.tls is None:
         return
     if security.tls.ca_secret_ref is not None:
-        _mount_secret(pod, "kafka-ca", security.tls.ca_secret_ref.name, names.PATH_KAFKA_CA_DIR, [names.SECRET_CA])
-        pod.env.append({"name": names.ENV_KAFKA_CA_FILE, "value": f"{names.PATH_KAFKA_CA_DIR}/{names.SECRET_CA}"})
+        ca = security.tls.ca_secret_ref
+        _mount_authorities(pod, _secret(ca.name, {ca.certificate_key: names.FILE_KAFKA_CA}))
     if security.tls.client_cert_secret_ref is not None:
-        keys = [names.SECRET_CLIENT_CERT, names.SECRET_CLIENT_KEY]
+        client = security.tls.client_cert_secret_ref
+        files = {client.certificate_key: names.FILE_CLIENT_CERT, client.private_key_key: names.FILE_CLIENT_KEY}
         folder = names.PATH_KAFKA_CLIENT_DIR
-        _mount_secret(pod, "kafka-client", security.tls.client_cert_secret_ref.name, folder, keys)
-        pod.env.append({"name": names.ENV_KAFKA_CERT_FILE, "value": f"{folder}/{names.SECRET_CLIENT_CERT}"})
-        pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.SECRET_CLIENT_KEY}"})
+        _mount(pod, "kafka-client", _secret(client.name, files), folder)
+        pod.env.append({"name": names.ENV_KAFKA_CERT_FILE, "value": f"{folder}/{names.FILE_CLIENT_CERT}"})
+        pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.FILE_CLIENT_KEY}"})
+
+
+def _mount_authorities(pod: Access, source: dict[str, Any]) -> None:
+    _mount(pod, "kafka-ca", source, names.PATH_KAFKA_CA_DIR)
+    path = f"{names.PATH_KAFKA_CA_DIR}/{names.FILE_KAFKA_CA}"
+    pod.env.append({"name": names.ENV_KAFKA_CA_FILE, "value": path})
 
 
 def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
-        secret = storage.credentials.secret_ref.name
-        pod.env.append(_from_secret(keys.access, secret, names.SECRET_S3_ACCESS_KEY))
-        pod.env.append(_from_secret(keys.secret, secret, names.SECRET_S3_SECRET_KEY))
-        pod.env.append(_from_secret(keys.token, secret, names.SECRET_S3_SESSION_TOKEN, optional=True))
+        secret = storage.credentials.secret_ref
+        pod.env.append(_from_secret(keys.access, secret.name, secret.access_key_id_key))
+        pod.env.append(_from_secret(keys.secret, secret.name, secret.secret_access_key_key))
+        pod.env.append(_from_secret(keys.token, secret.name, secret.session_token_key, optional=True))
 
 
 def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
@@ -95,9 +119,14 @@ def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False
     return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
-def _mount_secret(pod: Access, name: str, secret: str, folder: str, keys: list[str]) -> None:
+def _secret(name: str, files: dict[str, str]) -> dict[str, Any]:
+    """The source of a volume with files of a Secret, by their keys."""
     # The listed keys only, so that a missing one keeps the pod from starting and is said by name.
-    items = [{"key": key, "path": key} for key in keys]
+    items = [{"key": key, "path": path} for key, path in files.items()]
     # Readable for the group that fsGroup gives, which the driver's and the executors' user is in.
-    pod.volumes.append({"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
+    return {"secret": {"secretName": name, "items": items, "defaultMode": 0o440}}
+
+
+def _mount(pod: Access, name: str, source: dict[str, Any], folder: str) -> None:
+    pod.volumes.append({"name": name, **source})
     pod.mounts.append({"name": name, "mountPath": folder, "readOnly": True})

@@ -15,7 +15,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Stor
 from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import DRIVER_ACCOUNT
-from logkeep_operator.resources.credentials import access
+from logkeep_operator.resources.credentials import Access, KafkaAccess, access
 from logkeep_operator.resources.driver_conf import driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_RESOURCE,
@@ -38,7 +38,8 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 @dataclass(frozen=True)
 class RunToStart:
     """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
-    is the same as the user wrote it. The run's children get `annotations` beside that with the resource's name."""
+    is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` beside
+    that with the resource's name."""
 
     resource: Resource
     id: str
@@ -46,6 +47,7 @@ class RunToStart:
     storage: StorageSpec
     raw_storage: Mapping[str, Any]
     engine: EngineSettings
+    kafka: KafkaAccess
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,6 +58,11 @@ class RunToStart:
     def state(self) -> StorageSpec | None:
         """The place where a restore keeps its state, None if that is beside the archive."""
         return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
+
+    @property
+    def access(self) -> Access:
+        """The parts that give the pods access to cluster, archive and state."""
+        return access(self.kafka, self.storage, self.state, request_name(self.resource.key.name, self.id))
 
     def metadata(self, name: str) -> dict[str, Any]:
         """The metadata of a child: own labels, and the owner with which it is deleted."""
@@ -72,9 +79,12 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
     """The ConfigMap that the driver reads: the request and the template of its executors. It never changes."""
     key = run.resource.key
     spec = dict(run.resource.spec)
+    if run.spec.cluster.strimzi is not None:
+        spec["cluster"] = run.kafka.cluster.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if isinstance(run.spec, KafkaRestoreSpec):
         source = {name: value for name, value in spec["source"].items() if name != "backupRef"}
         spec["source"] = {**source, "storage": dict(run.raw_storage)}
+    authorities = {names.KEY_KAFKA_CA: run.kafka.authorities} if run.kafka.authorities is not None else {}
     request = RunRequest(
         kind=key.kind,
         name=key.name,
@@ -92,6 +102,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         "data": {
             names.KEY_REQUEST: request.to_json(),
             names.KEY_EXECUTOR_TEMPLATE: yaml.safe_dump(executor_template(run), sort_keys=False),
+            **authorities,
         },
     }
 
@@ -107,7 +118,7 @@ def progress_config_map(run: RunToStart) -> dict[str, Any]:
 
 def executor_template(run: RunToStart) -> dict[str, Any]:
     """The pod that Spark completes with image, resources, arguments and names."""
-    parts = access(run.spec.cluster, run.storage, run.state)
+    parts = run.access
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "securityContext": _pod_security(),
@@ -158,7 +169,7 @@ def _failure_rules() -> list[dict[str, Any]]:
 
 
 def _driver_pod(run: RunToStart) -> dict[str, Any]:
-    parts = access(run.spec.cluster, run.storage, run.state)
+    parts = run.access
     spark = run.spec.spark
     settings = driver_conf(spark.conf)
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"

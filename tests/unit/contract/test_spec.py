@@ -83,6 +83,16 @@ def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() 
     assert (spec.if_topic_exists, spec.on_damaged_archive) == ("Fail", "Refuse")
 
 
+def on(**cluster: Any) -> dict[str, Any]:
+    """A backup of a cluster that is said so. None leaves a field out."""
+    said = {"bootstrapServers": ["k:1"]} | cluster
+    return backup(cluster={name: value for name, value in said.items() if value is not None})
+
+
+STRIMZI = {"name": "prod", "listener": "tls"}
+USER = {"name": "logkeep"}
+SASL = {"mechanism": "PLAIN", "secretRef": {"name": "login"}}
+NAMED = {"name": "login", "usernameKey": "user"}
 BAD_BACKUPS = [
     (backup(topic={"include": ["a"]}), "spec.topic", "unknown field"),
     (backup(topics={"include": ["("]}), "spec.topics.include[0]", "not a regular expression"),
@@ -139,8 +149,35 @@ BAD_BACKUPS = [
     (backup(spark={"executor": {"instances": 0}}), "spec.spark.executor.instances", "greater than or equal to 1"),
     (
         backup(cluster={"bootstrapServers": ["k:1"], "security": {"protocol": "SASL_SSL"}}),
-        "spec.cluster.security",
-        "sasl must be set exactly when",
+        "spec.cluster",
+        "security.sasl must be set exactly when",
+    ),
+    (on(bootstrapServers=None), "spec.cluster", "exactly one of bootstrapServers and strimzi must be set"),
+    (on(strimzi=STRIMZI), "spec.cluster", "exactly one of bootstrapServers and strimzi must be set"),
+    (on(bootstrapServers=None, strimzi=STRIMZI, security={"protocol": "SSL"}), "spec.cluster", "security must be left"),
+    (on(bootstrapServers=None, strimzi={"name": "prod"}), "spec.cluster.strimzi.listener", "required"),
+    (on(bootstrapServers=None, strimzi=STRIMZI | {"name": "../x"}), "spec.cluster.strimzi.name", "match pattern"),
+    (on(bootstrapServers=None, strimzi=STRIMZI | {"namespace": "a/b"}), "spec.cluster.strimzi.namespace", "pattern"),
+    (on(kafkaUserRef=USER), "spec.cluster", "kafkaUserRef may be set only with strimzi"),
+    (
+        on(kafkaUserRef=USER, security={"protocol": "SASL_SSL", "sasl": SASL}),
+        "spec.cluster",
+        "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef",
+    ),
+    (
+        on(kafkaUserRef=USER, security={"protocol": "SSL", "tls": {"clientCertSecretRef": {"name": "c"}}}),
+        "spec.cluster",
+        "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef",
+    ),
+    (
+        on(security={"protocol": "SASL_SSL", "sasl": SASL | {"username": "ann", "secretRef": NAMED}}),
+        "spec.cluster.security.sasl",
+        "secretRef.usernameKey has no effect with username",
+    ),
+    (
+        on(security={"protocol": "SSL", "tls": {"caSecretRef": {"name": "ca", "certificateKey": "a/b"}}}),
+        "spec.cluster.security.tls.caSecretRef.certificateKey",
+        "match pattern",
     ),
     (
         backup(cluster={"bootstrapServers": ["k:1"], "security": {"tls": {}}}),

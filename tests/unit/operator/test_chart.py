@@ -27,7 +27,8 @@ def render(*values: str) -> list[dict[str, Any]]:
 
 
 def one(kind: str, *values: str) -> dict[str, Any]:
-    (found,) = (body for body in render(*values) if body["kind"] == kind)
+    """The operator's object of this kind."""
+    (found,) = (body for body in render("userRoles=false", *values) if body["kind"] == kind)
     return found
 
 
@@ -88,9 +89,45 @@ def test_watched_namespaces_get_roles_and_nothing_is_cluster_wide() -> None:
     assert sorted(body["metadata"]["namespace"] for body in bodies if body["kind"] == "Role") == ["a", "b"]
 
 
+AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+def test_roles_for_people_are_part_of_the_clusters_roles() -> None:
+    roles = {
+        body["metadata"]["name"]: sorted(
+            name.removeprefix(AGGREGATE) for name in body["metadata"]["labels"] if name.startswith(AGGREGATE)
+        )
+        for body in render()
+        if body["kind"] == "ClusterRole" and body["metadata"]["name"] != "sys-logkeep"
+    }
+    assert roles == {
+        "logkeep-view": ["admin", "edit", "view"],
+        "logkeep-edit": ["admin", "edit"],
+        "logkeep-admin": ["admin"],
+    }
+
+
+def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_else() -> None:
+    roles = {
+        body["metadata"]["namespace"]: body["rules"]
+        for body in render("watchNamespaces={a,b}", "strimzi.namespaces={kafka,a}")
+        if body["kind"] == "Role" and body["metadata"]["name"] == "logkeep-strimzi"
+    }
+    assert roles == {"kafka": [{"apiGroups": ["kafka.strimzi.io"], "resources": ["kafkas"], "verbs": ["get"]}]}
+    bodies = render("watchNamespaces={a}", "strimzi.namespaces={kafka}")
+    (bound,) = (b for b in bodies if b["kind"] == "RoleBinding" and b["metadata"]["namespace"] == "kafka")
+    assert bound["roleRef"]["name"] == "logkeep-strimzi"
+    assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "logkeep", "namespace": "sys"}]
+    assert not [body for body in render("strimzi.namespaces={kafka}") if body["kind"] == "Role"]
+
+
 @pytest.mark.parametrize(
-    "value", ["bogus=1", "image.name=x", "logLevel=LOUD", "workers=0", "watchNamespaces={A}", "metrics.service.port=0"]
-)
+    "value",
+    [
+        "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
+        "workers=0", "watchNamespaces={A}", "metrics.service.port=0",
+    ],
+)  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:
     with pytest.raises(system.CommandFailed, match="values don't meet the specifications"):
         render(value)

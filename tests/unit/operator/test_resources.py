@@ -22,14 +22,16 @@ from logkeep_operator.resources import (
     request_config_map,
     resource_labels,
 )
+from logkeep_operator.resources.credentials import KafkaAccess
 from logkeep_operator.resources.memory import executor_min_mib, split
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
 
 
-def run(spec: dict[str, Any], engine: EngineSettings = ENGINE) -> RunToStart:
+def run(spec: dict[str, Any], engine: EngineSettings = ENGINE, kafka: KafkaAccess | None = None) -> RunToStart:
     typed = parse_backup(spec)
-    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine)
+    kafka = kafka or KafkaAccess(typed.cluster)
+    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine, kafka)
 
 
 def request_of(made: RunToStart) -> RunRequest:
@@ -186,6 +188,7 @@ def test_a_restores_backup_ref_is_resolved(more: dict[str, Any]) -> None:
         StorageSpec.model_validate(storage),
         storage,
         ENGINE,
+        KafkaAccess(parse_restore(spec).cluster),
     )
     request = request_of(made)
     assert request.spec["source"] == {"storage": storage, **more}

@@ -13,6 +13,7 @@ from logkeep_operator.reconcile import (
     DeleteConfigMap,
     DeleteJob,
     Documents,
+    FoundKafka,
     JobState,
     Observed,
     Plan,
@@ -68,6 +69,7 @@ class World:
         self.documents: dict[str, Documents] = {}
         self.backup: Resource | None = None
         self.warnings: dict[str, str] = {}
+        self.kafka: FoundKafka | None = None
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
 
@@ -103,7 +105,9 @@ class World:
     def step(self, *, conflict: bool = False) -> Plan:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken."""
         plan = reconcile(
-            Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings), self.now, ENGINE
+            Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka),
+            self.now,
+            ENGINE,
         )
         for action in plan.actions:
             match action:
