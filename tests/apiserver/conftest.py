@@ -50,9 +50,9 @@ def install_operator_account(api: ApiServer, path: Path) -> Path:
     return service_account_kubeconfig(api, "logkeep", path)
 
 
-def service_account_kubeconfig(api: ApiServer, account: str, path: Path) -> Path:
-    """A kubeconfig with a token of a ServiceAccount in the namespace SYSTEM."""
-    token = api.kubectl("-n", SYSTEM, "create", "token", account, "--duration=1h").stdout.strip()
+def service_account_kubeconfig(api: ApiServer, account: str, path: Path, namespace: str = SYSTEM) -> Path:
+    """A kubeconfig with a token of a ServiceAccount."""
+    token = api.kubectl("-n", namespace, "create", "token", account, "--duration=1h").stdout.strip()
     config = json.loads(api.kubeconfig.read_text())
     config["users"] = [{"name": "operator", "user": {"token": token}}]
     config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "operator"}}]

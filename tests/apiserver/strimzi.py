@@ -1,6 +1,7 @@
 """Strimzi's `Kafka` resource on the API server, with the fields that its operator reads and writes.
 
-The CRD is hand-made: the group, names and version of Strimzi's, and a schema that keeps everything.
+The CRD is hand-made: the group, names and version of Strimzi's, and of its schema what Logkeep reads, with the same
+types and limits. The API server takes every other field away.
 """
 
 from __future__ import annotations
@@ -8,10 +9,51 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.apiserver.operator import Namespace
 from tests.cluster.apiserver import ApiServer
+from tests.cluster.node import Node
 
-KEEP = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+STRING = {"type": "string"}
+
+
+def fields(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object."""
+    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+
+
+def listed(item: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a list."""
+    return {"type": "array", "items": item}
+
+
+LISTENER = fields(
+    ("name", "port", "type", "tls"),
+    name={"type": "string", "pattern": "^[a-z0-9]{1,11}$"},
+    port={"type": "integer", "minimum": 9092},
+    type={
+        "type": "string",
+        "enum": ["internal", "route", "tlsroute", "loadbalancer", "nodeport", "ingress", "cluster-ip"],
+    },
+    tls={"type": "boolean"},
+    authentication=fields(("type",), type={"type": "string", "enum": ["tls", "scram-sha-512", "custom"]}),
+    configuration=fields(
+        brokerCertChainAndKey=fields(
+            ("secretName", "certificate", "key"), secretName=STRING, certificate=STRING, key=STRING
+        )
+    ),
+)
+SPEC = fields(("kafka",), kafka=fields(("listeners",), listeners=listed(LISTENER)))
+STATUS = fields(
+    conditions=listed(fields(type=STRING, status=STRING, lastTransitionTime=STRING, reason=STRING, message=STRING)),
+    clusterId=STRING,
+    listeners=listed(
+        fields(
+            name=STRING,
+            addresses=listed(fields(host=STRING, port={"type": "integer"})),
+            bootstrapServers=STRING,
+            certificates=listed(STRING),
+        )
+    ),
+)
 CRD: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -26,26 +68,27 @@ CRD: dict[str, Any] = {
                 "served": True,
                 "storage": True,
                 "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": KEEP, "status": KEEP}}},
+                "schema": {"openAPIV3Schema": fields(spec=SPEC, status=STATUS)},
             }
         ],
     },
 }
 
 
-def install(api: ApiServer) -> None:
+def install(api: ApiServer | Node) -> None:
     """The CRD, until it is served."""
     api.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(CRD))
     api.kubectl("wait", "--for=condition=Established", "--timeout=120s", "crd", "kafkas.kafka.strimzi.io")
 
 
-def create(namespace: Namespace, body: dict[str, Any]) -> None:
+def create(api: ApiServer | Node, namespace: str, body: dict[str, Any]) -> None:
     """The resource as a user applies it; Strimzi has not seen it yet."""
-    namespace.kubectl("create", "-f", "-", stdin=json.dumps({**body, "metadata": {"name": body["metadata"]["name"]}}))
+    bare = {**body, "metadata": {"name": body["metadata"]["name"]}}
+    api.kubectl("create", "--validate=strict", "-n", namespace, "-f", "-", stdin=json.dumps(bare))
 
 
-def write_status(namespace: Namespace, body: dict[str, Any]) -> None:
+def write_status(api: ApiServer | Node, namespace: str, body: dict[str, Any]) -> None:
     """Write the status like Strimzi's operator."""
     patch = json.dumps({"status": body["status"]})
-    name = body["metadata"]["name"]
-    namespace.kubectl("patch", "kafka", name, "--subresource=status", "--type=merge", "-p", patch)
+    place = ("-n", namespace, "--subresource=status", "--type=merge")
+    api.kubectl("patch", "kafka", body["metadata"]["name"], *place, "-p", patch)

@@ -34,14 +34,14 @@ def cluster(listener: str, **strimzi_fields: Any) -> dict[str, Any]:
     return {"strimzi": {"name": "prod", "listener": listener, **strimzi_fields}, "kafkaUserRef": USER}
 
 
-def test_a_run_waits_until_strimzi_shows_addresses(namespace: Namespace, operator: Operator) -> None:
+def test_a_run_waits_until_strimzi_shows_addresses(api: ApiServer, namespace: Namespace, operator: Operator) -> None:
     answer = namespace.apply("KafkaBackup", "nightly", backup_spec(cluster=cluster("tls")))
     assert answer.returncode == 0, answer.stderr
     assert "no Kafka 'prod'" in namespace.reason("kbak", "nightly", "KafkaNotFound")["message"]
-    strimzi.create(namespace, KAFKA)
+    strimzi.create(api, namespace.name, KAFKA)
     namespace.reason("kbak", "nightly", "KafkaNotReady")
     assert namespace.items("jobs") == []
-    strimzi.write_status(namespace, KAFKA)
+    strimzi.write_status(api, namespace.name, KAFKA)
     job = namespace.job()
     request = json.loads(request_of(namespace, job)["request.json"])["spec"]["cluster"]
     assert request["bootstrapServers"] == ["prod-kafka-bootstrap.kafka.svc:9093"]
@@ -57,8 +57,8 @@ def test_a_kafka_of_another_namespace_wants_the_charts_right(
     """With `watchNamespaces` the operator may read there only what `strimzi.namespaces` names."""
     assert operator_kubeconfig.exists(), "its fixture makes the namespace of the account"
     brokers = Namespace(api, f"{unique}-kafka")
-    strimzi.create(brokers, KAFKA)
-    strimzi.write_status(brokers, KAFKA)
+    strimzi.create(api, brokers.name, KAFKA)
+    strimzi.write_status(api, brokers.name, KAFKA)
     watched = ("--set", f"watchNamespaces={{{namespace.name}}}", "--set", f"serviceAccount.name={unique}")
     roles = ("--show-only", "templates/rbac.yaml")
     api.kubectl("apply", "-f", "-", stdin=chart(*roles, *watched))

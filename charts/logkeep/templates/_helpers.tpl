@@ -43,6 +43,22 @@ cannot say "only your own". */}}
   verbs: [patch]
 {{- end }}
 
+{{/* Fixed or Platform: who gives pods their user and groups. */}}
+{{- define "logkeep.user" -}}
+{{- if ne .Values.engine.user "Auto" }}{{ .Values.engine.user }}
+{{- else if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}Platform
+{{- else }}Fixed
+{{- end }}
+{{- end }}
+
+{{- define "logkeep.podSecurityContext" -}}
+{{- if eq (include "logkeep.user" .) "Platform" }}
+{{- toYaml (omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup") }}
+{{- else }}
+{{- toYaml .Values.podSecurityContext }}
+{{- end }}
+{{- end }}
+
 {{/* What the operator needs where resources are. */}}
 {{- define "logkeep.rules" -}}
 - apiGroups: [logkeep.dev]

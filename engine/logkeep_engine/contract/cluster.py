@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.references import (
-    CaSecretRef,
+    CaRef,
     ClientCertSecretRef,
     KafkaUserRef,
     LoginSecretRef,
-    Model,
     StrimziRef,
 )
 from logkeep_engine.contract.values import HostPort
@@ -32,8 +32,20 @@ class SaslMechanism(StrEnum):
 
 
 class Tls(Model):
-    ca_secret_ref: CaSecretRef | None = None
+    ca_secret_ref: CaRef | None = None
+    ca_config_map_ref: CaRef | None = None
     client_cert_secret_ref: ClientCertSecretRef | None = None
+
+    @property
+    def names_authorities(self) -> bool:
+        """Whether it says whom to trust; else that is for the image to say."""
+        return self.ca_secret_ref is not None or self.ca_config_map_ref is not None
+
+    @model_validator(mode="after")
+    def _one_ca(self) -> Tls:
+        if self.ca_secret_ref is not None and self.ca_config_map_ref is not None:
+            raise ValueError("caSecretRef and caConfigMapRef may not both be set")
+        return self
 
 
 class Sasl(Model):

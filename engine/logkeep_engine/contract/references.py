@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.values import Name, NamespaceName, ResourceName, SecretKey
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        hide_input_in_errors=True,  # a uri that is refused may hold a password
-    )
 
 
 class SecretRef(Model):
     name: Name
 
 
-class CaSecretRef(SecretRef):
-    """A Secret with certificate authorities to trust, in PEM."""
+class CaRef(Model):
+    """A Secret or a ConfigMap with certificate authorities to trust, in PEM."""
 
+    name: Name
     certificate_key: SecretKey = "ca.crt"
 
 
@@ -61,7 +52,7 @@ class StrimziRef(Model):
     name: ResourceName
     namespace: NamespaceName | None = None
     listener: Annotated[str, Field(pattern=r"^[a-z0-9]{1,11}$")]
-    ca_secret_ref: CaSecretRef | None = None
+    ca_secret_ref: CaRef | None = None
 
 
 class KafkaUserRef(Model):

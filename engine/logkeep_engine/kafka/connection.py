@@ -135,7 +135,7 @@ def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) 
         spec.servers,
         security.protocol,
         sasl.mechanism if sasl is not None else None,
-        tls is not None and tls.ca_secret_ref is not None,
+        tls is not None and tls.names_authorities,
         tls is not None and tls.client_cert_secret_ref is not None,
         environ,
         sasl.username if sasl is not None else None,
@@ -170,7 +170,8 @@ def _build(
         username = spec_username or _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
         password = _variable(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
     if protocol in (Protocol.SSL, Protocol.SASL_SSL):
-        ca_field, cert_field = f"{_SECURITY}.tls.caSecretRef", f"{_SECURITY}.tls.clientCertSecretRef"
+        ca_field = f"{_SECURITY}.tls.caSecretRef or caConfigMapRef"
+        cert_field = f"{_SECURITY}.tls.clientCertSecretRef"
         if needs_ca or environ.get(names.ENV_KAFKA_CA_FILE):
             ca_file = _file(environ, names.ENV_KAFKA_CA_FILE, ca_field)
         if needs_cert or environ.get(names.ENV_KAFKA_CERT_FILE):
@@ -186,7 +187,8 @@ def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
     if not value:
         raise CredentialsMissing(
             f"{where}: the environment variable {name} is not set.",
-            hint="In Kubernetes the operator sets it from the Secret; on the command line set it yourself.",
+            hint="In Kubernetes the operator sets it from the Secret or the ConfigMap; on the command line set it "
+            "yourself.",
         )
     return value
 
@@ -196,6 +198,6 @@ def _file(environ: Mapping[str, str], name: str, where: str) -> str:
     if not Path(path).is_file():
         raise CredentialsMissing(
             f"{where}: {name} names {path}, which is not a file.",
-            hint="Check that the Secret has the key and is mounted there.",
+            hint="Check that the Secret or the ConfigMap has the key and is mounted there.",
         )
     return path

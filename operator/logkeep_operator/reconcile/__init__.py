@@ -25,6 +25,8 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.schedule import wake_after
+from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
 __all__ = [
     "Action",
@@ -42,11 +44,17 @@ __all__ = [
     "PodState",
     "RunOrigin",
     "SuspendJob",
+    "Turns",
+    "Waiter",
     "documents",
+    "due",
+    "holds_place",
     "is_at_rest",
     "job_state",
     "own_children",
     "own_pods",
+    "place_of",
     "reconcile",
     "refused",
+    "wake_after",
 ]

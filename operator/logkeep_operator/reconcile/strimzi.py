@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SecuritySpec, Tls
-from logkeep_engine.contract.references import CaSecretRef, KafkaUserRef, StrimziRef
+from logkeep_engine.contract.references import CaRef, KafkaUserRef, StrimziRef
 from logkeep_engine.contract.values import HOST_PORT
 from logkeep_operator.reconcile.observed import FoundKafka
 from logkeep_operator.reconcile.waiting import Waiting
@@ -132,7 +132,7 @@ def _not_ready(reference: StrimziRef, place: str, body: Mapping[str, Any]) -> st
 
 def _trust(
     reference: StrimziRef, listener: _Listener, certificates: tuple[str, ...], *, here: bool
-) -> tuple[CaSecretRef | None, str | None]:
+) -> tuple[CaRef | None, str | None]:
     """The Secret with the authorities to trust, or they themselves where pods cannot mount the Secret. Neither: those
     of the image, which know who signs certificates for listeners that have their own."""
     if reference.ca_secret_ref is not None:
@@ -140,7 +140,7 @@ def _trust(
     if listener.own_certificate:
         return None, None
     if here:
-        return CaSecretRef(name=f"{reference.name}-cluster-ca-cert"), None
+        return CaRef(name=f"{reference.name}-cluster-ca-cert"), None
     known = [certificate.strip() for certificate in certificates if _PEM in certificate]
     if not known:
         message = f"Kafka {reference.name!r} shows no certificate of listener {reference.listener!r} yet."

@@ -10,8 +10,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.spec import StorageSpec
+from logkeep_engine.contract.cluster import ClusterSpec, Tls
+from logkeep_engine.contract.spec import StorageSpec, StorageTls
+
+# A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
+_READABLE = 0o444
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,13 @@ def access(
     _add_kafka(result, kafka, config_map)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume
     _add_keys(result, storage, names.OWN_KEYS)
+    _mount_ca(result, _authorities(storage.tls), names.PATH_S3_CA_DIR, names.ENV_S3_CA_FILE)
     _add_volume(result, storage, "archive", read_only=state is not None and not one_volume)
     if state is not None:
         _add_keys(result, state, names.STATE_KEYS)
+        _mount_ca(result, _authorities(state.tls), names.PATH_STATE_CA_DIR, names.ENV_STATE_S3_CA_FILE)
         if one_volume:  # a pod may not have one claim in two volumes
-            if _path(state) != _path(storage):  # nor one path twice
+            if mount_path(state) != mount_path(storage):  # nor one path twice
                 _mount_volume(result, state, "archive")
         else:
             _add_volume(result, state, "state")
@@ -60,27 +65,17 @@ def _add_kafka(pod: Access, kafka: KafkaAccess, config_map: str | None) -> None:
         if security.sasl.username is None:
             pod.env.append(_from_secret(names.ENV_KAFKA_USERNAME, login.name, login.username_key))
         pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, login.name, login.password_key))
+    source = _authorities(security.tls)
     if kafka.authorities is not None:
-        items = [{"key": names.KEY_KAFKA_CA, "path": names.FILE_KAFKA_CA}]
-        _mount_authorities(pod, {"configMap": {"name": config_map, "items": items}})
-    if security.tls is None:
-        return
-    if security.tls.ca_secret_ref is not None:
-        ca = security.tls.ca_secret_ref
-        _mount_authorities(pod, _secret(ca.name, {ca.certificate_key: names.FILE_KAFKA_CA}))
-    if security.tls.client_cert_secret_ref is not None:
+        source = _config_map(config_map, {names.KEY_KAFKA_CA: names.FILE_CA})
+    _mount_ca(pod, source, names.PATH_KAFKA_CA_DIR, names.ENV_KAFKA_CA_FILE)
+    if security.tls is not None and security.tls.client_cert_secret_ref is not None:
         client = security.tls.client_cert_secret_ref
         files = {client.certificate_key: names.FILE_CLIENT_CERT, client.private_key_key: names.FILE_CLIENT_KEY}
         folder = names.PATH_KAFKA_CLIENT_DIR
         _mount(pod, "kafka-client", _secret(client.name, files), folder)
         pod.env.append({"name": names.ENV_KAFKA_CERT_FILE, "value": f"{folder}/{names.FILE_CLIENT_CERT}"})
         pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.FILE_CLIENT_KEY}"})
-
-
-def _mount_authorities(pod: Access, source: dict[str, Any]) -> None:
-    _mount(pod, "kafka-ca", source, names.PATH_KAFKA_CA_DIR)
-    path = f"{names.PATH_KAFKA_CA_DIR}/{names.FILE_KAFKA_CA}"
-    pod.env.append({"name": names.ENV_KAFKA_CA_FILE, "value": path})
 
 
 def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:
@@ -101,12 +96,13 @@ def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool
     _mount_volume(pod, storage, name, read_only=read_only)
 
 
-def _path(storage: StorageSpec) -> str:
+def mount_path(storage: StorageSpec) -> str:
+    """Where the volume of a file:// uri is mounted."""
     return str(PurePosixPath(storage.uri.removeprefix("file://")))
 
 
 def _mount_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
-    mount: dict[str, Any] = {"name": name, "mountPath": _path(storage)}
+    mount: dict[str, Any] = {"name": name, "mountPath": mount_path(storage)}
     if read_only:
         mount["readOnly"] = True
     pod.mounts.append(mount)
@@ -119,12 +115,35 @@ def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False
     return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
+def _authorities(tls: Tls | StorageTls | None) -> dict[str, Any] | None:
+    """The source of a volume with the authorities to trust, None if those of the image are."""
+    if tls is not None and tls.ca_secret_ref is not None:
+        return _secret(tls.ca_secret_ref.name, {tls.ca_secret_ref.certificate_key: names.FILE_CA})
+    if tls is not None and tls.ca_config_map_ref is not None:
+        return _config_map(tls.ca_config_map_ref.name, {tls.ca_config_map_ref.certificate_key: names.FILE_CA})
+    return None
+
+
 def _secret(name: str, files: dict[str, str]) -> dict[str, Any]:
     """The source of a volume with files of a Secret, by their keys."""
+    return {"secret": {"secretName": name, **_files(files)}}
+
+
+def _config_map(name: str | None, files: dict[str, str]) -> dict[str, Any]:
+    """The source of a volume with files of a ConfigMap, by their keys."""
+    return {"configMap": {"name": name, **_files(files)}}
+
+
+def _files(files: dict[str, str]) -> dict[str, Any]:
     # The listed keys only, so that a missing one keeps the pod from starting and is said by name.
-    items = [{"key": key, "path": path} for key, path in files.items()]
-    # Readable for the group that fsGroup gives, which the driver's and the executors' user is in.
-    return {"secret": {"secretName": name, "items": items, "defaultMode": 0o440}}
+    return {"items": [{"key": key, "path": path} for key, path in files.items()], "defaultMode": _READABLE}
+
+
+def _mount_ca(pod: Access, source: dict[str, Any] | None, folder: str, variable: str) -> None:
+    """Mount authorities in a folder, by whose name the volume is called, and say in a variable where they are."""
+    if source is not None:
+        _mount(pod, PurePosixPath(folder).name, source, folder)
+        pod.env.append({"name": variable, "value": f"{folder}/{names.FILE_CA}"})
 
 
 def _mount(pod: Access, name: str, source: dict[str, Any], folder: str) -> None:

@@ -43,6 +43,13 @@ def test_missing_ca_names_variable_and_field() -> None:
         connection_from(cluster("SSL", ca=True), {})
 
 
+def test_a_missing_ca_of_a_config_map_is_missed_too() -> None:
+    tls = {"caConfigMapRef": {"name": "ca"}}
+    security = {"bootstrapServers": ["k1:9093"], "security": {"protocol": "SSL", "tls": tls}}
+    with pytest.raises(CredentialsMissing, match=r"caConfigMapRef.*LOGKEEP_KAFKA_CA_FILE is not set"):
+        connection_from(ClusterSpec.model_validate(security), {})
+
+
 def test_missing_key_names_variable_and_field(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").write_text("x")
     environ = {"LOGKEEP_KAFKA_CERT_FILE": str(tmp_path / "tls.crt")}

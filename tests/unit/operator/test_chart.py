@@ -11,30 +11,31 @@ import pytest
 import yaml
 
 from logkeep_operator.selfcheck import needed, needed_for_lease
-from logkeep_operator.settings import from_environ
+from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import system, tools
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/logkeep"
 
 
-def render(*values: str) -> list[dict[str, Any]]:
+def render(*values: str, apis: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     sets = [part for value in values for part in ("--set", value)]
+    sets += [part for api in apis for part in ("--api-versions", api)]
     command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", "1.34.0"]
     rendered = system.run([*command, *sets]).stdout
     return [body for body in yaml.safe_load_all(rendered) if body]
 
 
-def one(kind: str, *values: str) -> dict[str, Any]:
+def one(kind: str, *values: str, apis: tuple[str, ...] = ()) -> dict[str, Any]:
     """The operator's object of this kind. Roles for its Lease and its drivers do not count."""
     others = ("logkeep-lease", "logkeep-driver", "sys-logkeep-driver")
-    bodies = render("userRoles=false", *values)
+    bodies = render("userRoles=false", *values, apis=apis)
     (found,) = (body for body in bodies if body["kind"] == kind and body["metadata"]["name"] not in others)
     return found
 
 
-def environment(*values: str) -> dict[str, str]:
-    container = one("Deployment", *values)["spec"]["template"]["spec"]["containers"][0]
+def environment(*values: str, apis: tuple[str, ...] = ()) -> dict[str, str]:
+    container = one("Deployment", *values, apis=apis)["spec"]["template"]["spec"]["containers"][0]
     return {item["name"]: item.get("value", "") for item in container["env"]}
 
 
@@ -49,13 +50,17 @@ def test_the_operator_understands_the_charts_environment() -> None:
     settings = from_environ(
         environment(
             "watchNamespaces={a,b}", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two",
-            "engine.image.repository=r/e", "engine.image.tag=v9", "engine.image.pullPolicy=Never", "logLevel=DEBUG",
+            "maxConcurrentRuns.operator=9", "maxConcurrentRuns.namespace=2", "maxConcurrentRuns.namespaces.team-a=1",
+            "maxConcurrentRuns.namespaces.team-b=0", "engine.image.repository=r/e", "engine.image.tag=v9",
+            "engine.image.pullPolicy=Never", "logLevel=DEBUG",
         )
     )  # fmt: skip
     assert settings.namespaces == ("a", "b")
     assert (settings.engine.image, settings.engine.pull_policy) == ("r/e:v9", "Never")
     assert settings.engine.pull_secrets == ("one", "two")
     assert settings.log_level == "DEBUG"
+    assert default.concurrency == Concurrency(5)
+    assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0})
 
 
 def test_operators_are_two_on_different_nodes_and_restricted() -> None:
@@ -69,6 +74,35 @@ def test_operators_are_two_on_different_nodes_and_restricted() -> None:
     single = one("Deployment", "replicas=1", "priorityClassName=high")["spec"]["template"]["spec"]
     assert "affinity" not in single
     assert single["priorityClassName"] == "high"
+
+
+OPENSHIFT = ("security.openshift.io/v1",)
+
+
+@pytest.mark.parametrize(
+    ("value", "apis", "user"),
+    [
+        ("Auto", (), 185),
+        ("Auto", OPENSHIFT, None),
+        ("Fixed", OPENSHIFT, 185),
+        ("Platform", (), None),
+    ],
+)
+def test_on_openshift_no_pod_asks_for_an_id(value: str, apis: tuple[str, ...], user: int | None) -> None:
+    set_user = f"engine.user={value}"
+    assert from_environ(environment(set_user, apis=apis)).engine.user == user
+    ids = {} if user is None else {"runAsUser": user, "runAsGroup": user}
+    expected = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **ids}
+    pods = [one("Deployment", set_user, apis=apis)["spec"]["template"]["spec"], one("Pod", set_user, apis=apis)["spec"]]
+    assert [pod["securityContext"] for pod in pods] == [expected, expected]
+
+
+def test_what_resources_may_ask_for_reaches_the_operator() -> None:
+    default = from_environ(environment()).engine
+    assert (default.allowed_images, default.allowed_accounts) == ((), ())
+    said = ("engine.allowed.images={registry.example/*,b}", "engine.allowed.serviceAccounts={team-*}")
+    engine = from_environ(environment(*said)).engine
+    assert (engine.allowed_images, engine.allowed_accounts) == (("registry.example/*", "b"), ("team-*",))
 
 
 def test_a_drain_takes_one_of_two_and_is_not_stopped_by_a_single_one() -> None:
@@ -180,6 +214,8 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
         "workers=0", "watchNamespaces={A}", "metrics.service.port=0", "replicas=-1", "leaderElection.enabled=false",
         "podDisruptionBudget.maxUnavailable=0",
+        "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
+        "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespaces.A=1",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from logkeep_engine.contract.run import Progress
 from logkeep_operator.reconcile import DeletePod, PodState
 from logkeep_operator.reconcile.executors import DELETE_ON_TERMINATION
 from tests.unit.operator.world import World
@@ -44,6 +45,18 @@ def test_the_next_attempts_executors_are_not_those_of_the_last_one() -> None:
     found = world("Failed", "Pending")
     found.pods.append(PodState("driver-2", found.run_id, "driver", "Running", uid="driver-2"))
     found.pods.append(PodState("exec-9", found.run_id, "executor", "Pending", uid="uid-9", owner="driver-2"))
+    assert deleted(found) == ["exec-1"]
+
+
+def test_executors_that_did_not_come_go_when_the_driver_does_the_work_itself() -> None:
+    found = world("Running", "Pending", "Running")
+    found.pods = [replace(pod, created=found.now) for pod in found.pods]
+    found.pass_time(seconds=-10)
+    given_up = Progress(run_id=found.run_id, phase="Running", start_time=0.0, update_time=0.0, executors=0)
+    found.documents[found.run_id] = replace(found.documents[found.run_id], progress=given_up, written=found.now)
+    assert deleted(found) == []  # said before the pods were made
+    found.pass_time(seconds=20)
+    found.documents[found.run_id] = replace(found.documents[found.run_id], written=found.now)
     assert deleted(found) == ["exec-1"]
 
 
