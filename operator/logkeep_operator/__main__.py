@@ -12,7 +12,7 @@ import kopf
 from logkeep_operator import handlers
 from logkeep_operator.cluster import KubernetesCluster, connect
 from logkeep_operator.errors import SettingsInvalid
-from logkeep_operator.leader import Fence, Leader
+from logkeep_operator.leader import Fence, LeaderElection
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.settings import Settings, from_environ
 
@@ -59,8 +59,8 @@ def _operator(settings: Settings) -> handlers.Operator:
         return handlers.Operator(settings, KubernetesCluster(connect()))
     fence, metrics = Fence(), Metrics()
     leases = KubernetesCluster(connect(), call_seconds=times.renew_deadline / 2)
-    leader = Leader(leases, times, fence, metrics, _end_at_once)
-    return handlers.Operator(settings, KubernetesCluster(connect(), writing=fence.writing), leader, metrics)
+    election = LeaderElection(leases, times, fence, metrics, _end_at_once)
+    return handlers.Operator(settings, KubernetesCluster(connect(), writing=fence.writing), election, metrics)
 
 
 def _end_at_once(why: str) -> None:

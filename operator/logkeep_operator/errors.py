@@ -41,7 +41,7 @@ class ApiRefused(ApiError):
     once changes nothing."""
 
 
-class LeaseLost(OperatorError):
+class LeaseExpired(OperatorError):
     """This replica of the operator held the Lease, and another may act now."""
 
 

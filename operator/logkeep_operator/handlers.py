@@ -25,7 +25,7 @@ from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
-from logkeep_operator.leader import Leader
+from logkeep_operator.leader import LeaderElection
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reach import Reach, retry_pause
@@ -46,12 +46,12 @@ LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread e
 
 @dataclass
 class Operator:
-    """The state that all handlers share; kopf hands it around as `memo`. Without a `leader` it always acts. `stop` ends
+    """The state that all handlers share; kopf hands it around as `memo`. Without a `election` it always acts. `stop` ends
     the process, and `failure` says why it had to."""
 
     settings: Settings
     cluster: KubernetesCluster
-    leader: Leader | None = None
+    election: LeaderElection | None = None
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -70,9 +70,9 @@ class Operator:
     async def begin(self) -> None:
         """Wait until this replica is to act, and until the CRDs are there (no watch would find them later); then
         start."""
-        if self.leader is not None:
+        if self.election is not None:
             elected, loop = asyncio.Event(), asyncio.get_running_loop()
-            self.leader.start(lambda: loop.call_soon_threadsafe(elected.set))
+            self.election.start(lambda: loop.call_soon_threadsafe(elected.set))
             await elected.wait()
         for second in range(CRD_WAIT_SECONDS):
             if await asyncio.to_thread(_served, self.cluster):
@@ -161,7 +161,7 @@ class Operator:
         Lease is well as long as it looks after it."""
         if self.beginning is not None and self.beginning.done():
             self.beginning.result()
-        if self.leader is not None and not self.leader.alive:
+        if self.election is not None and not self.election.alive:
             raise OperatorError("the Lease is not looked after any more")
         for task in self.tasks:
             if task.done():
@@ -207,8 +207,8 @@ async def cleanup(memo: Operator, **_: Any) -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     memo.listers.shutdown(wait=False)
-    if memo.leader is not None:
-        await asyncio.to_thread(memo.leader.end)
+    if memo.election is not None:
+        await asyncio.to_thread(memo.election.end)
 
 
 @kopf.on.probe(id="work")

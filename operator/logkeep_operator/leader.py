@@ -1,4 +1,4 @@
-"""Which replica acts. `Leader` holds the Lease in a thread of its own; `Fence` lets no write through without it.
+"""Which replica acts. `LeaderElection` holds the Lease in a thread of its own; `Fence` lets no write through without it.
 
 A replica that could not renew in time may not know it yet: it was stopped, or waits for an answer. So each write asks
 the clock just before it is sent (`Fence.writing`), and does not ask the thread. Kopf's peering offers nothing of this:
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from logkeep_operator.cluster import KubernetesCluster
-from logkeep_operator.errors import ApiError, Conflict, LeaseLost, NotFound, NotLeading
+from logkeep_operator.errors import ApiError, Conflict, LeaseExpired, NotFound, NotLeading
 from logkeep_operator.lease import Claim, Lease
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.settings import LeaseSettings
@@ -74,7 +74,7 @@ class Fence:
                 self._changed.notify_all()
 
 
-class Leader:
+class LeaderElection:
     """Tries to get the Lease, and then keeps it. `lost` is called, in its thread, when it could not be kept."""
 
     def __init__(
@@ -131,18 +131,18 @@ class Leader:
         while not self._ending.is_set():
             try:
                 self.turn()
-            except LeaseLost as lost:
+            except LeaseExpired as lost:
                 self._metrics.leading(False)
                 self._lost(str(lost))
                 return
             self._ending.wait(self._times.retry_period)
 
     def turn(self) -> None:
-        """One attempt to get the Lease, or to keep it. Raises LeaseLost. Who has lost it once does not try again: what
+        """One attempt to get the Lease, or to keep it. Raises LeaseExpired. Who has lost it once does not try again: what
         it knows is from before."""
         asked = self._clock()
         if self._held is not None and asked >= self._until:
-            raise LeaseLost("it was not renewed in time")
+            raise LeaseExpired("it was not renewed in time")
         try:
             lease = self._renew(self._held, asked) if self._held is not None else self._acquire(asked)
         except ApiError as error:
@@ -170,13 +170,15 @@ class Leader:
         return None
 
     def _renew(self, held: Lease, now: float) -> Lease:
-        """Raises LeaseLost, and ApiError for what may pass."""
+        """Raises LeaseExpired, and ApiError for what may pass."""
         try:
             return self._write(self._claim.renewed(held, self._cluster.now()), held)
         except (Conflict, NotFound):
             found = self._read()  # perhaps the last renewal arrived and its answer did not
         if found is None or found.holder != held.holder:
-            raise LeaseLost(f"{found.holder} has taken it" if found is not None and found.holder else "nobody holds it")
+            raise LeaseExpired(
+                f"{found.holder} has taken it" if found is not None and found.holder else "nobody holds it"
+            )
         return self._write(self._claim.renewed(found, self._cluster.now()), found)
 
     def _read(self) -> Lease | None:

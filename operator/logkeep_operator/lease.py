@@ -1,4 +1,4 @@
-"""What a replica reads from the Lease, and what it may write there: Kubernetes' own leader election, as pure decisions.
+"""The decisions of Kubernetes' own leader election: when a replica may take the Lease, and what it writes there.
 
 Nobody compares the clocks of two machines. A replica that waits counts, on its own clock, how long the Lease has not
 changed. After `leaseDurationSeconds` without a change it may take it. The holder counts from the moment at which it

@@ -86,6 +86,7 @@ def begin(namespace: Namespace, name: str) -> dict[str, Any]:
 def end(namespace: Namespace, job: dict[str, Any]) -> None:
     """The driver reports success and ends."""
     namespace.write(job, result=result(run_id_of(job)))
+    namespace.pod(job, f"{job['metadata']['annotations']['logkeep.dev/resource']}-driver", phase="Succeeded")
     namespace.job_ends(job, "Complete")
 
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from logkeep_operator.cluster import KubernetesCluster
-from logkeep_operator.errors import ApiUnavailable, Conflict, LeaseLost, NotFound, NotLeading
-from logkeep_operator.leader import Fence, Leader
+from logkeep_operator.errors import ApiUnavailable, Conflict, LeaseExpired, NotFound, NotLeading
+from logkeep_operator.leader import Fence, LeaderElection
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.settings import LeaseSettings
 
@@ -69,14 +69,14 @@ class Replica:
     name: str
     elected: int = 0
     fence: Fence = field(init=False)
-    leader: Leader = field(init=False)
+    election: LeaderElection = field(init=False)
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.clock)
         times = LeaseSettings("sys", "logkeep", self.name)
         cluster = cast(KubernetesCluster, self.bed)
-        self.leader = Leader(cluster, times, self.fence, Metrics(), lambda why: None, self.clock)
-        self.leader._elected = self._count
+        self.election = LeaderElection(cluster, times, self.fence, Metrics(), lambda why: None, self.clock)
+        self.election._elected = self._count
 
     def _count(self) -> None:
         self.elected += 1
@@ -85,7 +85,7 @@ class Replica:
         return self.bed.time
 
     def turn(self) -> None:
-        self.leader.turn()
+        self.election.turn()
 
     @property
     def acts(self) -> bool:
@@ -143,7 +143,7 @@ def test_who_was_stopped_past_its_lease_writes_nothing_and_does_not_try_again(be
         bed.time += 2
         two.turn()
     assert (one.acts, two.acts) == (False, True)  # before it has looked at anything
-    with pytest.raises(LeaseLost, match="not renewed in time"):
+    with pytest.raises(LeaseExpired, match="not renewed in time"):
         one.turn()
     assert bed.spec["holderIdentity"] == "two"
 
@@ -153,7 +153,7 @@ def test_who_was_stopped_does_not_go_on_although_nobody_took_the_lease(bed: Bed)
     one.turn()
     bed.time += 11
     assert not one.acts
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseExpired):
         one.turn()
 
 
@@ -202,7 +202,7 @@ def test_a_lease_that_another_has_taken_is_lost_at_once(bed: Bed) -> None:
     bed.version += 1
     bed.body = {"metadata": {"resourceVersion": str(bed.version)}, "spec": {**bed.spec, "holderIdentity": "edited"}}
     bed.time += 2
-    with pytest.raises(LeaseLost, match="edited has taken it"):
+    with pytest.raises(LeaseExpired, match="edited has taken it"):
         one.turn()
 
 
@@ -212,7 +212,7 @@ def test_a_deleted_lease_is_not_taken_while_its_holder_may_not_know(bed: Bed) ->
     bed.time += 2
     two.turn()
     assert not two.acts
-    with pytest.raises(LeaseLost, match="nobody holds it"):
+    with pytest.raises(LeaseExpired, match="nobody holds it"):
         one.turn()
     bed.time += 15
     two.turn()
@@ -238,7 +238,7 @@ def test_a_holder_that_ends_gives_the_lease_back_when_its_last_write_is_done(bed
     last = threading.Thread(target=write)
     last.start()
     assert writing.wait(60)
-    ending = threading.Thread(target=one.leader.end)
+    ending = threading.Thread(target=one.election.end)
     ending.start()
     two.turn()
     assert not two.acts
