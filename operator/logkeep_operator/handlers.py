@@ -46,8 +46,8 @@ LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread e
 
 @dataclass
 class Operator:
-    """The state that all handlers share; kopf hands it around as `memo`. Without a `election` it always acts. `stop` ends
-    the process, and `failure` says why it had to."""
+    """The state that all handlers share; kopf hands it around as `memo`. Without an `election` it always acts. `stop`
+    ends the process, and `failure` says why it had to."""
 
     settings: Settings
     cluster: KubernetesCluster

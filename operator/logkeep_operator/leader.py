@@ -1,4 +1,5 @@
-"""Which replica acts. `LeaderElection` holds the Lease in a thread of its own; `Fence` lets no write through without it.
+"""One replica acts. `LeaderElection` gets and keeps the Lease in a thread of its own; `Fence` lets no write through
+without it.
 
 A replica that could not renew in time may not know it yet: it was stopped, or waits for an answer. So each write asks
 the clock just before it is sent (`Fence.writing`), and does not ask the thread. Kopf's peering offers nothing of this:
@@ -138,8 +139,8 @@ class LeaderElection:
             self._ending.wait(self._times.retry_period)
 
     def turn(self) -> None:
-        """One attempt to get the Lease, or to keep it. Raises LeaseExpired. Who has lost it once does not try again: what
-        it knows is from before."""
+        """One attempt to get the Lease, or to keep it. Raises LeaseExpired. Who has lost it once does not try again:
+        what it knows is from before."""
         asked = self._clock()
         if self._held is not None and asked >= self._until:
             raise LeaseExpired("it was not renewed in time")

@@ -27,6 +27,7 @@ from tests.cluster.kube_api import path_of
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 DRIVER_ROLE = "ClusterRole/logkeep-system-logkeep-driver"  # of the chart in tests.apiserver.conftest.SYSTEM
+NAMESPACED_ROLE = "Role/logkeep-driver"  # of the chart with watchNamespaces
 IMAGE = "registry.example/logkeep-engine:test"
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["logkeep_operator.__main__", __name__])

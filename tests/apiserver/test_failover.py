@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logkeep_operator.__main__ import EXIT_LEASE_LOST
-from tests.apiserver.conftest import SYSTEM
+from tests.apiserver.conftest import SYSTEM, apply_permissions
 from tests.apiserver.operator import Namespace, Operator, progress, result, run_id_of, wait_for
 from tests.cluster import system
 from tests.cluster.api_proxy import ApiProxy, delayed
@@ -36,6 +36,7 @@ def replica(
     api: ApiServer, operator_kubeconfig: Path, namespace: Namespace, tmp_path: Path
 ) -> Iterator[Callable[..., Operator]]:
     """Makes replicas, with Kubernetes' own times."""
+    apply_permissions(api)
     api.kubectl("-n", SYSTEM, "delete", "lease", "logkeep", "--ignore-not-found")
     made: list[Operator] = []
 

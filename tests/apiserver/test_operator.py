@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.conftest import SYSTEM, chart, service_account_kubeconfig
-from tests.apiserver.operator import DRIVER_ROLE, IMAGE, Namespace, Operator, progress, result, run_id_of, wait_for
+from tests.apiserver.conftest import SYSTEM, apply_permissions, chart, service_account_kubeconfig
+from tests.apiserver.operator import (
+    DRIVER_ROLE,
+    IMAGE,
+    NAMESPACED_ROLE,
+    Namespace,
+    Operator,
+    progress,
+    result,
+    run_id_of,
+    wait_for,
+)
 from tests.cluster import system
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec, restore_spec
@@ -289,7 +299,10 @@ def selfcheck(kubeconfig: Path, namespaces: str, role: str = DRIVER_ROLE) -> tup
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_charts_cluster_wide_permissions_are_what_the_operator_needs(operator_kubeconfig: Path) -> None:
+def test_the_charts_cluster_wide_permissions_are_what_the_operator_needs(
+    api: ApiServer, operator_kubeconfig: Path
+) -> None:
+    apply_permissions(api)
     assert selfcheck(operator_kubeconfig, "") == (0, "logkeep: the CRDs are served and all permissions are there\n")
 
 
@@ -299,7 +312,7 @@ def test_the_charts_permissions_by_namespace_are_enough_there_and_nothing_elsewh
     narrow = ["--set", f"watchNamespaces={{{namespace.name}}}", "--set", "serviceAccount.name=narrow"]
     api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml", *narrow))
     kubeconfig = service_account_kubeconfig(api, "narrow", tmp_path / "narrow")
-    role = "Role/logkeep-driver"
+    role = NAMESPACED_ROLE
     assert selfcheck(kubeconfig, namespace.name, role)[0] == 0
     code, said = selfcheck(kubeconfig, "default", role)
     assert code == 1

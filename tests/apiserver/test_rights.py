@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
-from tests.apiserver.conftest import SYSTEM, service_account_kubeconfig
+from tests.apiserver.conftest import SYSTEM, apply_permissions, service_account_kubeconfig
 from tests.apiserver.operator import Namespace, Operator, owner, pod_of, run_id_of, wait_for
 from tests.apiserver.rights import may
 from tests.apiserver.test_operator import RUNNING, start
@@ -74,6 +74,7 @@ def test_what_drivers_executors_and_the_operator_may_do(
 
 
 def test_the_operator_may_renew_its_lease_and_no_other(api: ApiServer, operator_kubeconfig: Path) -> None:
+    apply_permissions(api)
     user, leases = account(SYSTEM, "logkeep"), "leases.coordination.k8s.io"
     assert rights(api, user, SYSTEM) == {**OPERATOR, leases: ("create",)}
     own = [verb for verb in VERBS if may(api, user, verb, leases, SYSTEM, "logkeep")]
