@@ -34,8 +34,8 @@ _SYSTEM_FOLDERS = frozenset(
 
 _CLAIM = re.compile(r"spark\.kubernetes\.executor\.volumes\.persistentVolumeClaim\..+\.options\.claimName")
 _NO_CLAIMS = (
-    "would make the driver create a PersistentVolumeClaim, which its account may not; name a claim that is there, or "
-    "give the driver an account that may (spec.spark.serviceAccountName)"
+    "would make the driver create a PersistentVolumeClaim, which its account may not; mount an ephemeral volume by "
+    "spec.spark.executor.podTemplate, or give the driver an account that may (spec.spark.serviceAccountName)"
 )
 
 
