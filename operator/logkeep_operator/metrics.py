@@ -81,6 +81,11 @@ class Metrics:
             ["namespace"],
             registry=self.registry,
         )
+        self._leader = Gauge(
+            "logkeep_leader",
+            "1 in the replica of the operator that acts, 0 in those that wait.",
+            registry=self.registry,
+        )
         self.reconcile_seconds = Histogram(
             "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
         )
@@ -107,6 +112,10 @@ class Metrics:
     def event_failed(self, key: Key, reason: str) -> None:
         """An Event could not be written; it is lost."""
         self._events_failed.labels(key.namespace, reason).inc()
+
+    def leading(self, acts: bool) -> None:
+        """Whether this replica acts."""
+        self._leader.set(1 if acts else 0)
 
     def namespace_served(self, namespace: str | None, served: bool) -> None:
         """Whether the namespace can be read; None is the whole cluster."""

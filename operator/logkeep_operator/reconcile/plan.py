@@ -11,7 +11,7 @@ from logkeep_operator.api import Status
 
 @dataclass(frozen=True)
 class EnsureAccess:
-    """Make sure that ServiceAccounts, Role and RoleBinding of the namespace exist."""
+    """Make sure that ServiceAccounts and RoleBinding of the namespace exist."""
 
     namespace: str
 
@@ -54,7 +54,15 @@ class DeleteConfigMap:
     name: str
 
 
-Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap
+@dataclass(frozen=True)
+class DeletePod:
+    """Delete a pod, if it still has this uid."""
+
+    name: str
+    uid: str
+
+
+Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap | DeletePod
 
 
 @dataclass(frozen=True)
