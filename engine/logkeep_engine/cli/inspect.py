@@ -14,6 +14,7 @@ from logkeep_engine.cli.output import byte_count, facts, human_bytes, print_json
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.inspect import Description
+    from logkeep_engine.archive.catalog.archive import Archive
 
 
 def register(app: typer.Typer) -> None:
@@ -25,23 +26,27 @@ def register(app: typer.Typer) -> None:
 def inspect(uri: Uri, *, server: Server, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
     """Show what an archive holds: runs, topics, partitions, consumer groups."""
     with errors(debug):
-        from logkeep_engine.archive.care.inspect import describe
-        from logkeep_engine.archive.reading.beginnings import missing_beginnings
-        from logkeep_engine.archive.reading.visible import shows
+        show_archive(server.archive(uri), output)
 
-        archive = server.archive(uri)
-        state = archive.load()
-        described = describe(
-            archive.info,
-            state,
-            beginnings=missing_beginnings(archive, state),
-            lost_tails=archive.lost_tails(state),
-            shows=shows(archive.storage, state),
-        )
-        if output is Output.JSON:
-            print_json(described.to_json())
-        else:
-            _print_archive(described)
+
+def show_archive(archive: Archive, output: Output) -> None:
+    """Print what an archive holds."""
+    from logkeep_engine.archive.care.inspect import describe
+    from logkeep_engine.archive.reading.beginnings import missing_beginnings
+    from logkeep_engine.archive.reading.visible import shows
+
+    state = archive.load()
+    described = describe(
+        archive.info,
+        state,
+        beginnings=missing_beginnings(archive, state),
+        lost_tails=archive.lost_tails(state),
+        shows=shows(archive.storage, state),
+    )
+    if output is Output.JSON:
+        print_json(described.to_json())
+    else:
+        _print_archive(described)
 
 
 def _print_archive(archive: Description) -> None:

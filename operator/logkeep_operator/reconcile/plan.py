@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logkeep_operator.api import Status
+from logkeep_operator.api.asked import AskedRun, AskedStatus
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,30 @@ class DeleteConfigMap:
     name: str
 
 
+@dataclass(frozen=True)
+class AnswerAskedRun:
+    """Write the status of a KafkaBackupRun."""
+
+    asked: AskedRun
+    status: AskedStatus
+
+
+@dataclass(frozen=True)
+class AdoptAskedRun:
+    """Let a KafkaBackupRun be deleted with its KafkaBackup."""
+
+    asked: AskedRun
+
+
+@dataclass(frozen=True)
+class DeleteAskedRun:
+    """Delete a KafkaBackupRun whose run has ended long enough ago."""
+
+    name: str
+    uid: str
+
+
+Answer = AnswerAskedRun | AdoptAskedRun | DeleteAskedRun
 Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap
 
 
@@ -68,7 +93,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """First the actions in their order, then the status (None: leave it), then the events. `requeue_after` is in
+    """First the actions in their order, then the status (None: leave it), then the events and the answers to
+    KafkaBackupRuns. `requeue_after` is in
     seconds, None waits for an event. `started` and `finished` are for the counters: a run was started for the first
     time, a run ended with this outcome.
 
@@ -81,3 +107,4 @@ class Plan:
     requeue_after: float | None = None
     started: bool = False
     finished: str | None = None
+    answers: tuple[Answer, ...] = ()
