@@ -1,5 +1,6 @@
-# This file makes two images: `operator` (Python only) and `engine` (Python, Java, Spark). Both run as uid 185 with a
-# read-only root file system. What they write goes to /tmp and to mounted volumes.
+# This file makes two images: `operator` (Python only) and `engine` (Python, Java, Spark). Both run as uid 185, or as any
+# other that the platform gives them, with a read-only root file system. What they write goes to /tmp and to mounted
+# volumes.
 #   docker build --target operator -t logkeep-operator .
 #   docker build --target engine -t logkeep-engine .
 # Dependencies are installed before the code is copied, so a change of the code rebuilds one small layer. A machine may
@@ -42,14 +43,16 @@ RUN python3 -m pip --python /opt/logkeep/bin/python install -c /build/requiremen
 FROM ${BASE} AS python
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 tini && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 185 logkeep && useradd --uid 185 --gid 185 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin logkeep
+# USER: Python asks it for the name of a user that the platform has chosen, and that the passwd file does not have.
 ENV PATH=/opt/logkeep/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+    HOME=/tmp USER=logkeep LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
 FROM python AS operator-base
 COPY --from=operator-packages /opt/logkeep /opt/logkeep
 
 FROM python AS engine-base
-RUN mkdir -p /usr/share/man/man1 && apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update && apt-get install -y --no-install-recommends libnss-wrapper openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java
 COPY --from=engine-packages /opt/logkeep /opt/logkeep
 ENV JAVA_HOME=/opt/java \

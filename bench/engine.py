@@ -213,7 +213,7 @@ def decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
 async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
     from logkeep_engine.backup.task import FETCH_BYTES
-    from logkeep_engine.contract.spec import ClusterSpec
+    from logkeep_engine.contract.cluster import ClusterSpec
     from logkeep_engine.kafka.client import RawClient
     from logkeep_engine.kafka.connection import connection_from
     from logkeep_engine.log.batch import walk_checked

@@ -5,6 +5,15 @@
 #   anything else is a command: `logkeep --help`, `python3`, `bash`
 set -euo pipefail
 
+# A platform may run the container as a user of its own choice (OpenShift does). Java takes the user's name from the
+# passwd file, and Spark does not start without a name: this library puts a file of ours in its place.
+if ! getent passwd "$(id -u)" > /dev/null; then
+  passwd="${TMPDIR:-/tmp}/passwd"
+  { grep -v '^logkeep:' /etc/passwd || true
+    echo "logkeep:x:$(id -u):$(id -g)::/tmp:/usr/sbin/nologin"; } > "$passwd"
+  export NSS_WRAPPER_PASSWD="$passwd" NSS_WRAPPER_GROUP=/etc/group LD_PRELOAD=libnss_wrapper.so
+fi
+
 case "${1:-}" in
 executor)
   # SPARK_JAVA_OPT_<n>, in the order of n: the driver's spark.* settings and the extra Java options.

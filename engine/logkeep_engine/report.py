@@ -99,6 +99,7 @@ class _State:
     totals: _Totals = field(default_factory=_Totals)
     ranges: dict[int, _RangeState] = field(default_factory=dict)
     partitions: dict[tuple[str, int], _PartitionState] = field(default_factory=dict)
+    executors: int | None = None
     version: int = 0
 
 
@@ -135,6 +136,12 @@ class Reporter:
             self._state.phase = phase
             if attempt is not None:
                 self._state.attempt = attempt
+            self._state.version += 1
+
+    def executors(self, count: int) -> None:
+        """Tell how many executors the work was given to, 0 if the driver does it itself."""
+        with self._lock:
+            self._state.executors = count
             self._state.version += 1
 
     def planned(self, ranges: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
@@ -227,6 +234,7 @@ class Reporter:
                 offsets_done=totals.offsets_done,
                 offsets_total=totals.offsets_total,
                 partitions_shown=shown,
+                executors=state.executors,
             )
 
     def finish(self, result: RunResult) -> None:

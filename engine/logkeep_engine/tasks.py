@@ -38,6 +38,20 @@ class PartitionUpdate:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How much a part of a run is about to do: about how many `bytes` it moves, in `chunks` that can be worked on at
+    the same time. `bytes_per_second` is the limit of the run."""
+
+    chunks: int
+    bytes: int
+    bytes_per_second: int | None = None
+
+
+Expect = Callable[[Demand], int]
+"""Told what the next tasks will do, before they are made. Answers how many of them will run at once."""
+
+
 def no_update(update: PartitionUpdate) -> None:
     """Takes an update and does nothing with it."""
 

@@ -29,6 +29,8 @@ FIELD_MANAGER = "logkeep-operator"
 _CONNECT_SECONDS = 5.0
 _SLOW_SECONDS = 2.0
 CALL_SECONDS = 30.0  # for a whole call, however slowly its answer comes
+STRIMZI_GROUP = "kafka.strimzi.io"
+STRIMZI_VERSIONS = ("v1", "v1beta2")  # Strimzi 1.0 serves the first only, before 0.49 the second
 CHILDREN = ("Job", "Pod", "ConfigMap")
 _PAGE = 500
 _SMALL_PAGE = 50  # a ConfigMap with the progress of 2,000 partitions is 300 kB
@@ -171,6 +173,17 @@ class KubernetesCluster:
             self._call("DELETE", _path(kind, namespace, name), body=options)
         except (NotFound, Conflict):
             return
+
+    # ---- others' resources
+
+    def strimzi_kafka(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """Strimzi's `Kafka` resource, None if there is none, or if this cluster has no Strimzi."""
+        for version in STRIMZI_VERSIONS:
+            try:
+                return self._call("GET", f"/apis/{STRIMZI_GROUP}/{version}/namespaces/{namespace}/kafkas/{name}")
+            except NotFound:
+                continue
+        return None
 
     # ---- events
 

@@ -8,13 +8,15 @@ refuses is logged and counted, and stops nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from logkeep_engine.contract.references import StrimziRef
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict
 from logkeep_operator.metrics import Metrics
+from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reconcile import (
     Action,
     Create,
@@ -22,61 +24,111 @@ from logkeep_operator.reconcile import (
     DeleteJob,
     EnsureAccess,
     Event,
+    FoundKafka,
     JobState,
     Observed,
     Plan,
     PodState,
     SuspendJob,
     documents,
+    holds_place,
     is_at_rest,
     job_state,
     own_children,
     own_pods,
     reconcile,
     refused,
+    wake_after,
 )
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import ROLE_DRIVER, access_objects
 from logkeep_operator.seen import Seen
-from logkeep_operator.settings import EngineSettings
+from logkeep_operator.settings import Concurrency, EngineSettings
 from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
 
 log = logging.getLogger(__name__)
 
 
 class Controller:
-    """Reconciles single resources against a cluster."""
+    """Reconciles single resources against a cluster. `wake` is called for a resource whose turn it is to have a
+    driver."""
 
-    def __init__(self, cluster: KubernetesCluster, engine: EngineSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        cluster: KubernetesCluster,
+        engine: EngineSettings,
+        metrics: Metrics,
+        places: DriverPlaces | None = None,
+        wake: Callable[[Key], None] = lambda key: None,
+    ) -> None:
         self._cluster = cluster
         self._engine = engine
         self._metrics = metrics
+        self._wake = wake
+        self.places = places if places is not None else DriverPlaces(Concurrency(), ())
         self.seen = Seen()
 
     def reconcile(self, key: Key) -> float | None:
         """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
         event. Raises ApiError."""
+        try:
+            return self._look(key)
+        except Exception:
+            self.places.stand_back(key)
+            raise
+        finally:
+            self.wake_due()
+
+    def wake_due(self) -> None:
+        """Wake those whose turn it is to have a driver."""
+        for key in self.places.due():
+            self._wake(key)
+
+    def _look(self, key: Key) -> float | None:
         with self._metrics.reconcile_seconds.time():
             resource = self._cluster.resource(key)
             if resource is None:
                 self._metrics.gone(key)
                 self.seen.forget(key)
+                self.places.forget(key)
                 return None
             self._metrics.seen(key, resource.status, resource.created)
             self.seen.note(resource)
             now = self._cluster.now()
             if is_at_rest(resource, now):
-                return None
-            plan = reconcile(self.observe(resource, now), now, self._engine)
+                self.places.leave(key)
+                return wake_after(resource, now)
+            plan = self._decide(self.observe(resource, now), now)
             try:
                 return self._carry_out(resource, plan)
             except Conflict as conflict:
                 log.debug("%s: %s", key, conflict)
                 return 0.5
 
+    def _decide(self, observed: Observed, now: datetime) -> Plan:
+        """The plan for a resource. One that begins a driver has taken a place before."""
+        key = observed.resource.key
+        self.places.found(key, running=holds_place(observed, now))
+        plan = reconcile(observed, now, self._engine)
+        if plan.waits_since is not None:
+            return reconcile(observed, now, self._engine, self.places.enter(key, plan.waits_since))
+        self.places.stand_back(key)
+        return plan
+
+    def _foresee(self, observed: Observed, now: datetime, mark: int) -> Plan:
+        """The plan for a resource in a snapshot: it takes no place."""
+        key = observed.resource.key
+        self.places.found(key, running=holds_place(observed, now), mark=mark)
+        plan = reconcile(observed, now, self._engine)
+        if plan.waits_since is None:
+            self.places.stand_back(key, mark)
+            return plan
+        return reconcile(observed, now, self._engine, self.places.wait(key, plan.waits_since, mark))
+
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources that need a look, now or later, each with the seconds until then. Namespace None stands for the
         whole cluster."""
+        mark = self.places.mark()
         snapshot = ResourceSnapshot(self._cluster, namespace, self._may_need_something)
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
@@ -84,9 +136,12 @@ class Controller:
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
+                self.places.leave(key, mark)
+                wake = wake_after(resource, now)
+                found += [(key, wake)] if wake is not None else []
                 continue
             try:
-                plan = reconcile(self.observe(resource, now, snapshot), now, self._engine)
+                plan = self._foresee(self.observe(resource, now, snapshot), now, mark)
             except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
                 log.warning("%s: %s: %s", key, type(error).__name__, error)
                 found.append((key, 0.0))
@@ -95,6 +150,8 @@ class Controller:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
+        self.places.counted(namespace, snapshot.resources.keys(), mark)
+        self.wake_due()
         return found
 
     def _may_need_something(self, resource: Resource) -> bool:
@@ -119,6 +176,7 @@ class Controller:
             documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
             backup=source.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
             warnings=_warnings(source, key, jobs, pods, now),
+            kafka=_strimzi_kafka(source, resource),
         )
 
     def _carry_out(self, resource: Resource, plan: Plan) -> float | None:
@@ -128,7 +186,12 @@ class Controller:
                 self._act(key.namespace, action)
             except ApiRefused as error:
                 # The status must say why nothing happens; the work queue tries again, later and later.
+                self.places.leave(key)
                 self._finish(resource, refused(resource, str(error), self._cluster.now()))
+                raise
+            except ApiError:
+                if plan.waits_since is not None:
+                    self.places.leave(key)  # the next look sees whether there is a Job after all
                 raise
         self._finish(resource, plan)
         return plan.requeue_after
@@ -171,6 +234,19 @@ class Controller:
                 cluster.delete("Job", namespace, action.name, action.uid)
             case DeleteConfigMap():
                 cluster.delete("ConfigMap", namespace, action.name)
+
+
+def _strimzi_kafka(source: ResourceReader, resource: Resource) -> FoundKafka | None:
+    """Strimzi's resource that the spec names. It may be in a namespace where the operator has no rights."""
+    cluster = resource.spec.get("cluster") or {}
+    try:
+        reference = StrimziRef.model_validate(cluster.get("strimzi"))
+    except ValueError:  # there is none, or `reconcile` will say what is wrong with it
+        return None
+    try:
+        return FoundKafka(source.strimzi_kafka(reference.namespace or resource.key.namespace, reference.name))
+    except ApiRefused as error:
+        return FoundKafka(refused=str(error))
 
 
 def _warnings(

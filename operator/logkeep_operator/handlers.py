@@ -23,6 +23,7 @@ from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
 from logkeep_operator.metrics import Metrics
+from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reach import Reach, retry_pause
 from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND
 from logkeep_operator.seen import News
@@ -49,14 +50,17 @@ class Operator:
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     listed: dict[str | None, asyncio.Event] = field(default_factory=dict)
+    _loop: asyncio.AbstractEventLoop | None = None
     listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
 
     def __post_init__(self) -> None:
-        self.controller = Controller(self.cluster, self.settings.engine, self.metrics)
+        places = DriverPlaces(self.settings.concurrency, self.settings.namespaces or (None,))
+        self.controller = Controller(self.cluster, self.settings.engine, self.metrics, places, self.wake)
         self.reach = Reach(self.metrics)
 
     def start(self) -> None:
         """Begin to work; called in kopf's event loop."""
+        self._loop = asyncio.get_running_loop()
         self.queue = WorkQueue(workers=self.settings.workers, group=lambda key: key.namespace)
         self.metrics.queue_depth.set_function(lambda: self.queue.ready)
         namespaces = self.settings.namespaces
@@ -74,6 +78,11 @@ class Operator:
         except Exception:
             self.metrics.reconcile_failed(key)
             raise
+
+    def wake(self, key: Key) -> None:
+        """Look at the resource soon, from any thread: it is its turn."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.queue.add, key)
 
     def event(self, kind: str, body: Mapping[str, Any], how: str | None) -> None:
         """Take an event about a resource or a child. `how` is the watch's word: ADDED, MODIFIED or DELETED, and None
@@ -111,6 +120,8 @@ class Operator:
                 failures = 0
             except Exception as error:  # whatever an answer looks like, the next resync comes
                 failures += 1
+                self.controller.places.not_counted(namespace)
+                self.controller.wake_due()
                 self.reach.lost(namespace, "list of resources", str(error)[:500])
                 log.debug("resync", exc_info=True)
                 pause = min(pause, retry_pause(failures))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from logkeep_operator.api import GROUP, KINDS
-from logkeep_operator.cluster import KubernetesCluster, connect
+from logkeep_operator.cluster import STRIMZI_GROUP, KubernetesCluster, connect
 from logkeep_operator.errors import ApiError
 from logkeep_operator.resources.access import DRIVER_RULES
 
@@ -18,6 +18,7 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "", ("get", "list", "watch")) for plural in KINDS.values()),
     *((GROUP, plural, "status", ("update",)) for plural in KINDS.values()),
     ("batch", "jobs", "", ("get", "list", "watch", "create", "patch", "delete")),
+    (STRIMZI_GROUP, "kafkas", "", ("get",)),
     ("", "events", "", ("get", "list", "create", "patch")),
     ("", "serviceaccounts", "", ("create",)),
     (RBAC, "roles", "", ("get", "create", "patch")),

@@ -5,10 +5,16 @@
 | LOGKEEP_ENGINE_IMAGE | image of driver and executors, unless a resource names another | must be set |
 | LOGKEEP_ENGINE_PULL_POLICY | its pull policy | IfNotPresent |
 | LOGKEEP_IMAGE_PULL_SECRETS | names of Secrets for pulling it, separated by commas | none |
+| LOGKEEP_ENGINE_USER | uid and groups of driver and executors: Fixed (185), or those that the Platform gives | Fixed |
+| LOGKEEP_ALLOWED_IMAGES | images that resources may name, with `*`, separated by commas | only the engine's |
+| LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
 | LOGKEEP_WORKERS | resources reconciled at once | 4 |
+| LOGKEEP_MAX_CONCURRENT_RUNS | runs that have a driver at a time; 0: no limit | 5 |
+| LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE | the same in each namespace | 0 |
+| LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES | the same in single namespaces: `name=number`, separated by commas | none |
 | LOGKEEP_RESYNC_SECONDS | how often every resource is looked at without an event | 60 |
 | LOGKEEP_LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | INFO |
 """
@@ -16,21 +22,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logkeep_operator.errors import SettingsInvalid
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+DEFAULT_USER = 185  # Spark's customary user; the image has it in /etc/passwd
+FIXED, PLATFORM = "Fixed", "Platform"
+DEFAULT_RUNS = 5
+MAX_RUNS = 10_000
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The settings that the builders of pods need."""
+    """The settings that the builders of pods need. `user`: uid, gid and fsGroup; None: the platform gives them. The
+    allowed ones are patterns in which `*` stands for any characters."""
 
     image: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
+    user: int | None = DEFAULT_USER
+    allowed_images: tuple[str, ...] = ()
+    allowed_accounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """The most runs that have a driver at a time: of the operator, of each namespace, and of single namespaces. 0
+    stands for no limit."""
+
+    operator: int = 0
+    namespace: int = 0
+    namespaces: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, namespace: str) -> int:
+        """The most runs of a namespace."""
+        return self.namespaces.get(namespace, self.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +70,7 @@ class Settings:
     metrics_port: int = 8081
     probe_port: int = 8080
     workers: int = 4
+    concurrency: Concurrency = Concurrency(DEFAULT_RUNS)
     resync_seconds: int = 60
     log_level: str = "INFO"
 
@@ -56,14 +85,27 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             image=image,
             pull_policy=_choice(environ, "LOGKEEP_ENGINE_PULL_POLICY", "IfNotPresent", PULL_POLICIES),
             pull_secrets=_names(environ, "LOGKEEP_IMAGE_PULL_SECRETS"),
+            user=_user(environ),
+            allowed_images=_names(environ, "LOGKEEP_ALLOWED_IMAGES"),
+            allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
         ),
         namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
         probe_port=_number(environ, "LOGKEEP_PROBE_PORT", 8080, 0, 65535),
         workers=_number(environ, "LOGKEEP_WORKERS", 4, 1, 64),
+        concurrency=Concurrency(
+            _number(environ, "LOGKEEP_MAX_CONCURRENT_RUNS", DEFAULT_RUNS, 0, MAX_RUNS),
+            _number(environ, "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", 0, 0, MAX_RUNS),
+            _numbers(environ, "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES"),
+        ),
         resync_seconds=_number(environ, "LOGKEEP_RESYNC_SECONDS", 60, 1, 3600),
         log_level=_choice(environ, "LOGKEEP_LOG_LEVEL", "INFO", LOG_LEVELS),
     )
+
+
+def _user(environ: Mapping[str, str]) -> int | None:
+    platform = _choice(environ, "LOGKEEP_ENGINE_USER", FIXED, (FIXED, PLATFORM)) == PLATFORM
+    return None if platform else DEFAULT_USER
 
 
 def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
@@ -75,6 +117,16 @@ def _number(environ: Mapping[str, str], variable: str, default: int, low: int, h
     if not text.isdecimal() or not low <= int(text) <= high:
         raise SettingsInvalid(f"{variable} is {text!r}; it must be a number from {low} to {high}.")
     return int(text)
+
+
+def _numbers(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+    found = {}
+    for item in _names(environ, variable):
+        name, _, text = item.partition("=")
+        if not name or not text.isdecimal() or int(text) > MAX_RUNS:
+            raise SettingsInvalid(f"{variable}: {item!r} must be a namespace, = and a number up to {MAX_RUNS}.")
+        found[name] = int(text)
+    return found
 
 
 def _choice(environ: Mapping[str, str], variable: str, default: str, choices: tuple[str, ...]) -> str:

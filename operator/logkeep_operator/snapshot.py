@@ -26,12 +26,16 @@ class ResourceReader(Protocol):
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None: ...
 
+    def strimzi_kafka(self, namespace: str, name: str) -> dict[str, Any] | None: ...
+
 
 class ResourceSnapshot:
     """A `ResourceReader` from lists, without Events: the controller finds what only Events know when it looks at the
     resource. It knows the children of `wanted` resources only: the documents of all may be too much for memory."""
 
     def __init__(self, cluster: KubernetesCluster, namespace: str | None, wanted: Callable[[Resource], bool]) -> None:
+        self._cluster = cluster
+        self._kafkas: dict[tuple[str, str], dict[str, Any] | None] = {}
         scope = [namespace] if namespace is not None else []
         self.resources = {resource.key: resource for resource in cluster.resources(scope)}
         self.wanted = frozenset(key for key, resource in self.resources.items() if wanted(resource))
@@ -54,6 +58,13 @@ class ResourceSnapshot:
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         return None
+
+    def strimzi_kafka(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """Asked for once, however many resources name it."""
+        place = (namespace, name)
+        if place not in self._kafkas:
+            self._kafkas[place] = self._cluster.strimzi_kafka(namespace, name)
+        return self._kafkas[place]
 
 
 def _place(kind: str, key: Key) -> _Place:

@@ -8,9 +8,11 @@ import pytest
 
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from tests.apiserver.operator import Namespace, wait_for
+from tests.unit.operator.pod_templates import ROLES, whole
 from tests.unit.operator.world import backup_spec, restore_spec
 
 SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
+STRIMZI = {"name": "prod", "listener": "tls"}
 S3 = "s3://bucket/prefix"
 
 
@@ -26,6 +28,32 @@ REFUSED = [
     (security(protocol="SASL_SSL"), "sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL"),
     (security(protocol="SSL", sasl=SASL), "sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL"),
     (security(tls={"caSecretRef": {"name": "ca"}}), "tls may be set only when protocol is SSL or SASL_SSL"),
+    ({"cluster": {"security": {"protocol": "PLAINTEXT"}}}, "exactly one of bootstrapServers and strimzi must be set"),
+    (
+        {"cluster": {"bootstrapServers": ["kafka:9092"], "strimzi": STRIMZI}},
+        "exactly one of bootstrapServers and strimzi must be set",
+    ),
+    ({"cluster": {"strimzi": STRIMZI, "security": {"protocol": "SSL"}}}, "security must be left out with strimzi"),
+    ({"cluster": {"strimzi": {"name": "prod", "listener": "TLS"}}}, "spec.cluster.strimzi.listener"),
+    ({"cluster": {"strimzi": STRIMZI | {"name": "../prod"}}}, "spec.cluster.strimzi.name"),
+    (
+        {"cluster": {"bootstrapServers": ["kafka:9092"], "kafkaUserRef": {"name": "logkeep"}}},
+        "kafkaUserRef may be set only with strimzi, or with another protocol than PLAINTEXT",
+    ),
+    (
+        {
+            "cluster": {
+                "bootstrapServers": ["kafka:9092"],
+                "kafkaUserRef": {"name": "logkeep"},
+                "security": {"protocol": "SASL_SSL", "sasl": SASL},
+            }
+        },
+        "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef",
+    ),
+    (
+        security(protocol="SASL_SSL", sasl=SASL | {"username": "ann", "secretRef": {"name": "u", "usernameKey": "n"}}),
+        "secretRef.usernameKey has no effect with username",
+    ),
     (security(protocol="TLS"), 'Unsupported value: "TLS"'),
     (storage(uri="file:///archive"), "volume must be set with a file:// uri"),
     (storage(uri=S3, volume={"claimName": "c"}), "volume may be set only with a file:// uri"),
@@ -37,6 +65,19 @@ REFUSED = [
     (
         storage(uri=S3, credentials={"secretRef": {"name": "a"}, "workloadIdentity": {}}),
         "exactly one of secretRef and workloadIdentity must be set",
+    ),
+    (storage(uri=S3, tls={}), "exactly one of caSecretRef and caConfigMapRef must be set"),
+    (
+        storage(uri="file:///archive", volume={"claimName": "c"}, tls={"caSecretRef": {"name": "ca"}}),
+        "tls may be set only with an s3:// uri",
+    ),
+    (
+        storage(uri=S3, endpoint="http://store:9000", tls={"caSecretRef": {"name": "ca"}}),
+        "tls has no effect with an endpoint of http://",
+    ),
+    (
+        security(protocol="SSL", tls={"caSecretRef": {"name": "a"}, "caConfigMapRef": {"name": "b"}}),
+        "caSecretRef and caConfigMapRef may not both be set",
     ),
     (storage(uri="gs://bucket"), "spec.storage.uri"),
     ({"cluster": {"bootstrapServers": ["kafka"]}}, "spec.cluster.bootstrapServers[0]"),
@@ -93,6 +134,32 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert parse_restore(restore) == parse_restore(restore_spec())
     assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup
     assert parse_restore(restore).model_dump(mode="json", by_alias=True, exclude_none=True) == restore
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_pod_template_stays_as_it_was_written(namespace: Namespace, role: str) -> None:
+    spec = backup_spec(spark={role: {"podTemplate": whole(role)}})
+    answer = namespace.apply("KafkaBackup", "b", spec)
+    assert answer.returncode == 0, answer.stderr
+    stored = namespace.get("kbak", "b")["spec"]
+    assert stored["spark"][role]["podTemplate"] == whole(role)
+    assert parse_backup(stored) == parse_backup(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"hostNetwork": True}, "podTemplate.spec.hostNetwork: field not declared in schema"),
+        ({"volumes": [{"name": "a", "hostPath": {}}]}, "podTemplate.spec.volumes[0].hostPath: field not declared"),
+        ({"securityContext": {"runAsUser": 0}}, "should be greater than or equal to 1"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, 'Unsupported value: "Unconfined"'),
+        ({"containers": [{"name": "driver"}, {"name": "more"}]}, "Too many: 2: must have at most 1 item"),
+    ],
+)
+def test_a_pod_template_cannot_weaken_a_pod(namespace: Namespace, spec: dict[str, Any], message: str) -> None:
+    answer = namespace.apply("KafkaBackup", "b", backup_spec(spark={"driver": {"podTemplate": {"spec": spec}}}))
+    assert answer.returncode != 0
+    assert message in answer.stderr
 
 
 MANY = [f"{number:03d}" * 100 for number in range(500)]

@@ -28,12 +28,16 @@ FINAL = ("Succeeded", "Failed", "Invalid")
 
 
 def small(executors: int = 2) -> Document:
-    """`spec.spark` for a node of two cores. Each executor is a JVM and a Python more to start."""
+    """`spec.spark` for a node of two cores. Each executor is a JVM and a Python more to start.
+
+    However little a run moves, it has executors: a driver leaves tasks to them that may need more memory.
+    """
     return {
         "executor": {"instances": executors, "memory": "768Mi"},
         "conf": {
             "spark.kubernetes.driver.request.cores": "100m",
             "spark.kubernetes.executor.request.cores": "100m",
+            "spark.executorEnv.LOGKEEP_TASK_MEMORY": "256Mi",
         },
     }
 

@@ -21,8 +21,10 @@ def logkeep(node: Node) -> Installation:
 
 @pytest.fixture(scope="session")
 def broker(node: Node) -> Iterator[KafkaBroker]:
-    """A broker on the node's address with SASL beside plain, whose quotas act within two seconds."""
-    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides={"quota.window.num": "2"}) as started:
+    """A broker on the node's address with SASL and TLS beside plain, whose quotas act within two seconds. Its listener
+    SSL takes only clients with a certificate."""
+    overrides = {"quota.window.num": "2", "listener.name.ssl.ssl.client.auth": "required"}
+    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides=overrides) as started:
         yield started
 
 

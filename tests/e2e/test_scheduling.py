@@ -11,7 +11,8 @@ pytestmark = pytest.mark.timeout(900)
 
 def test_an_executor_that_fits_no_node_is_in_the_status_and_goes_with_the_resource(home: Home) -> None:
     home.fill("unplaced", 1, 1)
-    huge = {**small(), "conf": {"spark.kubernetes.executor.request.cores": "500"}}
+    spark = small()
+    huge = {**spark, "conf": {**spark["conf"], "spark.kubernetes.executor.request.cores": "500"}}
     saved = home.backup("unplaced", spark=huge)
 
     wait_until(lambda: "Insufficient cpu" in str(saved.status), 240, "the scheduler's message in the status")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from logkeep_engine.contract.spec import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.fetched import Fetched

@@ -20,9 +20,9 @@ from logkeep_engine.backup import making
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, archive_pieces
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
-from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka import admin
 from logkeep_engine.kafka.connection import Limits, connection_from

@@ -15,9 +15,9 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.backup import making
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records_groups import read_consumer_offsets

@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from logkeep_engine.backup import balance
 from logkeep_engine.backup.plan import BackupPlan, Chunk
-from logkeep_engine.contract.spec import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from logkeep_engine.contract.spec import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.errors import (
     BrokerRefused,
     BrokerUnavailable,

@@ -18,9 +18,10 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.archive.catalog.writer import Committed, Writer
 from logkeep_engine.backup.run import run_backup
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import ClusterSpec, StorageSpec, parse_backup
+from logkeep_engine.contract.spec import StorageSpec, parse_backup
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage

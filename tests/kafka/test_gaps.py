@@ -20,9 +20,9 @@ from logkeep_engine.backup import task as tasks
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, REASON_TRUNCATED, Piece
 from logkeep_engine.backup.task import PieceDone
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_uri

@@ -35,7 +35,7 @@ bare = peak()
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.task import archive_pieces
-from logkeep_engine.contract.spec import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.storage import open_uri

@@ -16,8 +16,8 @@ from logkeep_engine.backup import balance
 from logkeep_engine.backup import remote as remote_chunks
 from logkeep_engine.backup import run as backup_run
 from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import RecordsWithheld
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from

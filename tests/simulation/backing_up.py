@@ -10,8 +10,8 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup import run as running
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.storage import open_uri

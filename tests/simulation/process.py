@@ -19,8 +19,8 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from logkeep_engine.archive.catalog.writer import Timing
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import ClusterSpec
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka import brokers
 from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from

@@ -51,3 +51,17 @@ def test_a_topic_that_cannot_be_described_now_counts_by_its_name(
         app, ["coverage", "--bootstrap-server", "kafka:9092", "-f", str(tmp_path / "backup.yaml"), "--output", "json"]
     )
     assert (done.exit_code, '"users"' in done.stdout, '"orders",' in done.stdout) == (1, True, False), done.output
+
+
+def test_a_backup_of_strimzis_that_never_ran_is_left_aside_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logkeep_engine.kafka.control.ControlPlane", Busy)
+    said = BACKUP.replace('{bootstrapServers: ["kafka:9092"]}', "{strimzi: {name: prod, listener: tls}}")
+    (tmp_path / "backup.yaml").write_text(said)
+    done = CliRunner().invoke(
+        app, ["coverage", "--bootstrap-server", "kafka:9092", "-f", str(tmp_path / "backup.yaml"), "--output", "json"]
+    )
+    assert done.exit_code == 1
+    assert "orders is left aside: no run has told which cluster it backs up, and only the operator finds" in done.output
+    assert "Strimzi's Kafka prod" in done.output

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.references import LoginSecretRef
 from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -14,13 +15,27 @@ DOCUMENTS = [
     for file in sorted(EXAMPLES.glob("*.yaml"))
     for document in yaml.safe_load_all(file.read_text())
 ]
-SECRETS = {document["metadata"]["name"] for document in yaml.safe_load_all((EXAMPLES / "secrets.yaml").read_text())}
+SECRETS = {
+    document["metadata"]["name"]: document["stringData"]
+    for document in yaml.safe_load_all((EXAMPLES / "secrets.yaml").read_text())
+}
+
+CLUSTERS = [
+    document.get("spec", {}).get("cluster", {})
+    for file in EXAMPLES.glob("*.yaml")
+    for document in yaml.safe_load_all(file.read_text())
+]
+KAFKA_USERS = {cluster["kafkaUserRef"]["name"] for cluster in CLUSTERS if "kafkaUserRef" in cluster}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_an_example_is_valid(document: dict[str, Any]) -> None:
     if document["kind"] == "Secret":
         assert set(document["stringData"].values()) == {"REPLACE"}
+        return
+    if document["kind"] == "KafkaUser":
+        assert document["apiVersion"] == "kafka.strimzi.io/v1"
+        assert document["metadata"]["name"] in KAFKA_USERS
         return
     assert document["apiVersion"] == API_VERSION
     parse = {"KafkaBackup": parse_backup, "KafkaRestore": parse_restore}[document["kind"]]
@@ -29,7 +44,17 @@ def test_an_example_is_valid(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_an_example_refers_to_secrets_of_the_examples(document: dict[str, Any]) -> None:
-    assert set(_secret_names(document.get("spec", {}))) <= SECRETS
+    assert set(_secret_names(document.get("spec", {}))) <= set(SECRETS)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_an_example_names_the_keys_that_its_secret_has(document: dict[str, Any]) -> None:
+    login = document.get("spec", {}).get("cluster", {}).get("security", {}).get("sasl", {})
+    if not login:
+        return
+    reference = LoginSecretRef.model_validate(login["secretRef"])
+    keys = {reference.password_key} if "username" in login else {reference.username_key, reference.password_key}
+    assert keys == set(SECRETS[reference.name])
 
 
 def _secret_names(value: Any) -> list[str]:

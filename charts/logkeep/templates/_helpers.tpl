@@ -23,6 +23,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .image.repository }}:{{ default .default .image.tag }}
 {{- end }}
 
+{{/* Fixed or Platform: who gives pods their user and groups. */}}
+{{- define "logkeep.user" -}}
+{{- if ne .Values.engine.user "Auto" }}{{ .Values.engine.user }}
+{{- else if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}Platform
+{{- else }}Fixed
+{{- end }}
+{{- end }}
+
+{{- define "logkeep.podSecurityContext" -}}
+{{- if eq (include "logkeep.user" .) "Platform" }}
+{{- toYaml (omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup") }}
+{{- else }}
+{{- toYaml .Values.podSecurityContext }}
+{{- end }}
+{{- end }}
+
 {{/* What the operator itself needs, then what it grants to drivers: nobody may grant what he does not have. */}}
 {{- define "logkeep.rules" -}}
 - apiGroups: [logkeep.dev]
@@ -35,6 +51,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [logkeep.dev]
   resources: [kafkabackups/finalizers, kafkarestores/finalizers]
   verbs: [update]
+# Addresses and certificate authorities of Strimzi's clusters. No Secret is read.
+- apiGroups: [kafka.strimzi.io]
+  resources: [kafkas]
+  verbs: [get]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]

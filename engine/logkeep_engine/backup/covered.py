@@ -62,7 +62,7 @@ def is_of(backup: Backup, cluster_id: str, servers: Iterable[str]) -> bool:
     """Whether it backs up this cluster: by its archive's cluster id, or by an address if no run has told one."""
     if backup.cluster_id:
         return backup.cluster_id == cluster_id
-    return not set(backup.spec.cluster.bootstrap_servers).isdisjoint(servers)
+    return not set(backup.spec.cluster.servers).isdisjoint(servers)
 
 
 def uncovered(topics: Iterable[TopicInfo], backups: Sequence[Backup], *, internal: bool = False) -> list[Uncovered]:

@@ -20,12 +20,14 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
 from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.tasks import Demand
 
 PLAN_VERSION = 1
 CHUNK_BYTES = 120 << 20  # a little less than a segment (128Mi by default), so that a chunk is one
 TASK_BYTES = 256 << 20
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
 MAX_CHUNKS_PER_TASK = 256
+UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not tell the size of a log
 
 REASON_RETENTION = "removed from the cluster before it was archived (retention or DeleteRecords)"
 REASON_RECREATED = "the topic was deleted and created again while it was archived"
@@ -260,6 +262,12 @@ def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt
         if coverage or gaps:
             left.append(replace(receipt, coverage=coverage, gaps=gaps))
     return left
+
+
+def demand_of(pieces: Sequence[Piece], bytes_per_second: int | None) -> Demand:
+    """How much these pieces move. A piece of unknown size may be a large one that lies in a remote tier."""
+    size = sum(piece.bytes or (piece.end - piece.start) * UNKNOWN_RECORD_BYTES for piece in pieces)
+    return Demand(len(pieces), size, bytes_per_second)
 
 
 def pack(pieces: Sequence[Piece], slots: int, *, task_bytes: int = TASK_BYTES) -> list[tuple[Piece, ...]]:

@@ -40,6 +40,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import (
     BackupPlan,
     Piece,
+    demand_of,
     open_gaps,
     open_pieces,
     pack,
@@ -70,7 +71,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage, open_storage
-from logkeep_engine.tasks import PartitionUpdate, TaskRunner, no_update
+from logkeep_engine.tasks import Expect, PartitionUpdate, TaskRunner, no_update
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +83,16 @@ def run_backup(
     reporter: Reporter,
     environ: MutableMapping[str, str],
     timing: Timing | None = None,
+    expect: Expect | None = None,
 ) -> RunResult:
     """Archive what is new in the topics of `spec`, and say how it went. `runner_factory` is called only if there is
-    something to do. `timing` is how runs watch each other.
+    something to do, and before that `expect` is told how much. `timing` is how runs watch each other.
 
     Never raises for what happens in a run: every error becomes a result with its exit code, and is noted in the archive
     if the run had begun there. The same `request.run_id` again goes on with the same plan. The caller hands the result
     to the reporter.
     """
-    return BackupRun(request, spec, runner_factory, reporter, environ, timing).perform()
+    return BackupRun(request, spec, runner_factory, reporter, environ, timing, expect).perform()
 
 
 class BackupRun(ArchivingRun):
@@ -102,11 +104,13 @@ class BackupRun(ArchivingRun):
         reporter: Reporter,
         environ: MutableMapping[str, str],
         timing: Timing | None = None,
+        expect: Expect | None = None,
     ) -> None:
         super().__init__(request.run_id, request.kind, reporter)
         self._timing = timing
         self._spec = spec
         self._runner_factory = runner_factory
+        self._expect = expect
         self._environ = environ
         self._plan: BackupPlan | None = None
         self._topics_before: Mapping[str, TopicEntry] = {}
@@ -246,7 +250,7 @@ class BackupRun(ArchivingRun):
         be looked through, and must not be archived: the run fails with their failures, when all else is done.
         """
         setting = self._setting(writer.archive.storage, connection, writer)
-        search = LossSearch(writer.archive, self._run_id, setting, self._spec.spark.executor.slots)
+        search = LossSearch(writer.archive, self._run_id, setting, self._slots(pieces))
 
         def run_tasks(work: Sequence[Work], function: ArchivePieces, on_result: OnPieces) -> None:
             self._reporter.phase("Checking")
@@ -267,7 +271,7 @@ class BackupRun(ArchivingRun):
         pieces: Sequence[Piece],
     ) -> None:
         setting = self._setting(storage, connection, writer)
-        work = pack(pieces, self._spec.spark.executor.slots)
+        work = pack(pieces, self._slots(pieces))
         committer = BackupCommitter(writer, control, losses, self._fail)
         pieces_by_number = {piece.number: piece for piece in pieces}
         left = {piece.number: 0 for piece in pieces}
@@ -297,6 +301,12 @@ class BackupRun(ArchivingRun):
         log.info("archiving %d chunks in %d tasks", len(pieces), len(work))
         with committer:
             self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update, self._limits())
+
+    def _slots(self, pieces: Sequence[Piece]) -> int:
+        """How many tasks will run at once, after Spark was told what they will do."""
+        if self._expect is None or not pieces:
+            return self._spec.spark.executor.slots
+        return self._expect(demand_of(pieces, self._spec.limits.bytes_per_second_int))
 
     def _note_disagreements(self, done: PieceDone, piece: Piece) -> None:
         for item in done.disagreements:

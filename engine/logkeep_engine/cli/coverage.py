@@ -87,7 +87,11 @@ def coverage(
 def _why_aside(backup: Backup) -> str:
     if backup.cluster_id:
         return "it backs up another cluster"
-    servers = ", ".join(backup.spec.cluster.bootstrap_servers)
+    cluster = backup.spec.cluster
+    if cluster.strimzi is not None:
+        name = cluster.strimzi.name
+        return f"no run has told which cluster it backs up, and only the operator finds Strimzi's Kafka {name}"
+    servers = ", ".join(cluster.servers)
     return f"no run has told which cluster it backs up, and --bootstrap-server names none of its brokers: {servers}"
 
 

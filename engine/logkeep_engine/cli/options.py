@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from logkeep_engine.contract.spec import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:

@@ -33,9 +33,11 @@ ENV_KAFKA_KEY_FILE = "LOGKEEP_KAFKA_KEY_FILE"
 ENV_S3_ACCESS_KEY = "AWS_ACCESS_KEY_ID"
 ENV_S3_SECRET_KEY = "AWS_SECRET_ACCESS_KEY"
 ENV_S3_SESSION_TOKEN = "AWS_SESSION_TOKEN"
+ENV_S3_CA_FILE = "LOGKEEP_S3_CA_FILE"
 ENV_STATE_S3_ACCESS_KEY = "LOGKEEP_STATE_ACCESS_KEY_ID"
 ENV_STATE_S3_SECRET_KEY = "LOGKEEP_STATE_SECRET_ACCESS_KEY"
 ENV_STATE_S3_SESSION_TOKEN = "LOGKEEP_STATE_SESSION_TOKEN"
+ENV_STATE_S3_CA_FILE = "LOGKEEP_STATE_S3_CA_FILE"
 ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
 ENV_POD_NAME = "LOGKEEP_POD_NAME"
 ENV_POD_IP = "LOGKEEP_POD_IP"
@@ -44,37 +46,38 @@ ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names of the variables that hold the credentials of one store. `field`: where a resource names their Secret."""
+    """Names of the variables that hold the credentials of one store. `ca_file` holds the path of the certificate
+    authorities to trust as that store. `field`: where a resource describes the store."""
 
     access: str
     secret: str
     token: str
     field: str
+    ca_file: str
 
 
-OWN_KEYS = Keys(ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY, ENV_S3_SESSION_TOKEN, "storage")
-STATE_KEYS = Keys(ENV_STATE_S3_ACCESS_KEY, ENV_STATE_S3_SECRET_KEY, ENV_STATE_S3_SESSION_TOKEN, "state")
-
-# Keys inside the Secrets that a resource refers to.
-SECRET_SASL_USERNAME = "username"
-SECRET_SASL_PASSWORD = "password"
-SECRET_CA = "ca.crt"
-SECRET_CLIENT_CERT = "tls.crt"
-SECRET_CLIENT_KEY = "tls.key"
-SECRET_S3_ACCESS_KEY = "accessKeyId"
-SECRET_S3_SECRET_KEY = "secretAccessKey"
-SECRET_S3_SESSION_TOKEN = "sessionToken"
+OWN_KEYS = Keys(ENV_S3_ACCESS_KEY, ENV_S3_SECRET_KEY, ENV_S3_SESSION_TOKEN, "storage", ENV_S3_CA_FILE)
+STATE_KEYS = Keys(
+    ENV_STATE_S3_ACCESS_KEY, ENV_STATE_S3_SECRET_KEY, ENV_STATE_S3_SESSION_TOKEN, "state", ENV_STATE_S3_CA_FILE
+)
 
 # Where the operator mounts things in driver and executor pods.
 PATH_REQUEST_DIR = "/etc/logkeep/run"
 PATH_KAFKA_CA_DIR = "/etc/logkeep/kafka-ca"
 PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
+PATH_S3_CA_DIR = "/etc/logkeep/s3-ca"
+PATH_STATE_CA_DIR = "/etc/logkeep/state-ca"
+# Names of the files there, whatever their keys in a Secret are.
+FILE_CA = "ca.crt"
+FILE_CLIENT_CERT = "tls.crt"
+FILE_CLIENT_KEY = "tls.key"
 PATH_TERMINATION_LOG = "/dev/termination-log"
 
 # Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the
 # driver).
 KEY_REQUEST = "request.json"
 KEY_EXECUTOR_TEMPLATE = "executor-pod.yaml"
+KEY_KAFKA_CA = "kafka-ca.crt"  # certificate authorities that Strimzi's Kafka resource shows
 KEY_PROGRESS = "progress.json"
 KEY_RESULT = "result.json"
 

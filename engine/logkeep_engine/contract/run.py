@@ -127,6 +127,8 @@ class Progress(_Document):
     `partitions_shown` is complete up to MAX_PARTITIONS_SHOWN, then the ones furthest behind.
     """
 
+    _LEFT_OUT = frozenset({"executors"})  # the command line knows none
+
     run_id: str
     phase: str  # Starting, Planning, Checking, Running, Finishing
     start_time: float
@@ -140,6 +142,7 @@ class Progress(_Document):
     offsets_done: int = 0
     offsets_total: int = 0
     partitions_shown: tuple[PartitionProgress, ...] = ()
+    executors: int | None = None  # as many were asked for; 0: the driver does the work itself
 
     @property
     def percent(self) -> int:

@@ -11,19 +11,24 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
+from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
+    Cores,
+    CronExpression,
     Duration,
-    HostPort,
     Name,
     Quantity,
     Regex,
     SegmentBytes,
+    TimeZoneName,
     parse_duration,
     parse_quantity,
 )
@@ -36,67 +41,14 @@ API_VERSION = f"{GROUP}/{VERSION}"
 MIN_TTL_SECONDS = 300
 # A driver whose node is dead never ends by itself; a week is longer than any run that gets on.
 DEFAULT_DEADLINE_SECONDS = 7 * 86400
+MIB = 1 << 20
+HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
+TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
+DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
+# A CronJob looks every ten seconds, and Kubernetes warns of shorter deadlines. A year is longer than any outage.
+MIN_STARTING_DEADLINE_SECONDS = 10
+MAX_STARTING_DEADLINE_SECONDS = 366 * 86400
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        hide_input_in_errors=True,  # a uri that is refused may hold a password
-    )
-
-
-class SecretRef(Model):
-    name: Name
-
-
-class Protocol(StrEnum):
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-
-class SaslMechanism(StrEnum):
-    PLAIN = "PLAIN"
-    SCRAM_SHA_256 = "SCRAM-SHA-256"
-    SCRAM_SHA_512 = "SCRAM-SHA-512"
-
-
-class Tls(Model):
-    """`caSecretRef`: key ca.crt. `clientCertSecretRef`: keys tls.crt and tls.key."""
-
-    ca_secret_ref: SecretRef | None = None
-    client_cert_secret_ref: SecretRef | None = None
-
-
-class Sasl(Model):
-    """`secretRef`: keys username and password."""
-
-    mechanism: SaslMechanism
-    secret_ref: SecretRef
-
-
-class SecuritySpec(Model):
-    protocol: Protocol = Protocol.PLAINTEXT
-    tls: Tls | None = None
-    sasl: Sasl | None = None
-
-    @model_validator(mode="after")
-    def _fits_protocol(self) -> SecuritySpec:
-        if self.protocol.value.startswith("SASL") != (self.sasl is not None):
-            raise ValueError("sasl must be set exactly when protocol is SASL_PLAINTEXT or SASL_SSL")
-        if self.tls is not None and not self.protocol.value.endswith("SSL"):
-            raise ValueError("tls may be set only when protocol is SSL or SASL_SSL")
-        return self
-
-
-class ClusterSpec(Model):
-    bootstrap_servers: Annotated[tuple[HostPort, ...], Field(min_length=1)]
-    security: SecuritySpec = SecuritySpec()
 
 
 class Topics(Model):
@@ -117,7 +69,7 @@ class WorkloadIdentity(Model):
 
 
 class Credentials(Model):
-    secret_ref: SecretRef | None = None
+    secret_ref: S3SecretRef | None = None
     workload_identity: WorkloadIdentity | None = None
 
     @model_validator(mode="after")
@@ -131,21 +83,37 @@ class Volume(Model):
     claim_name: Name
 
 
+class StorageTls(Model):
+    """Whom to trust as the object store."""
+
+    ca_secret_ref: CaRef | None = None
+    ca_config_map_ref: CaRef | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> StorageTls:
+        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
+            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
+        return self
+
+
 class StorageSpec(Model):
     uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
     region: Annotated[str, Field(min_length=1)] | None = None
     credentials: Credentials | None = None
+    tls: StorageTls | None = None
     volume: Volume | None = None
 
     @model_validator(mode="after")
     def _fits_scheme(self) -> StorageSpec:
         if self.uri.startswith("file:"):
-            for name in ("endpoint", "region", "credentials"):
+            for name in ("endpoint", "region", "credentials", "tls"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} may be set only with an s3:// uri")
         elif self.volume is not None:
             raise ValueError("volume may be set only with a file:// uri")
+        if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
+            raise ValueError("tls has no effect with an endpoint of http://")
         return self
 
 
@@ -264,14 +232,27 @@ class BackupLimits(RestoreLimits):
 
 
 class DriverSpec(Model):
+    """`cores`: how many tasks the driver works on at once when it does the work itself."""
+
     cores: Annotated[int, Field(ge=1)] = 1
-    memory: Quantity = "1Gi"
+    core_request: Cores = "250m"
+    core_limit: Cores | None = None
+    memory: Quantity = "768Mi"
+    pod_template: PodTemplate | None = None
+
+    @property
+    def slots(self) -> int:
+        """How many tasks the driver works on at once itself: no more than its memory holds beside what plans."""
+        return max(1, min(self.cores, (parse_quantity(self.memory) // MIB - DRIVER_MIN_MIB) // TASK_MIB))
 
 
 class ExecutorSpec(Model):
     instances: Annotated[int, Field(ge=1, le=1000)] = 2
     cores: Annotated[int, Field(ge=1, le=64)] = 1
+    core_request: Cores | None = None
+    core_limit: Cores | None = None
     memory: Quantity = "1Gi"
+    pod_template: PodTemplate | None = None
 
     @property
     def slots(self) -> int:
@@ -283,7 +264,7 @@ class SparkSpec(Model):
     image: Annotated[str, Field(min_length=1)] | None = None
     driver: DriverSpec = DriverSpec()
     executor: ExecutorSpec = ExecutorSpec()
-    conf: dict[str, str] = {}
+    conf: dict[str, str] = Field(default={})
     service_account_name: Name | None = None
 
 
@@ -291,6 +272,20 @@ class RunPolicy(Model):
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
     active_deadline_seconds: Annotated[int, Field(ge=1)] = DEFAULT_DEADLINE_SECONDS
     ttl_seconds_after_finished: Annotated[int, Field(ge=MIN_TTL_SECONDS)] = 86400
+    job_labels: dict[str, str] = Field(default={})
+
+
+class ScheduleSpec(Model):
+    """A run starts at each time of `cron` in `timeZone`, later by up to `jitterSeconds`. Without
+    `startingDeadlineSeconds` a missed run is caught up however late.
+    """
+
+    cron: CronExpression
+    time_zone: TimeZoneName = "UTC"
+    starting_deadline_seconds: (
+        Annotated[int, Field(ge=MIN_STARTING_DEADLINE_SECONDS, le=MAX_STARTING_DEADLINE_SECONDS)] | None
+    ) = None
+    jitter_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
 
 
 class KafkaBackupSpec(Model):
@@ -306,6 +301,7 @@ class KafkaBackupSpec(Model):
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
     limits: BackupLimits = BackupLimits()
+    schedule: ScheduleSpec | None = None
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
@@ -340,7 +336,7 @@ class SourceSpec(Model):
 
     backup_ref: BackupRef | None = None
     storage: StorageSpec | None = None
-    topic_ids: dict[str, TopicId] = {}
+    topic_ids: dict[str, TopicId] = Field(default={})
 
     @model_validator(mode="after")
     def _one(self) -> SourceSpec:

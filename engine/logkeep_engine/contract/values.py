@@ -72,12 +72,36 @@ def _archive_bytes(text: str) -> str:
     return text
 
 
+_CRON_TERM = r"([*?]|[0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?(/[0-9]{1,2})?"
+_CRON_FIELD = rf"{_CRON_TERM}(,{_CRON_TERM})*"
+_CRON = re.compile(rf"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_CRON_FIELD}( +{_CRON_FIELD}){{4}}")
+
+
+def _cron(text: str) -> str:
+    """The form alone. Whether the numbers are a time, the operator knows, who follows the schedule."""
+    if _CRON.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is not a cron expression as in a CronJob: five fields such as '0 2 * * *', or @yearly, "
+            "@monthly, @weekly, @daily or @hourly"
+        )
+    return text
+
+
+CronExpression = Annotated[str, Field(max_length=256), AfterValidator(_cron)]
+TimeZoneName = Annotated[str, Field(min_length=1, max_length=64)]
 Duration = Annotated[str, AfterValidator(_duration)]
 Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
 Quantity = Annotated[str, AfterValidator(_quantity)]
 ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
 BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
+# Kubernetes' quantity of CPU, in whole millicores.
+Cores = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$")]
 HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
 HostPort = Annotated[str, Field(pattern=HOST_PORT)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
+SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
+SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)]
+# These two become parts of a path of the Kubernetes API.
+ResourceName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+NamespaceName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]

@@ -259,13 +259,13 @@ class Admin:
         if error.code() == KafkaError._SSL:
             return BrokerRefused(
                 f"The TLS handshake with {servers} failed: {error.str()}.",
-                hint="Check the ca.crt in the Secret of spec.cluster.security.tls.caSecretRef, the client certificate, "
-                "and spec.cluster.security.protocol.",
+                hint="Check the authorities in the Secret of spec.cluster.security.tls.caSecretRef, or of "
+                "spec.cluster.strimzi.caSecretRef, the client certificate, and spec.cluster.security.protocol.",
             )
         return BrokerRefused(
             f"{servers} refused user {self._connection.username!r}: {error.str()}.",
-            hint="Check the username and password in the Secret of spec.cluster.security.sasl.secretRef, and its "
-            "mechanism.",
+            hint="Check the user and the password in the Secret of spec.cluster.security.sasl.secretRef, or of "
+            "spec.cluster.kafkaUserRef, and the mechanism.",
         )
 
 

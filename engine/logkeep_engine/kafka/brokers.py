@@ -253,7 +253,8 @@ class BrokerPool:
             if isinstance(cause, SaslAuthenticationFailed):
                 raise BrokerRefused(
                     f"{self.name(node)} refused user {self._connection.username!r}: {_reason(cause)}.",
-                    hint="Check the username and password in the Secret of spec.cluster.security.sasl.secretRef.",
+                    hint="Check the user and the password in the Secret of spec.cluster.security.sasl.secretRef, or of "
+                    "spec.cluster.kafkaUserRef.",
                 ) from error
             if isinstance(cause, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
                 raise BrokerRefused(
@@ -263,7 +264,8 @@ class BrokerPool:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 raise BrokerRefused(
                     f"{self.name(node)} has a certificate that is not trusted: {cause.verify_message}.",
-                    hint="Check the ca.crt in the Secret of spec.cluster.security.tls.caSecretRef, and the host name.",
+                    hint="Check the authorities in the Secret of spec.cluster.security.tls.caSecretRef, or of "
+                    "spec.cluster.strimzi.caSecretRef, and the host name.",
                 ) from error
             if isinstance(cause, ssl.SSLError) and cause.reason:
                 raise BrokerRefused(

@@ -1,8 +1,7 @@
 """How to reach a Kafka cluster: addresses from the resource's spec, secrets from this process's environment.
 
-A `KafkaConnection` never shows a secret (repr, errors) and never carries one: pickling it sends addresses, protocol and
-mechanism only, and the process that unpickles it reads its own environment (`contract.names.ENV_KAFKA_*`), as executors
-do.
+A `KafkaConnection` never shows a secret (repr, errors) and never carries one: pickling it sends only what the spec
+says, and the process that unpickles it reads its own environment (`contract.names.ENV_KAFKA_*`), as executors do.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import ClusterSpec, Protocol, SaslMechanism
-from logkeep_engine.errors import CredentialsMissing
+from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.errors import CredentialsMissing, SpecError
 
 _SECURITY = "spec.cluster.security"
 
@@ -49,7 +48,8 @@ class KafkaConnection:
 
     Files are paths on this machine; `ca_file` None means the system's certificate authorities. `limits` go along to
     tasks. `cluster_id`: brokers of another Kafka cluster, to which the bootstrap addresses may lead one day, are not
-    listened to; "": it does not matter.
+    listened to; "": it does not matter. `spec_username` is a user's name that the spec says; it is no secret, and goes
+    along.
     """
 
     bootstrap: tuple[str, ...]
@@ -62,12 +62,13 @@ class KafkaConnection:
     key_file: str | None = None
     limits: Limits = field(default_factory=Limits)
     cluster_id: str = ""
+    spec_username: str | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         needs = (self.ca_file is not None, self.cert_file is not None)
         return (
             _from_environment,
-            (self.bootstrap, self.protocol, self.mechanism, *needs, self.limits, self.cluster_id),
+            (self.bootstrap, self.protocol, self.mechanism, *needs, self.limits, self.cluster_id, self.spec_username),
         )
 
     @property
@@ -121,16 +122,23 @@ def connection_from(spec: ClusterSpec, environ: Mapping[str, str] = os.environ) 
 
     Raises CredentialsMissing naming the variable and the field if the spec needs a secret that `environ` does not have.
     Certificate files in the environment are used with TLS also where the spec names no Secret (the command line on a
-    laptop).
+    laptop). Raises SpecError for `strimzi`, which the operator has replaced before a run begins.
     """
-    tls = spec.security.tls
+    if spec.strimzi is not None:
+        raise SpecError(
+            "spec.cluster.strimzi: only the operator can ask Kubernetes for a Kafka resource.",
+            hint="On the command line set spec.cluster.bootstrapServers and spec.cluster.security instead.",
+        )
+    security = spec.security_with_user
+    tls, sasl = security.tls, security.sasl
     return _build(
-        spec.bootstrap_servers,
-        spec.security.protocol,
-        spec.security.sasl.mechanism if spec.security.sasl else None,
-        tls is not None and tls.ca_secret_ref is not None,
+        spec.servers,
+        security.protocol,
+        sasl.mechanism if sasl is not None else None,
+        tls is not None and tls.names_authorities,
         tls is not None and tls.client_cert_secret_ref is not None,
         environ,
+        sasl.username if sasl is not None else None,
     )
 
 
@@ -142,8 +150,9 @@ def _from_environment(
     needs_cert: bool,
     limits: Limits,
     cluster_id: str,
+    spec_username: str | None,
 ) -> KafkaConnection:
-    made = _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ)
+    made = _build(bootstrap, protocol, mechanism, needs_ca, needs_cert, os.environ, spec_username)
     return replace(made, limits=limits, cluster_id=cluster_id)
 
 
@@ -154,19 +163,23 @@ def _build(
     needs_ca: bool,
     needs_cert: bool,
     environ: Mapping[str, str],
+    spec_username: str | None,
 ) -> KafkaConnection:
     username = password = ca_file = cert_file = key_file = None
     if mechanism is not None:
-        username = _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
+        username = spec_username or _variable(environ, names.ENV_KAFKA_USERNAME, f"{_SECURITY}.sasl.secretRef")
         password = _variable(environ, names.ENV_KAFKA_PASSWORD, f"{_SECURITY}.sasl.secretRef")
     if protocol in (Protocol.SSL, Protocol.SASL_SSL):
-        ca_field, cert_field = f"{_SECURITY}.tls.caSecretRef", f"{_SECURITY}.tls.clientCertSecretRef"
+        ca_field = f"{_SECURITY}.tls.caSecretRef or caConfigMapRef"
+        cert_field = f"{_SECURITY}.tls.clientCertSecretRef"
         if needs_ca or environ.get(names.ENV_KAFKA_CA_FILE):
             ca_file = _file(environ, names.ENV_KAFKA_CA_FILE, ca_field)
         if needs_cert or environ.get(names.ENV_KAFKA_CERT_FILE):
             cert_file = _file(environ, names.ENV_KAFKA_CERT_FILE, cert_field)
             key_file = _file(environ, names.ENV_KAFKA_KEY_FILE, cert_field)
-    return KafkaConnection(bootstrap, protocol, mechanism, username, password, ca_file, cert_file, key_file)
+    return KafkaConnection(
+        bootstrap, protocol, mechanism, username, password, ca_file, cert_file, key_file, spec_username=spec_username
+    )
 
 
 def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
@@ -174,7 +187,8 @@ def _variable(environ: Mapping[str, str], name: str, where: str) -> str:
     if not value:
         raise CredentialsMissing(
             f"{where}: the environment variable {name} is not set.",
-            hint="In Kubernetes the operator sets it from the Secret; on the command line set it yourself.",
+            hint="In Kubernetes the operator sets it from the Secret or the ConfigMap; on the command line set it "
+            "yourself.",
         )
     return value
 
@@ -184,6 +198,6 @@ def _file(environ: Mapping[str, str], name: str, where: str) -> str:
     if not Path(path).is_file():
         raise CredentialsMissing(
             f"{where}: {name} names {path}, which is not a file.",
-            hint="Check that the Secret has the key and is mounted there.",
+            hint="Check that the Secret or the ConfigMap has the key and is mounted there.",
         )
     return path

@@ -163,8 +163,8 @@ class ArchiveCheck:
     def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES
         if used:
-            tasks = _CHECKS_PER_SLOT * self._context.spec.spark.executor.slots
-            most = min(most, sum(entry.bytes for _, entry in used) // tasks)
+            size = sum(entry.bytes for _, entry in used)
+            most = min(most, size // (_CHECKS_PER_SLOT * self._context.slots(len(used), size, limited=False)))
         work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
         found: dict[int, CheckedSegments] = {}
         self._run_tasks(work, check_segments, found.__setitem__)

@@ -19,7 +19,7 @@ from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.tasks import TaskContext, TaskRunner
+from logkeep_engine.tasks import Demand, Expect, TaskContext, TaskRunner
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,6 +42,15 @@ class RestoreContext:
     connection: KafkaConnection
     runner_factory: Callable[[], TaskRunner]
     reporter: Reporter
+    expect: Expect | None = None
+
+    def slots(self, chunks: int, size: int, *, limited: bool) -> int:
+        """How many tasks will run at once, after Spark was told what they will do: `size` bytes in so many `chunks`.
+        What does not write to the cluster is not `limited`."""
+        if self.expect is None or not chunks:
+            return self.spec.spark.executor.slots
+        rate = self.spec.limits.bytes_per_second_int if limited else None
+        return self.expect(Demand(chunks, size, rate))
 
     def run_tasks(
         self, work: Sequence[T], function: Callable[[T, TaskContext], R], on_result: Callable[[int, R], None]

@@ -48,7 +48,8 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
             done[where] = summary
             context.reporter.done(numbers[where], summary.records, summary.bytes)
 
-    packed = pack([task.bytes for task in tasks], context.spec.spark.executor.slots) if tasks else []
+    sizes = [task.bytes for task in tasks]
+    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
     try:
         context.run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
     except ArchiveDamaged as error:

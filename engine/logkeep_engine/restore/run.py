@@ -41,7 +41,7 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.state import OFFSET_MAPS, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.storage import Storage, open_storage
-from logkeep_engine.tasks import TaskRunner
+from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,13 @@ def run_restore(
     runner_factory: Callable[[], TaskRunner],
     reporter: Reporter,
     environ: Mapping[str, str],
+    expect: Expect | None = None,
 ) -> RunResult:
     """Restore as `restore` does.
 
     Never raises for what happens in a run: every error becomes a result with its exit code.
     """
-    return RestoreRun(request, spec, runner_factory, reporter, environ).perform()
+    return RestoreRun(request, spec, runner_factory, reporter, environ, expect).perform()
 
 
 def restore(
@@ -68,13 +69,15 @@ def restore(
     runner_factory: Callable[[], TaskRunner],
     reporter: Reporter,
     environ: Mapping[str, str],
+    expect: Expect | None = None,
 ) -> RunResult:
     """Restore as `spec` says and return the result; a run id that has succeeded returns its result and writes nothing.
 
-    `runner_factory` is called when the first tasks are ready. Raises a LogkeepError when the restore cannot be done;
-    the same run can then be started again and goes on where it stopped. The caller hands the result to the reporter.
+    `expect` is told how much there is to do, and `runner_factory` is called when the first tasks are ready. Raises a
+    LogkeepError when the restore cannot be done; the same run can then be started again and goes on where it stopped.
+    The caller hands the result to the reporter.
     """
-    return RestoreRun(request, spec, runner_factory, reporter, environ).perform_or_raise()
+    return RestoreRun(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
 
 
 class RestoreRun(DriverRun):
@@ -85,10 +88,12 @@ class RestoreRun(DriverRun):
         runner_factory: Callable[[], TaskRunner],
         reporter: Reporter,
         environ: Mapping[str, str],
+        expect: Expect | None = None,
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time())
         self._spec = spec
         self._runner_factory = runner_factory
+        self._expect = expect
         self._reporter = reporter
         self._environ = environ
         self._begun: tuple[Archive, RestoreState] | None = None
@@ -127,6 +132,7 @@ class RestoreRun(DriverRun):
                 connection=connection,
                 runner_factory=self._runner_factory,
                 reporter=self._reporter,
+                expect=self._expect,
             )
             self._done = _perform_steps(context, super().result())
 

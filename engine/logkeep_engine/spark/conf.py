@@ -14,6 +14,7 @@ from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import daemon
 
 MAX_FAILURES = 4  # of a task
+EXECUTOR_IDLE_SECONDS = 20  # longer than the pause between two parts of a run
 _LOCAL = re.compile(r"^local(?:\[(\d+|\*)\])?$")
 # Names of executor pods are the prefix, "-exec-" and a number, and must fit a DNS label of 63.
 _POD_NAME_PREFIX_MAX = 46
@@ -80,6 +81,25 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         "spark.kubernetes.namespace": environ[ENV_POD_NAMESPACE],
         "spark.kubernetes.driver.pod.name": pod,
         "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(pod),
+    }
+
+
+def executors_conf(conf: Mapping[str, str], executors: int, session: int) -> dict[str, str]:
+    """The configuration `conf` of `kubernetes_conf` with so many executors. Spark lets each of them go when it has had
+    nothing to do for a while; no shuffle keeps one back. Pods of an earlier session of this driver may still end, so
+    the number of the `session` is in the names of its own."""
+    return {
+        **conf,
+        "spark.kubernetes.executor.podNamePrefix": _pod_name_prefix(
+            f"{conf['spark.kubernetes.driver.pod.name']}-{session}"
+        ),
+        "spark.executor.instances": str(executors),
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.initialExecutors": str(executors),
+        "spark.dynamicAllocation.maxExecutors": str(executors),
+        "spark.dynamicAllocation.executorIdleTimeout": f"{EXECUTOR_IDLE_SECONDS}s",
     }
 
 

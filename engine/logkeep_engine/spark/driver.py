@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, pars
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import ConfigMapSink, Reporter, failed
 from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
+from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.spark.session import Session
+from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger("logkeep")
 
@@ -86,32 +88,41 @@ def _run(
     environ: MutableMapping[str, str],
     stack: contextlib.ExitStack,
 ) -> RunResult:
-    """Run the request. Spark is stopped when `stack` is closed, after the result has been told.
-
-    Java starts before the code that plans the run is imported: the two go on at the same time.
-    """
+    """Run the request. Spark is stopped when `stack` is closed, after the result has been told."""
     try:
         if request.kind == "KafkaBackup":
             backup = parse_backup(request.spec)
-            session = stack.enter_context(_session(request, backup, master, environ))
+            runner, expect = _spark(request, backup, reporter, master, environ, stack)
             from logkeep_engine.backup.run import run_backup
 
-            return run_backup(request, planned_for(master, backup), session.runner, reporter, environ)
+            return run_backup(request, planned_for(master, backup), runner, reporter, environ, expect=expect)
         if request.kind == "KafkaRestore":
             restore = parse_restore(request.spec)
-            session = stack.enter_context(_session(request, restore, master, environ))
+            runner, expect = _spark(request, restore, reporter, master, environ, stack)
             from logkeep_engine.restore.run import run_restore
 
-            return run_restore(request, planned_for(master, restore), session.runner, reporter, environ)
+            return run_restore(request, planned_for(master, restore), runner, reporter, environ, expect)
     except SpecInvalid as error:
         raise SpecError(f"{error}.", hint="Correct the resource.") from error
     raise SpecError(f"The run request is for a {request.kind!r}; this engine knows KafkaBackup and KafkaRestore.")
 
 
-def _session(
-    request: RunRequest, spec: KafkaBackupSpec | KafkaRestoreSpec, master: str | None, environ: MutableMapping[str, str]
-) -> Session:
-    return Session(master_conf(master, request.spark_conf, environ), environ=environ, s3=uses_s3(spec))
+def _spark(
+    request: RunRequest,
+    spec: KafkaBackupSpec | KafkaRestoreSpec,
+    reporter: Reporter,
+    master: str | None,
+    environ: MutableMapping[str, str],
+    stack: contextlib.ExitStack,
+) -> tuple[Callable[[], TaskRunner], Expect | None]:
+    """The factory of the task runner, and who is told what its tasks will do. With `master` Spark starts at once."""
+    s3 = uses_s3(spec)
+    if master is not None:
+        conf = master_conf(master, request.spark_conf, environ)
+        return stack.enter_context(Session(conf, environ=environ, s3=s3)).runner, None
+    placed = PlacedSession(spec.spark, request.spark_conf, environ, s3=s3, placed=reporter.executors)
+    session = stack.enter_context(placed)
+    return session.runner, session.expect
 
 
 def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -> None:

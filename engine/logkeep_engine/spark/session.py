@@ -1,8 +1,8 @@
 """The SparkContext of a run: in one process for the command line, with executor pods for a Job.
 
 Only RDDs are used: no SQL session, no UI, no Hive. Everything that can start while the run is planned does so: the JVM,
-before pyspark is imported here; the context; and, where the executor is the JVM itself, the Python workers. Executor
-pods are asked for only when there is work.
+before pyspark is imported here; the context; and, where the executor is the JVM itself, the Python workers. In a Job's
+pod a session starts only when the plan has work for it (`placing`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
 DEFAULT_MEMORY = "1g"  # Spark's
-DEFAULT_INSTANCES = "2"  # Spark's
-_INSTANCES = "spark.executor.instances"
 
 _LOG4J = """\
 rootLogger.level = {level}
@@ -73,7 +71,6 @@ class Session:
         self._error: Exception | None = None
         self._context: SparkContext | None = None
         self._runner: SparkRunner | None = None
-        self._asked = False
         self._learn = False
         self._started = threading.Event()
         self._leaving = threading.Event()
@@ -104,14 +101,17 @@ class Session:
         return self._runner
 
     def context(self) -> SparkContext:
-        """The context, after its executors were asked for. Raises SparkFailed."""
+        """The context, which has asked for its executors. Raises SparkFailed."""
         self._started.wait()
         if self._error is not None:
             raise self._failure(self._error) from self._error
         if self._context is None:
             raise SparkFailed("Spark was stopped before it was used.")
-        self._ask_for_executors(self._context)
         return self._context
+
+    def has_executor(self) -> bool:
+        """Whether an executor has come to run, besides the driver. Raises SparkFailed."""
+        return int(self.context()._jsc.sc().getExecutorMemoryStatus().size()) > 1
 
     def stop(self) -> None:
         """End the context, its executors and the JVM. Never raises."""
@@ -180,8 +180,6 @@ class Session:
             if gateway is None:
                 return
             conf = SparkConf(loadDefaults=False).setAll(list(self._conf.items()))
-            if not self._is_local:
-                conf.set(_INSTANCES, "0")
             self._context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
             self._error = error
@@ -190,17 +188,6 @@ class Session:
             self._started.set()
         if self._is_local and not self._leaving.is_set():
             _warm_up(self._context)
-
-    def _ask_for_executors(self, context: SparkContext) -> None:
-        if self._is_local or self._asked:
-            return
-        self._asked = True
-        instances = self._conf.get(_INSTANCES, DEFAULT_INSTANCES)
-        try:
-            context._conf.set(_INSTANCES, instances)
-            context._jsc.sc().requestExecutors(int(instances))
-        except Exception as error:
-            raise self._failure(error) from error
 
     @property
     def _is_local(self) -> bool:

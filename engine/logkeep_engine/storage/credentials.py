@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from logkeep_engine.contract import names
@@ -25,7 +26,7 @@ def require_keys(keys: names.Keys, environ: Mapping[str, str], told: str) -> Non
         raise CredentialsMissing(
             f"{keys.field}.credentials.secretRef {told}, but {' and '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not in the environment.",
-            hint=f"The Secret must have the keys {names.SECRET_S3_ACCESS_KEY} and {names.SECRET_S3_SECRET_KEY}; "
+            hint="The Secret must have the keys accessKeyId and secretAccessKey, or those that secretRef names; "
             "outside Kubernetes set the variables yourself.",
         )
 
@@ -40,6 +41,19 @@ def require_identity(keys: names.Keys, environ: Mapping[str, str]) -> None:
         f"neither {ways} is in the environment.",
         hint="Bind both ServiceAccounts, of driver and executors, to a role: annotate them for IRSA, associate "
         "them for EKS Pod Identity. Leave credentials out to take whatever the environment gives.",
+    )
+
+
+def require_ca_file(keys: names.Keys, environ: Mapping[str, str]) -> str:
+    """The file with the certificate authorities that a resource names. Raises CredentialsMissing if it is not there."""
+    path = environ.get(keys.ca_file)
+    if path and Path(path).is_file():
+        return path
+    found = f"names {path}, which is not a file" if path else "is not in the environment"
+    raise CredentialsMissing(
+        f"{keys.field}.tls names certificate authorities, but {keys.ca_file} {found}.",
+        hint="In Kubernetes the operator mounts them from the Secret or the ConfigMap: check its key. Outside "
+        "Kubernetes set the variable yourself.",
     )
 
 

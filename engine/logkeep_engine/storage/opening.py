@@ -11,7 +11,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage.base import Storage
-from logkeep_engine.storage.credentials import require_identity, require_keys
+from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys
 from logkeep_engine.storage.local import LocalStorage
 from logkeep_engine.storage.s3 import S3Storage
 
@@ -25,13 +25,14 @@ def open_storage(
     Raises CredentialsMissing if the spec names a Secret, or the pod's identity, and the environment does not hold what
     that should have brought.
     """
+    ca_file = require_ca_file(secret_keys, environ) if spec.tls is not None else None
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
         require_keys(secret_keys, environ, f"names Secret {spec.credentials.secret_ref.name!r}")
-        return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys)
+        return open_uri(spec.uri, spec.endpoint, spec.region, environ, keys=secret_keys, ca_file=ca_file)
     identity = spec.credentials is not None and spec.credentials.workload_identity is not None
     if identity:
         require_identity(secret_keys, environ)
-    return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity)
+    return open_uri(spec.uri, spec.endpoint, spec.region, environ, identity=identity, ca_file=ca_file)
 
 
 def open_uri(
@@ -42,9 +43,11 @@ def open_uri(
     *,
     keys: names.Keys = names.OWN_KEYS,
     identity: bool = False,
+    ca_file: str | None = None,
 ) -> Storage:
     """Storage at `s3://bucket/prefix` or `file:///path`. Credentials for S3: the `keys` of `environ`, else botocore's
-    own chain; with `identity` those of the pod's ServiceAccount and no others.
+    own chain; with `identity` those of the pod's ServiceAccount and no others. `ca_file`: certificate authorities to
+    trust as the store; None: botocore's own.
 
     Raises StorageRefused for any other URI; one that may hold a secret is not repeated.
     """
@@ -58,7 +61,7 @@ def open_uri(
         return LocalStorage(uri)
     if parts.scheme == "s3" and parts.netloc:
         _refuse_rest(uri, hint=f"End the URI there. {_LOGIN}")
-        return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity)
+        return S3Storage(uri, endpoint, region, environ, keys=keys, identity=identity, ca_file=ca_file)
     raise _no_storage_uri(uri)
 
 

@@ -166,8 +166,8 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True)
 class Status(StatusPart):
-    """Only a KafkaBackup has `last_handled_run` and `coverage`, only a KafkaRestore `last_handled_retry` and
-    `offset_map`. Both kinds have all other fields."""
+    """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run` and `coverage`, only a
+    KafkaRestore `last_handled_retry` and `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -176,6 +176,8 @@ class Status(StatusPart):
     progress: ProgressStatus | None = None
     archive: ArchiveStatus | None = None
     last_success_time: str | None = None
+    last_schedule_time: str | None = None
+    next_schedule_time: str | None = None
     last_handled_run: str | None = None
     last_handled_retry: str | None = None
     offset_map: str | None = None

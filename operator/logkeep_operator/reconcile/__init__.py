@@ -3,6 +3,7 @@ and applies."""
 
 from logkeep_operator.reconcile.observed import (
     Documents,
+    FoundKafka,
     JobState,
     Observed,
     PodState,
@@ -23,6 +24,8 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.schedule import wake_after
+from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
 __all__ = [
     "Action",
@@ -32,17 +35,24 @@ __all__ = [
     "Documents",
     "EnsureAccess",
     "Event",
+    "FoundKafka",
     "JobState",
     "Observed",
     "Plan",
     "PodState",
     "RunOrigin",
     "SuspendJob",
+    "Turns",
+    "Waiter",
     "documents",
+    "due",
+    "holds_place",
     "is_at_rest",
     "job_state",
     "own_children",
     "own_pods",
+    "place_of",
     "reconcile",
     "refused",
+    "wake_after",
 ]

@@ -55,6 +55,7 @@ def _progress(document: Progress) -> None:
         bytes=document.bytes,
         offsetsDone=document.offsets_done,
         offsetsTotal=document.offsets_total,
+        executors=0 if document.executors is None else document.executors,
     )
     for shown in document.partitions_shown:
         _partition(shown)

@@ -16,6 +16,7 @@ from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RUN_KEY,
+    ANNOTATION_RUN_SCHEDULED,
     ANNOTATION_RUN_TRIGGER,
     ANNOTATION_SUSPENDED,
     LABEL_ROLE,
@@ -32,20 +33,20 @@ _BY_OPERATOR = {"true": True, "false": False}
 class RunOrigin:
     """Facts about a run that its children carry in annotations, as the status would say them. All are None if an
     earlier version made the children. `previous` is the id of the run that the status named when this one was started,
-    empty for none.
-
-    `previous` is the id of the run that the status named when this one was started, empty for none.
+    empty for none. `scheduled` is the time of the schedule for which this or an earlier run was started last.
     """
 
     key: str | None = None
     trigger: str | None = None
     previous: str | None = None
+    scheduled: str | None = None
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> RunOrigin:
         """Read the origin from a child's annotations."""
         said = metadata.get("annotations") or {}
-        return cls(said.get(ANNOTATION_RUN_KEY), said.get(ANNOTATION_RUN_TRIGGER), said.get(ANNOTATION_PREVIOUS_RUN))
+        names = (ANNOTATION_RUN_KEY, ANNOTATION_RUN_TRIGGER, ANNOTATION_PREVIOUS_RUN, ANNOTATION_RUN_SCHEDULED)
+        return cls(*(said.get(name) for name in names))
 
     def annotations(self) -> dict[str, str]:
         """The annotations that hold the origin."""
@@ -53,15 +54,16 @@ class RunOrigin:
             ANNOTATION_RUN_KEY: self.key,
             ANNOTATION_RUN_TRIGGER: self.trigger,
             ANNOTATION_PREVIOUS_RUN: self.previous,
+            ANNOTATION_RUN_SCHEDULED: self.scheduled,
         }
         return {name: value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class JobState:
-    """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `ended` is the time at which
-    the Job controller saw the end. `by_operator` says whether the operator has suspended it, None if an earlier version
-    has not noted that."""
+    """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `started` is the time at which
+    the Job controller saw it begin, or go on after a suspension, `ended` the time at which it saw the end.
+    `by_operator` says whether the operator has suspended it, None if an earlier version has not noted that."""
 
     name: str
     uid: str
@@ -74,6 +76,7 @@ class JobState:
     failed: int = 0
     complete: bool = False
     failure: tuple[str, str] | None = None
+    started: datetime | None = None
     ended: datetime | None = None
     origin: RunOrigin = RunOrigin()
 
@@ -121,12 +124,19 @@ class Documents:
 
 
 @dataclass(frozen=True)
+class FoundKafka:
+    """The answer to a question for a `Kafka` resource. `body` is None if there is none; `refused` says why the operator
+    may not look."""
+
+    body: Mapping[str, Any] | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Observed:
     """One resource and all that belongs to it. `backup` is the KafkaBackup that a restore's backupRef names, if it is
-    there. `warnings` has the newest Warning event about each Job and pod that does not get on, by name.
-
-    `backup` is the KafkaBackup that a restore's backupRef names, if it is there. `warnings` maps names of Jobs and
-    pods to the newest Warning event about them; it is looked up only for those that do not get on.
+    there. `warnings` maps names of Jobs and pods to the newest Warning event about them; it is looked up only for those
+    that do not get on. `kafka` is Strimzi's resource, None if the spec names none.
     """
 
     resource: Resource
@@ -135,6 +145,7 @@ class Observed:
     documents: Mapping[str, Documents] = field(default_factory=dict)  # by run id
     backup: Resource | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
+    kafka: FoundKafka | None = None
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:
         """The pods of one role of a run, oldest first."""
@@ -159,6 +170,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         failed=status.get("failed", 0),
         complete="Complete" in conditions,
         failure=(failed.get("reason", "JobFailed"), failed.get("message", "")) if failed else None,
+        started=parse_timestamp(status.get("startTime")),
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
         origin=RunOrigin.of(metadata),
     )

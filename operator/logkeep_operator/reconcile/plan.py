@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from logkeep_operator.api import Status
@@ -99,6 +100,7 @@ class Plan:
     time, a run ended with this outcome.
 
     `started` and `finished` are for the counters: a run was started for the first time, a run ended with this outcome.
+    `waits_since` is set if a driver is to begin, or would if it were the run's turn (`turns`).
     """
 
     actions: tuple[Action, ...] = ()
@@ -107,4 +109,5 @@ class Plan:
     requeue_after: float | None = None
     started: bool = False
     finished: str | None = None
+    waits_since: datetime | None = None
     answers: tuple[Answer, ...] = ()

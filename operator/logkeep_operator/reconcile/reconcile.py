@@ -1,7 +1,7 @@
 """The one decision of the operator: it takes what the cluster shows, and says what to do. It asks for the state, never
 for what happened before.
 
-    deleted?  invalid?  another run unfinished?  this run over?  suspended?  no Job yet?  then it goes on.
+    deleted?  invalid?  another run unfinished?  a time due?  this run over?  suspended?  no Job yet?  then it goes on.
 
 A run that has ended is never touched again, whatever became of its Job. The exception is a restore that failed and is
 to be tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the
@@ -16,58 +16,50 @@ from datetime import datetime, timedelta
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
-from logkeep_operator.reconcile.observed import JobState, Observed, PodState, RunOrigin
+from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import (
-    Create,
-    DeleteConfigMap,
     DeleteJob,
-    EnsureAccess,
     Plan,
     SuspendJob,
 )
 from logkeep_operator.reconcile.progress import progress_status
-from logkeep_operator.reconcile.runs import WantedRun, inputs_of, wanted_run
-from logkeep_operator.reconcile.step import Step, last_turn
+from logkeep_operator.reconcile.runs import inputs_of, wanted_run
+from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, with_times
+from logkeep_operator.reconcile.starting import STUCK_JOB_AFTER, WAIT_SECONDS, Spec, Starting
+from logkeep_operator.reconcile.step import INVALID_SPEC, NOT_ALLOWED, Step, last_turn
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
-from logkeep_operator.reconcile.waiting import Waiting, archive_place
+from logkeep_operator.reconcile.turns import Turns
+from logkeep_operator.reconcile.waiting import Waiting
 from logkeep_operator.resources import (
     ROLE_DRIVER,
-    RunToStart,
+    check_allowed,
     check_spec,
-    job,
     job_name,
-    progress_config_map,
-    progress_name,
-    request_config_map,
-    request_name,
 )
 from logkeep_operator.settings import EngineSettings
 
-Spec = KafkaBackupSpec | KafkaRestoreSpec
-
 RESYNC_SECONDS = 30.0
-WAIT_SECONDS = 3.0
-# A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
-STUCK_JOB_AFTER = timedelta(seconds=120)
 AT_REST_AFTER = timedelta(minutes=10)
+_NO_QUEUE = Turns()
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
-def reconcile(observed: Observed, now: datetime, engine: EngineSettings) -> Plan:
-    """Decide what is to be done about one resource."""
+def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns = _NO_QUEUE) -> Plan:
+    """Decide what is to be done about one resource. `turns` says whether its driver may begin."""
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
     try:
         spec = _parse(observed.resource)
+        check_allowed(spec, engine)
     except SpecInvalid as error:
         step = Step(observed, now)
         return step.kept() if _has_restored(observed.resource) else step.invalid(error)
-    return _Reconciliation(observed, now, spec, engine).plan()
+    return _Reconciliation(observed, now, spec, engine, turns).plan()
 
 
 def is_at_rest(resource: Resource, now: datetime) -> bool:
@@ -75,6 +67,9 @@ def is_at_rest(resource: Resource, now: datetime) -> bool:
     status = resource.status
     if status.observed_generation != resource.generation or resource.deleting:
         return False
+    ready = status.condition("Ready")
+    if ready is not None and ready.reason == NOT_ALLOWED:
+        return False  # the installation may allow it meanwhile
     run = status.run
     if status.phase is Phase.INVALID and run is None:
         return True
@@ -88,9 +83,13 @@ def is_at_rest(resource: Resource, now: datetime) -> bool:
     if retry.is_asked(resource):
         return False
     try:
-        return wanted_run(resource, _parse(resource)).id == run.id
+        spec = _parse(resource)
     except SpecInvalid:
         return False
+    times = scheduled_times(resource, spec, now)
+    if times.due is not None or with_times(status, status.last_schedule_time, times.next) != status:
+        return False
+    return wanted_run(resource, spec).id == run.id
 
 
 def refused(resource: Resource, message: str, now: datetime) -> Plan:
@@ -110,16 +109,20 @@ def _parse(resource: Resource) -> Spec:
     return spec
 
 
-class _Reconciliation(Step):
-    """A resource whose spec is valid."""
-
-    def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings) -> None:
-        super().__init__(observed, now)
-        self.spec = spec
-        self.engine = engine
-        self.wanted = wanted_run(self.resource, spec)
+class _Reconciliation(Starting):
+    """A resource whose spec is valid: from the run before to the end of the run that it wants."""
 
     def plan(self) -> Plan:
+        if self.times.missed is not None:
+            late = "A run was due at {} and could not be started within spec.schedule.startingDeadlineSeconds."
+            self.event("Warning", "MissSchedule", late.format(timestamp(self.times.missed)))
+        plan = self._plan()
+        if self.times.due is not None and self.status.last_schedule_time == self.before.last_schedule_time:
+            return plan  # the run waits for something that is looked at again
+        wakes = (plan.requeue_after, wake_after(self.resource, self.now, self.status))
+        return replace(plan, requeue_after=min((wake for wake in wakes if wake is not None), default=None))
+
+    def _plan(self) -> Plan:
         found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -195,7 +198,7 @@ class _Reconciliation(Step):
         failed = self.before.condition("Stalled")
         reason = (
             failed.reason
-            if failed is not None and failed.status == "True" and failed.reason != "InvalidSpec"
+            if failed is not None and failed.status == "True" and failed.reason not in (INVALID_SPEC, NOT_ALLOWED)
             else "RunFailed"
         )
         return self._failed(reason, message)
@@ -207,7 +210,7 @@ class _Reconciliation(Step):
         include: tuple[str, ...] = ()
         if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
             include = self.spec.topics.include
-            self.status = replace(self.status, last_handled_run=self.wanted.trigger)
+            self.note_reasons()
         extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
@@ -237,76 +240,21 @@ class _Reconciliation(Step):
         if self.spec.suspend and self.job(self.wanted.id) is None:
             return self._suspended("No run is started while spec.suspend is true.")
         try:
-            self._create(self.wanted)
+            self.create(self.wanted)
         except Waiting as waiting:
             return self._wait(waiting)
         self.started = True
-        self.event("Normal", "RunStarted", f"Run {known.id} is started as Job {known.job}.", known.id)
+        due = f" It was due at {timestamp(self.times.due)}." if self.times.due is not None else ""
+        self.event("Normal", "RunStarted", f"Run {known.id} is started as Job {known.job}.{due}", known.id)
         self.status = replace(
             self.status,
             run=known,
             progress=None,
-            last_handled_run=self.wanted.trigger if isinstance(self.spec, KafkaBackupSpec) else None,
         )
+        self.note_reasons()
         return self.done(
             Phase.PENDING, conditions.reconciling("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
         )
-
-    def _create(self, wanted: WantedRun) -> None:
-        """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
-        self._wait_for_others(wanted.id)
-        storage, raw = self._archive_place()
-        run = RunToStart(self.resource, wanted.id, self.spec, storage, raw, self.engine, self._origin(wanted))
-        if self.spec.spark.service_account_name is None:
-            self.actions.append(EnsureAccess(self.resource.key.namespace))
-        request = request_name(self.resource.key.name, wanted.id)
-        if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:
-            # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
-            self.actions.append(DeleteConfigMap(request))
-        self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
-        told = {entry.run_id for entry in self.before.history}
-        for run_id, documents in self.observed.documents.items():
-            # A report that the history does not know is of a run that a newer status tells of: this one is old.
-            if run_id != wanted.id and (run_id in told or documents.result is None):
-                self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
-
-    def _origin(self, wanted: WantedRun) -> dict[str, str]:
-        """The annotations of the run's children. They tell of the run if the status does not get to know of it."""
-        ids = [self.before.run.id] if self.before.run is not None else []
-        ids += [entry.run_id for entry in self.before.history]
-        previous = next((run_id for run_id in ids if run_id != wanted.id), "")
-        return RunOrigin(wanted.key, wanted.trigger, previous).annotations()
-
-    def _wait_for_others(self, run_id: str) -> None:
-        """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""
-        if any(isinstance(action, DeleteJob) for action in self.actions):
-            raise Waiting("WaitingForPreviousRun", "The run before is being stopped.", False, WAIT_SECONDS)
-        for other in self.observed.jobs.values():
-            if other.run_id == run_id and not other.deleting:
-                continue
-            if other.finished and not other.deleting:
-                continue
-            if not other.deleting and self._is_over(other):
-                self.actions.append(DeleteJob(other.name, other.uid))
-            raise Waiting("WaitingForPreviousRun", f"Job {other.name} has not ended yet.", False, WAIT_SECONDS)
-        for pod in self.observed.pods:
-            if pod.role == ROLE_DRIVER and pod.alive and not (pod.run_id == run_id and self.job(run_id) is not None):
-                message = f"Driver pod {pod.name} of a Job that is gone has not ended yet."
-                raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
-
-    def _is_over(self, other: JobState) -> bool:
-        """Whether the run of a Job has ended long enough ago although its pod has not. The time counts from the moment
-        at which the operator began to wait, which was after that end."""
-        if all(entry.run_id != other.run_id for entry in self.status.history):
-            return False
-        waiting = self.before.condition("Reconciling")
-        since = parse_timestamp(waiting.last_transition_time) if waiting is not None else None
-        waits = waiting is not None and waiting.status == "True"
-        return waits and since is not None and self.now - since > STUCK_JOB_AFTER
-
-    def _archive_place(self) -> tuple[StorageSpec, dict[str, object]]:
-        begun = self.before.run is not None or self.job(self.wanted.id) is not None
-        return archive_place(self.observed, self.spec, begun=begun)
 
     def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:
@@ -328,7 +276,7 @@ class _Reconciliation(Step):
             reason, message = found.failure
             return self._say(run, Phase.RUNNING, "Ending", f"The driver is told to end: {reason}: {message}")
         try:
-            self._make_lost_config_maps(run)
+            self.make_lost_config_maps(run)
         except Waiting as waiting:
             return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if self.spec.suspend:
@@ -342,9 +290,14 @@ class _Reconciliation(Step):
             )
         if found.suspended and not self._suspended_it(found):
             return self._queued(run, found)
+        try:
+            if found.suspended and found.by_operator:
+                self.take_turn()
+        except Waiting as waiting:
+            return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if found.suspended or found.by_operator:  # what is written down of it goes, too
             self.actions.append(SuspendJob(found.name, False))
-        if self.before.phase is Phase.SUSPENDED:
+        if self.before.phase is Phase.SUSPENDED or found.suspended:
             self.event("Normal", "Resumed", "The run goes on.", run.id)
         return self._running(run, found)
 
@@ -358,22 +311,6 @@ class _Reconciliation(Step):
         message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue lets it go when there is room."
         return self._say(run, Phase.PENDING, "Queued", message)
 
-    def _make_lost_config_maps(self, run: RunStatus) -> None:
-        """Make ConfigMaps again that were deleted: a driver that starts again mounts its request, and a running driver
-        writes its progress. Raises Waiting."""
-        name = self.resource.key.name
-        there = self.documents(run.id).config_maps
-        lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
-        if not lost:
-            return
-        storage, raw = self._archive_place()
-        found = self.observed.jobs[run.id]
-        again = RunToStart(self.resource, run.id, self.spec, storage, raw, self.engine, found.origin.annotations())
-        bodies = (request_config_map(again), progress_config_map(again))
-        self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
-        message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
-        self.event("Warning", "ConfigMapRecreated", message, run.id)
-
     def _again(self, run: RunStatus) -> Plan:
         """Make the Job again, which vanished before the run was over."""
         if self.spec.suspend:
@@ -381,7 +318,7 @@ class _Reconciliation(Step):
                 "The run is suspended; its Job was deleted and is made again when spec.suspend is false.", run.id
             )
         try:
-            self._create(self.wanted)
+            self.create(self.wanted)
         except Waiting as waiting:
             return self._wait(waiting)
         if run.attempt == retry.NOT_STARTED:

@@ -2,9 +2,9 @@
 one.
 
 A KafkaRestore wants one run for ever, whose id depends on the uid only. A KafkaBackup wants another run when a part of
-its spec changes that decides what is archived, or when the annotation `logkeep.dev/run` gets a new value. `key` is the
-hash of these inputs. The id also depends on the run before, since a spec that is changed back means another run with
-another plan.
+its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new value, or when a time
+of its schedule is due. `key` says these inputs: two hashes and the time. The id also depends on the run before, since a
+spec that is changed back means another run with another plan.
 """
 
 from __future__ import annotations
@@ -12,27 +12,31 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_operator.api import Resource, StatusOutcome
+from logkeep_operator.api.status import timestamp
 
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6
-_NOT_INPUTS = {"suspend", "run_policy", "spark", "limits", "retention"}
+_NOT_INPUTS = {"suspend", "schedule", "run_policy", "spark", "limits", "retention"}
 
 
 @dataclass(frozen=True)
 class WantedRun:
-    """The run that a resource wants. `inputs` is the part of `key` that comes from the spec."""
+    """The run that a resource wants. `inputs` is the part of `key` that comes from the spec. `scheduled` is the time of
+    the schedule for which this or an earlier run was started last."""
 
     id: str
     key: str
     inputs: str
     trigger: str | None = None
+    scheduled: str | None = None
 
 
-def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec) -> WantedRun:
-    """The run that the resource asks for now."""
+def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec, due: datetime | None = None) -> WantedRun:
+    """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has."""
     if isinstance(spec, KafkaRestoreSpec):
         run_id = _hash(resource.uid)[:_ID_LENGTH]
         return WantedRun(run_id, run_id, run_id)
@@ -41,11 +45,15 @@ def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec) -> 
     inputs = _hash(resource.uid, json.dumps(said, sort_keys=True))[:_ID_LENGTH]
     # An annotation that was taken away asks for nothing new.
     trigger = resource.trigger if resource.trigger is not None else resource.status.last_handled_run
-    key = f"{inputs}.{_hash(trigger)[:_TRIGGER_LENGTH]}" if trigger else inputs
+    # A schedule that was taken away asks for nothing new, either.
+    scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
+    asked = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "")
+    key = ".".join([inputs, *(part for part in asked if part)])
     last = resource.status.run
     if last is not None and last.key == key and last.outcome is not StatusOutcome.REPLACED:
-        return WantedRun(last.id, key, inputs, trigger)
-    return WantedRun(_hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH], key, inputs, trigger)
+        return WantedRun(last.id, key, inputs, trigger, scheduled)
+    run_id = _hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH]
+    return WantedRun(run_id, key, inputs, trigger, scheduled)
 
 
 def inputs_of(key: str) -> str:

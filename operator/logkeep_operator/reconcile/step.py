@@ -18,8 +18,9 @@ from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
-from logkeep_operator.resources import ROLE_DRIVER
+from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
+INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
 
@@ -67,10 +68,11 @@ class Step:
         self.events: list[Event] = []
         self.started = False
         self.finished: str | None = None
+        self.waits_since: datetime | None = None
 
     def invalid(self, error: SpecInvalid) -> Plan:
-        """Plan for an invalid spec: nothing runs until it is corrected. A run that ended meanwhile is told as it
-        ended."""
+        """Plan for a spec that is invalid, or not allowed: nothing runs until that changes. A run that ended meanwhile
+        is told as it ended."""
         found = self.tell_unknown_run() or self.tell_loss_of_replaced()
         if found is not None:
             return found
@@ -79,11 +81,11 @@ class Step:
         outcome = self.outcome(run.id) if run is not None and run.outcome is None else None
         told = self.book(run, outcome) if run is not None and outcome is not None else ()
         self.stop_unfinished()
-        message = str(error)
+        message, reason = str(error), NOT_ALLOWED if isinstance(error, NotAllowed) else INVALID_SPEC
         ready = self.before.condition("Ready")
-        if ready is None or (ready.reason, ready.message) != ("InvalidSpec", conditions.cut(message)):
-            self.event("Warning", "InvalidSpec", message)
-        return self.done(Phase.INVALID, (*conditions.stalled("InvalidSpec", message), *told))
+        if ready is None or (ready.reason, ready.message) != (reason, conditions.cut(message)):
+            self.event("Warning", reason, message)
+        return self.done(Phase.INVALID, (*conditions.stalled(reason, message), *told))
 
     def kept(self) -> Plan:
         """Plan for a restore that has succeeded: it never runs again, so it does not matter what a newer version
@@ -135,8 +137,11 @@ class Step:
         message = f"Run {found.id} was begun and the status did not know it."
         self.event("Warning", "RunFound", message, found.id)
         trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
+        scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time
         run = found.status(self.resource.key.name, self.now)
-        self.status = replace(self.status, run=run, progress=None, last_handled_run=trigger)
+        self.status = replace(
+            self.status, run=run, progress=None, last_handled_run=trigger, last_schedule_time=scheduled
+        )
         if self.resource.key.kind == "KafkaRestore":
             self.status = replace(self.status, last_handled_retry=self.resource.retry)
         return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
@@ -302,4 +307,5 @@ class Step:
             requeue_after=requeue_after,
             started=self.started,
             finished=self.finished,
+            waits_since=self.waits_since,
         )

@@ -122,9 +122,14 @@ def _no_executors(
         return None
     if documents.written is not None and driver.created is not None and documents.written < driver.created:
         return None  # the driver before this one wrote it
+    if progress.executors == 0:
+        return None  # it does the work itself
     if progress.percent >= 100 or _driver_time(progress, documents, now) < NO_EXECUTORS_AFTER:
         return None
-    message = f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}"
+    message = (
+        f"The driver has no executor pods; its log says why (quota, perhaps): kubectl logs {driver.name}. After five "
+        "minutes without any it does the work itself."
+    )
     return RunTrouble("NoExecutors", message)
 
 

@@ -16,12 +16,12 @@ BACKUP_RECHECK_SECONDS = 15.0
 @dataclass(frozen=True)
 class Waiting(Exception):
     """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn` makes an event of it,
-    since somebody may have to help. `requeue_after` is in seconds."""
+    since somebody may have to help. `requeue_after` is in seconds, None waits for an event."""
 
     reason: str
     message: str
     warn: bool
-    requeue_after: float
+    requeue_after: float | None
 
 
 def archive_place(

@@ -1,14 +1,17 @@
 """Pure builders of everything the operator creates: access objects of a namespace, ConfigMaps and Job of a run."""
 
-from logkeep_operator.resources.access import access_objects
+from logkeep_operator.resources.access import access_objects, needs_access_objects
+from logkeep_operator.resources.allowed import NotAllowed, check_allowed
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RESOURCE,
     ANNOTATION_RUN_KEY,
+    ANNOTATION_RUN_SCHEDULED,
     ANNOTATION_RUN_TRIGGER,
     ANNOTATION_SUSPENDED,
     LABEL_KIND,
+    LABEL_KUEUE,
     LABEL_MANAGED_BY,
     LABEL_NAME,
     LABEL_ROLE,
@@ -28,10 +31,12 @@ __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
     "ANNOTATION_RESOURCE",
     "ANNOTATION_RUN_KEY",
+    "ANNOTATION_RUN_SCHEDULED",
     "ANNOTATION_RUN_TRIGGER",
     "ANNOTATION_SUSPENDED",
     "GRACE_SECONDS",
     "LABEL_KIND",
+    "LABEL_KUEUE",
     "LABEL_MANAGED_BY",
     "LABEL_NAME",
     "LABEL_ROLE",
@@ -39,11 +44,14 @@ __all__ = [
     "MANAGED_BY",
     "ROLE_DRIVER",
     "ROLE_EXECUTOR",
+    "NotAllowed",
     "RunToStart",
     "access_objects",
+    "check_allowed",
     "check_spec",
     "job",
     "job_name",
+    "needs_access_objects",
     "progress_config_map",
     "progress_name",
     "request_config_map",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.spec import SparkSpec
 from logkeep_operator.resources.names import LABEL_MANAGED_BY, MANAGED_BY
 
 DRIVER_ACCOUNT = "logkeep-engine"
@@ -21,6 +23,25 @@ DRIVER_RULES: list[dict[str, list[str]]] = [
         "verbs": ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"],
     }
 ]
+
+
+def driver_account(spark: SparkSpec) -> str:
+    """The ServiceAccount of the driver: that of its template, else that of both, else the operator's."""
+    return _of_template(spark.driver.pod_template) or spark.service_account_name or DRIVER_ACCOUNT
+
+
+def executor_account(spark: SparkSpec) -> str:
+    """The ServiceAccount of executors, found in the same way."""
+    return _of_template(spark.executor.pod_template) or spark.service_account_name or EXECUTOR_ACCOUNT
+
+
+def needs_access_objects(spark: SparkSpec) -> bool:
+    """Whether a pod of the run has an account that the operator makes."""
+    return not {driver_account(spark), executor_account(spark)}.isdisjoint((DRIVER_ACCOUNT, EXECUTOR_ACCOUNT))
+
+
+def _of_template(template: PodTemplate | None) -> str | None:
+    return template.spec.service_account_name if template is not None else None
 
 
 def access_objects(namespace: str) -> list[dict[str, Any]]:

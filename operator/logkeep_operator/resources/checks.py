@@ -5,10 +5,24 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec, StorageSpec
+from logkeep_engine.contract.spec import (
+    DRIVER_MIN_MIB,
+    MIB,
+    KafkaBackupSpec,
+    KafkaRestoreSpec,
+    RunPolicy,
+    ScheduleSpec,
+    SparkSpec,
+    StorageSpec,
+)
 from logkeep_engine.contract.values import parse_quantity
+from logkeep_operator.cron import CronTimes, parse_zone
+from logkeep_operator.errors import CronInvalid
 from logkeep_operator.resources import driver_conf, memory
+from logkeep_operator.resources.credentials import mount_path
+from logkeep_operator.resources.names import ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
+from logkeep_operator.resources.template_checks import template_problems
 
 # Mounting a volume there would hide what the image or the kubelet put there.
 _SYSTEM_FOLDERS = frozenset(
@@ -18,9 +32,10 @@ _SYSTEM_FOLDERS = frozenset(
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     """Check the spec. Raises SpecInvalid, whose problems name the fields."""
-    problems = [*_spark_problems(spec.spark)]
+    problems = [*_spark_problems(spec.spark), *_template_problems(spec), *_job_problems(spec.run_policy)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
+        problems += _schedule_problems(spec.schedule) if spec.schedule is not None else []
     else:
         if spec.source.storage is not None:
             problems += storage_problems("spec.source.storage", spec.source.storage)
@@ -29,6 +44,16 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
             problems += storage_problems("spec.state", spec.state)
     if problems:
         raise SpecInvalid(problems)
+
+
+def _template_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
+    storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
+    mounted = [mount_path(storage) for storage in storages if storage is not None and storage.volume is not None]
+    driver, executor = spec.spark.driver.pod_template, spec.spark.executor.pod_template
+    return [
+        *template_problems("spec.spark.driver.podTemplate", ROLE_DRIVER, driver, mounted),
+        *template_problems("spec.spark.executor.podTemplate", ROLE_EXECUTOR, executor, mounted),
+    ]
 
 
 def storage_problems(path: str, storage: StorageSpec) -> list[tuple[str, str]]:
@@ -57,6 +82,25 @@ def state_problems(archive: StorageSpec, state: StorageSpec | None) -> list[tupl
     return [("spec.state.uri", what)]
 
 
+def _job_problems(policy: RunPolicy) -> list[tuple[str, str]]:
+    """Problems of the labels of a Job. The operator finds its Jobs by labels of its own."""
+    wrong = [name for name in sorted(policy.job_labels) if driver_conf.is_own(name)]
+    return [(f"spec.runPolicy.jobLabels[{name}]", "is set by Logkeep and cannot be changed here") for name in wrong]
+
+
+def _schedule_problems(schedule: ScheduleSpec) -> list[tuple[str, str]]:
+    problems = []
+    try:
+        parse_zone(schedule.time_zone)
+    except CronInvalid as error:
+        problems.append(("spec.schedule.timeZone", str(error)))
+    try:
+        CronTimes.parse(schedule.cron, parse_zone("UTC"))
+    except CronInvalid as error:
+        problems.append(("spec.schedule.cron", str(error)))
+    return problems
+
+
 def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems = []
     for key in sorted(spark.conf):
@@ -68,9 +112,9 @@ def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
             problems.append((f"spec.spark.conf[{key}]", wrong))
     cores = spark.executor.cores
     for path, quantity, least, why in (
-        ("spec.spark.driver.memory", spark.driver.memory, memory.DRIVER_MIN_MIB, ""),
+        ("spec.spark.driver.memory", spark.driver.memory, DRIVER_MIN_MIB, ""),
         ("spec.spark.executor.memory", spark.executor.memory, memory.executor_min_mib(cores), f" with {cores} cores"),
     ):
-        if parse_quantity(quantity) < least * memory.MIB:
+        if parse_quantity(quantity) < least * MIB:
             problems.append((path, f"{quantity} is too little, at least {least}Mi are needed{why}"))
     return problems

@@ -10,7 +10,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract.spec import ClusterSpec, StorageSpec
+from logkeep_engine.contract.cluster import ClusterSpec, Tls
+from logkeep_engine.contract.spec import StorageSpec, StorageTls
+
+# A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
+_READABLE = 0o444
 
 
 @dataclass(frozen=True)
@@ -22,49 +26,64 @@ class Access:
     volumes: list[dict[str, Any]]
 
 
-def access(cluster: ClusterSpec, storage: StorageSpec, state: StorageSpec | None = None) -> Access:
+@dataclass(frozen=True)
+class KafkaAccess:
+    """How pods reach the Kafka cluster: a cluster without `strimzi`, and the certificate authorities to trust, in PEM,
+    if no Secret that the pods can mount has them."""
+
+    cluster: ClusterSpec
+    authorities: str | None = None
+
+
+def access(
+    kafka: KafkaAccess, storage: StorageSpec, state: StorageSpec | None = None, config_map: str | None = None
+) -> Access:
     """The parts with which a pod reaches this cluster and this archive. `state` is the place of a restore's state, if
-    it has one of its own: then the archive is mounted read-only."""
+    it has one of its own: then the archive is mounted read-only. `config_map` has the cluster's authorities, if no
+    Secret has them."""
     result = Access([], [], [])
-    _add_kafka(result, cluster)
+    _add_kafka(result, kafka, config_map)
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume
     _add_keys(result, storage, names.OWN_KEYS)
+    _mount_ca(result, _authorities(storage.tls), names.PATH_S3_CA_DIR, names.ENV_S3_CA_FILE)
     _add_volume(result, storage, "archive", read_only=state is not None and not one_volume)
     if state is not None:
         _add_keys(result, state, names.STATE_KEYS)
+        _mount_ca(result, _authorities(state.tls), names.PATH_STATE_CA_DIR, names.ENV_STATE_S3_CA_FILE)
         if one_volume:  # a pod may not have one claim in two volumes
-            if _path(state) != _path(storage):  # nor one path twice
+            if mount_path(state) != mount_path(storage):  # nor one path twice
                 _mount_volume(result, state, "archive")
         else:
             _add_volume(result, state, "state")
     return result
 
 
-def _add_kafka(pod: Access, cluster: ClusterSpec) -> None:
-    security = cluster.security
+def _add_kafka(pod: Access, kafka: KafkaAccess, config_map: str | None) -> None:
+    security = kafka.cluster.security_with_user
     if security.sasl is not None:
-        secret = security.sasl.secret_ref.name
-        pod.env.append(_from_secret(names.ENV_KAFKA_USERNAME, secret, names.SECRET_SASL_USERNAME))
-        pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, secret, names.SECRET_SASL_PASSWORD))
-    if security.tls is None:
-        return
-    if security.tls.ca_secret_ref is not None:
-        _mount_secret(pod, "kafka-ca", security.tls.ca_secret_ref.name, names.PATH_KAFKA_CA_DIR, [names.SECRET_CA])
-        pod.env.append({"name": names.ENV_KAFKA_CA_FILE, "value": f"{names.PATH_KAFKA_CA_DIR}/{names.SECRET_CA}"})
-    if security.tls.client_cert_secret_ref is not None:
-        keys = [names.SECRET_CLIENT_CERT, names.SECRET_CLIENT_KEY]
+        login = security.sasl.secret_ref
+        if security.sasl.username is None:
+            pod.env.append(_from_secret(names.ENV_KAFKA_USERNAME, login.name, login.username_key))
+        pod.env.append(_from_secret(names.ENV_KAFKA_PASSWORD, login.name, login.password_key))
+    source = _authorities(security.tls)
+    if kafka.authorities is not None:
+        source = _config_map(config_map, {names.KEY_KAFKA_CA: names.FILE_CA})
+    _mount_ca(pod, source, names.PATH_KAFKA_CA_DIR, names.ENV_KAFKA_CA_FILE)
+    if security.tls is not None and security.tls.client_cert_secret_ref is not None:
+        client = security.tls.client_cert_secret_ref
+        files = {client.certificate_key: names.FILE_CLIENT_CERT, client.private_key_key: names.FILE_CLIENT_KEY}
         folder = names.PATH_KAFKA_CLIENT_DIR
-        _mount_secret(pod, "kafka-client", security.tls.client_cert_secret_ref.name, folder, keys)
-        pod.env.append({"name": names.ENV_KAFKA_CERT_FILE, "value": f"{folder}/{names.SECRET_CLIENT_CERT}"})
-        pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.SECRET_CLIENT_KEY}"})
+        _mount(pod, "kafka-client", _secret(client.name, files), folder)
+        pod.env.append({"name": names.ENV_KAFKA_CERT_FILE, "value": f"{folder}/{names.FILE_CLIENT_CERT}"})
+        pod.env.append({"name": names.ENV_KAFKA_KEY_FILE, "value": f"{folder}/{names.FILE_CLIENT_KEY}"})
 
 
 def _add_keys(pod: Access, storage: StorageSpec, keys: names.Keys) -> None:
     if storage.credentials is not None and storage.credentials.secret_ref is not None:
-        secret = storage.credentials.secret_ref.name
-        pod.env.append(_from_secret(keys.access, secret, names.SECRET_S3_ACCESS_KEY))
-        pod.env.append(_from_secret(keys.secret, secret, names.SECRET_S3_SECRET_KEY))
-        pod.env.append(_from_secret(keys.token, secret, names.SECRET_S3_SESSION_TOKEN, optional=True))
+        secret = storage.credentials.secret_ref
+        pod.env.append(_from_secret(keys.access, secret.name, secret.access_key_id_key))
+        pod.env.append(_from_secret(keys.secret, secret.name, secret.secret_access_key_key))
+        pod.env.append(_from_secret(keys.token, secret.name, secret.session_token_key, optional=True))
 
 
 def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
@@ -77,12 +96,13 @@ def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool
     _mount_volume(pod, storage, name, read_only=read_only)
 
 
-def _path(storage: StorageSpec) -> str:
+def mount_path(storage: StorageSpec) -> str:
+    """Where the volume of a file:// uri is mounted."""
     return str(PurePosixPath(storage.uri.removeprefix("file://")))
 
 
 def _mount_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:
-    mount: dict[str, Any] = {"name": name, "mountPath": _path(storage)}
+    mount: dict[str, Any] = {"name": name, "mountPath": mount_path(storage)}
     if read_only:
         mount["readOnly"] = True
     pod.mounts.append(mount)
@@ -95,9 +115,37 @@ def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False
     return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
-def _mount_secret(pod: Access, name: str, secret: str, folder: str, keys: list[str]) -> None:
+def _authorities(tls: Tls | StorageTls | None) -> dict[str, Any] | None:
+    """The source of a volume with the authorities to trust, None if those of the image are."""
+    if tls is not None and tls.ca_secret_ref is not None:
+        return _secret(tls.ca_secret_ref.name, {tls.ca_secret_ref.certificate_key: names.FILE_CA})
+    if tls is not None and tls.ca_config_map_ref is not None:
+        return _config_map(tls.ca_config_map_ref.name, {tls.ca_config_map_ref.certificate_key: names.FILE_CA})
+    return None
+
+
+def _secret(name: str, files: dict[str, str]) -> dict[str, Any]:
+    """The source of a volume with files of a Secret, by their keys."""
+    return {"secret": {"secretName": name, **_files(files)}}
+
+
+def _config_map(name: str | None, files: dict[str, str]) -> dict[str, Any]:
+    """The source of a volume with files of a ConfigMap, by their keys."""
+    return {"configMap": {"name": name, **_files(files)}}
+
+
+def _files(files: dict[str, str]) -> dict[str, Any]:
     # The listed keys only, so that a missing one keeps the pod from starting and is said by name.
-    items = [{"key": key, "path": key} for key in keys]
-    # Readable for the group that fsGroup gives, which the driver's and the executors' user is in.
-    pod.volumes.append({"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
+    return {"items": [{"key": key, "path": path} for key, path in files.items()], "defaultMode": _READABLE}
+
+
+def _mount_ca(pod: Access, source: dict[str, Any] | None, folder: str, variable: str) -> None:
+    """Mount authorities in a folder, by whose name the volume is called, and say in a variable where they are."""
+    if source is not None:
+        _mount(pod, PurePosixPath(folder).name, source, folder)
+        pod.env.append({"name": variable, "value": f"{folder}/{names.FILE_CA}"})
+
+
+def _mount(pod: Access, name: str, source: dict[str, Any], folder: str) -> None:
+    pod.volumes.append({"name": name, **source})
     pod.mounts.append({"name": name, "mountPath": folder, "readOnly": True})

@@ -46,15 +46,21 @@ _SUBMISSION = (
     "spark.kubernetes.submitInDriver",
 )
 _SUBMISSION_PREFIXES = ("spark.kubernetes.kerberos.", "spark.kubernetes.submission.")
+_HOST_PATH = "spark.kubernetes.executor.volumes.hostPath."
+_FEATURE_STEPS = "spark.kubernetes.executor.pod.featureSteps"
 # Spark refuses them when it makes the first executor; here the resource says so at once.
-_SPARKS_LABELS = ("spark-app-selector", "spark-exec-id", "spark-exec-resourceprofile-id", "spark-role")
+SPARKS_LABELS = ("spark-app-selector", "spark-exec-id", "spark-exec-resourceprofile-id", "spark-role")
 _OWN_PREFIX = "logkeep.dev/"
-_OWN_ENVIRONMENT = frozenset(
+OWN_ENVIRONMENT = frozenset(
     value for name, value in vars(names).items() if name.startswith("ENV_") and value != names.ENV_TASK_MEMORY
 )
 
 _NO_EFFECT = "has no effect: the driver's pod is made by the Job, not by spark-submit; leave it out"
-_OWN = "is how the operator finds the run's pods and cannot be changed here"
+APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+KEEPS_APPARMOR = "would change the AppArmor profile, which is that of the container runtime"
+_NODES = "would give the pod files of its node, which Logkeep never does"
+_CHANGES_PODS = "would change pods behind the checks of this resource; use spec.spark.executor.podTemplate"
+OWN = "is how the operator finds the run's pods and cannot be changed here"
 
 
 @dataclass(frozen=True)
@@ -92,20 +98,27 @@ def problem(key: str) -> str | None:
     """The reason why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the
     operator."""
     for prefix in (_DRIVER_LABEL, _EXECUTOR_LABEL, _DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
-        if key.startswith(prefix) and _is_own(key.removeprefix(prefix)):
-            return _OWN
-    if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in _SPARKS_LABELS:
+        if key.startswith(prefix) and is_own(key.removeprefix(prefix)):
+            return OWN
+    if key.startswith((_DRIVER_ANNOTATION + APPARMOR, _EXECUTOR_ANNOTATION + APPARMOR)):
+        return KEEPS_APPARMOR
+    if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in SPARKS_LABELS:
         return "is set by Spark and cannot be changed"
     for prefix in (_DRIVER_ENV, _EXECUTOR_ENV):
-        if key.startswith(prefix) and key.removeprefix(prefix) in _OWN_ENVIRONMENT:
+        if key.startswith(prefix) and key.removeprefix(prefix) in OWN_ENVIRONMENT:
             return "is set by Logkeep and cannot be changed here"
+    if key.startswith(_HOST_PATH):
+        return _NODES
+    if key == _FEATURE_STEPS:
+        return _CHANGES_PODS
     if key.startswith(DRIVER):
         known = key in _WIRED or key in SPARKS_OWN or key.startswith(_WIRED_PREFIXES)
         return None if known else _NO_EFFECT
     return _NO_EFFECT if key in _SUBMISSION or key.startswith(_SUBMISSION_PREFIXES) else None
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Whether a label or an annotation of this name is one of those by which the operator knows its pods."""
     return name == LABEL_MANAGED_BY or name.startswith(_OWN_PREFIX)
 
 

@@ -10,12 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logkeep_engine.contract.spec import HEAP_MIN_MIB, MIB, TASK_MIB
 from logkeep_engine.contract.values import parse_quantity
-
-MIB = 1 << 20
-HEAP_MIN_MIB = 512
-PYTHON_MIB_PER_CORE = 256
-DRIVER_MIN_MIB = HEAP_MIN_MIB + PYTHON_MIB_PER_CORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,7 @@ class MemorySplit:
 
 def executor_min_mib(cores: int) -> int:
     """The least memory of an executor pod."""
-    return HEAP_MIN_MIB + PYTHON_MIB_PER_CORE * cores
+    return HEAP_MIN_MIB + TASK_MIB * cores
 
 
 def split(quantity: str, cores: int) -> MemorySplit:
@@ -42,5 +38,5 @@ def split(quantity: str, cores: int) -> MemorySplit:
     The quantity is rounded down to whole MiB.
     """
     total = parse_quantity(quantity) // MIB
-    heap = max(HEAP_MIN_MIB, min(total * 2 // 5, total - PYTHON_MIB_PER_CORE * cores))
+    heap = max(HEAP_MIN_MIB, min(total * 2 // 5, total - TASK_MIB * cores))
     return MemorySplit(heap, total - heap)

@@ -13,11 +13,14 @@ LABEL_KIND = "logkeep.dev/kind"
 LABEL_NAME = "logkeep.dev/name"
 LABEL_RUN = contract.LABEL_RUN
 LABEL_ROLE = contract.LABEL_ROLE
+LABEL_KUEUE = "kueue.x-k8s.io/queue-name"  # of a Job: the queue of Kueue that suspends it and lets it go
 ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label had to be shortened
 # What a status says of a run, on the run's children: from them a run is known that no status tells of.
 ANNOTATION_RUN_KEY = "logkeep.dev/run-key"
 ANNOTATION_RUN_TRIGGER = "logkeep.dev/run-trigger"
+ANNOTATION_RUN_SCHEDULED = "logkeep.dev/run-scheduled"
 ANNOTATION_PREVIOUS_RUN = "logkeep.dev/previous-run"
+ANNOTATION_RUN_ASKED = "logkeep.dev/run-asked"
 ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"
 ROLE_DRIVER = contract.ROLE_DRIVER

@@ -14,9 +14,9 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec
 from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
-from logkeep_operator.resources.access import DRIVER_ACCOUNT
-from logkeep_operator.resources.credentials import access
-from logkeep_operator.resources.driver_conf import driver_conf
+from logkeep_operator.resources.access import driver_account
+from logkeep_operator.resources.credentials import Access, KafkaAccess, access
+from logkeep_operator.resources.driver_conf import DriverConf, driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_RESOURCE,
     ANNOTATION_SUSPENDED,
@@ -28,17 +28,18 @@ from logkeep_operator.resources.names import (
     request_name,
     run_labels,
 )
+from logkeep_operator.resources.pod_template import asked, merged, of_conf, reach_api_server
 from logkeep_operator.resources.spark_conf import spark_conf
 from logkeep_operator.settings import EngineSettings
 
-USER = 185  # Spark's customary user; the image has it in /etc/passwd
 GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to go
 
 
 @dataclass(frozen=True)
 class RunToStart:
     """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
-    is the same as the user wrote it. The run's children get `annotations` beside that with the resource's name."""
+    is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` beside
+    that with the resource's name."""
 
     resource: Resource
     id: str
@@ -46,6 +47,7 @@ class RunToStart:
     storage: StorageSpec
     raw_storage: Mapping[str, Any]
     engine: EngineSettings
+    kafka: KafkaAccess
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,6 +58,11 @@ class RunToStart:
     def state(self) -> StorageSpec | None:
         """The place where a restore keeps its state, None if that is beside the archive."""
         return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
+
+    @property
+    def access(self) -> Access:
+        """The parts that give the pods access to cluster, archive and state."""
+        return access(self.kafka, self.storage, self.state, request_name(self.resource.key.name, self.id))
 
     def metadata(self, name: str) -> dict[str, Any]:
         """The metadata of a child: own labels, and the owner with which it is deleted."""
@@ -72,9 +79,12 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
     """The ConfigMap that the driver reads: the request and the template of its executors. It never changes."""
     key = run.resource.key
     spec = dict(run.resource.spec)
+    if run.spec.cluster.strimzi is not None:
+        spec["cluster"] = run.kafka.cluster.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if isinstance(run.spec, KafkaRestoreSpec):
         source = {name: value for name, value in spec["source"].items() if name != "backupRef"}
         spec["source"] = {**source, "storage": dict(run.raw_storage)}
+    authorities = {names.KEY_KAFKA_CA: run.kafka.authorities} if run.kafka.authorities is not None else {}
     request = RunRequest(
         kind=key.kind,
         name=key.name,
@@ -92,6 +102,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         "data": {
             names.KEY_REQUEST: request.to_json(),
             names.KEY_EXECUTOR_TEMPLATE: yaml.safe_dump(executor_template(run), sort_keys=False),
+            **authorities,
         },
     }
 
@@ -107,10 +118,9 @@ def progress_config_map(run: RunToStart) -> dict[str, Any]:
 
 def executor_template(run: RunToStart) -> dict[str, Any]:
     """The pod that Spark completes with image, resources, arguments and names."""
-    parts = access(run.spec.cluster, run.storage, run.state)
+    parts = run.access
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
-        "securityContext": _pod_security(),
         "containers": [
             {
                 "name": "executor",
@@ -121,7 +131,15 @@ def executor_template(run: RunToStart) -> dict[str, Any]:
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *parts.volumes],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _pod_metadata(run, ROLE_EXECUTOR), "spec": spec}
+    pod = merged(
+        {"spec": {"securityContext": _pod_security(run.engine)}},
+        asked(run.spec.spark.executor.pod_template),
+        {"metadata": _pod_metadata(run, ROLE_EXECUTOR), "spec": spec},
+    )
+    if "imagePullSecrets" in pod["spec"]:
+        added = _pull_secrets(run)  # by Spark
+        pod["spec"]["imagePullSecrets"] = [name for name in pod["spec"]["imagePullSecrets"] if name not in added]
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
 def job(run: RunToStart) -> dict[str, Any]:
@@ -137,9 +155,10 @@ def job(run: RunToStart) -> dict[str, Any]:
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules()},
         "suspend": run.spec.suspend,
-        "template": {"metadata": _driver_metadata(run), "spec": _driver_pod(run)},
+        "template": _driver_template(run),
     }
     metadata = run.metadata(job_name(run.resource.key.name, run.id))
+    metadata["labels"] = {**policy.job_labels, **metadata["labels"]}
     metadata["annotations"][ANNOTATION_SUSPENDED] = "true" if run.spec.suspend else "false"
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
@@ -157,14 +176,32 @@ def _failure_rules() -> list[dict[str, Any]]:
     ]
 
 
-def _driver_pod(run: RunToStart) -> dict[str, Any]:
-    parts = access(run.spec.cluster, run.storage, run.state)
+def _driver_template(run: RunToStart) -> dict[str, Any]:
+    """The pod of the Job. What the operator needs comes last, so neither the template nor `spark.conf` replaces it."""
+    spark, settings = run.spec.spark, driver_conf(run.spec.spark.conf)
+    defaults: dict[str, Any] = {"securityContext": _pod_security(run.engine)}
+    if pull_secrets := _pull_secrets(run):
+        defaults["imagePullSecrets"] = pull_secrets
+    template = merged(
+        {"spec": defaults},
+        asked(spark.driver.pod_template),
+        of_conf(settings, ROLE_DRIVER),
+        {"metadata": _pod_metadata(run, ROLE_DRIVER), "spec": _driver_pod(run, settings)},
+    )
+    (container,) = template["spec"]["containers"]
+    container["env"] = reach_api_server(container["env"])
+    return template
+
+
+def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
+    """The fields of the driver's pod that the operator needs."""
+    parts = run.access
     spark = run.spec.spark
-    settings = driver_conf(spark.conf)
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
     limits = {"memory": memory_request}
-    if settings.limit_cores is not None:
-        limits["cpu"] = settings.limit_cores
+    limit = settings.limit_cores or spark.driver.core_limit
+    if limit is not None:
+        limits["cpu"] = limit
     container = {
         "name": ROLE_DRIVER,
         "image": spark.image or run.engine.image,
@@ -175,10 +212,9 @@ def _driver_pod(run: RunToStart) -> dict[str, Any]:
             _from_pod(names.ENV_POD_IP, "status.podIP"),
             _from_pod(names.ENV_POD_NAMESPACE, "metadata.namespace"),
             *parts.env,
-            *({"name": name, "value": value} for name, value in settings.environment.items()),
         ],
         "resources": {
-            "requests": {"cpu": settings.request_cores or str(spark.driver.cores), "memory": memory_request},
+            "requests": {"cpu": settings.request_cores or spark.driver.core_request, "memory": memory_request},
             "limits": limits,
         },
         "securityContext": _container_security(),
@@ -188,12 +224,11 @@ def _driver_pod(run: RunToStart) -> dict[str, Any]:
             *parts.mounts,
         ],
     }
-    pod: dict[str, Any] = {
+    return {
         "restartPolicy": "Never",
-        "serviceAccountName": spark.service_account_name or DRIVER_ACCOUNT,
+        "serviceAccountName": driver_account(spark),
         "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "securityContext": _pod_security(),
         "containers": [container],
         "volumes": [
             {"name": "request", "configMap": {"name": request_name(run.resource.key.name, run.id)}},
@@ -201,24 +236,12 @@ def _driver_pod(run: RunToStart) -> dict[str, Any]:
             *parts.volumes,
         ],
     }
-    pull_secrets = run.engine.pull_secrets if settings.pull_secrets is None else settings.pull_secrets
-    if pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
-    if settings.scheduler is not None:
-        pod["schedulerName"] = settings.scheduler
-    if settings.node_selector:
-        pod["nodeSelector"] = dict(settings.node_selector)
-    return pod
 
 
-def _driver_metadata(run: RunToStart) -> dict[str, Any]:
-    """The metadata of the driver's pod. Own labels and annotations come last, so those of the resource cannot replace
-    them."""
-    own, settings = _pod_metadata(run, ROLE_DRIVER), driver_conf(run.spec.spark.conf)
-    return {
-        "labels": {**settings.labels, **own["labels"]},
-        "annotations": {**settings.annotations, **own["annotations"]},
-    }
+def _pull_secrets(run: RunToStart) -> list[dict[str, str]]:
+    """The Secrets of the installation, or those that `spark.conf` has instead."""
+    instead = driver_conf(run.spec.spark.conf).pull_secrets
+    return [{"name": name} for name in (run.engine.pull_secrets if instead is None else instead)]
 
 
 def _pod_metadata(run: RunToStart, role: str) -> dict[str, Any]:
@@ -230,15 +253,12 @@ def _from_pod(variable: str, path: str) -> dict[str, Any]:
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _pod_security() -> dict[str, Any]:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
-        "fsGroup": USER,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+def _pod_security(engine: EngineSettings) -> dict[str, Any]:
+    security: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if engine.user is None:  # OpenShift's restricted-v2 refuses ids that are not of the namespace's range
+        return security
+    ids = {"runAsUser": engine.user, "runAsGroup": engine.user, "fsGroup": engine.user}
+    return {**security, **ids, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def _container_security() -> dict[str, Any]:

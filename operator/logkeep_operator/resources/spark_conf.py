@@ -7,7 +7,7 @@ from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE, PATH_REQUEST_DI
 from logkeep_engine.contract.spec import SparkSpec
 from logkeep_operator.api import Key
 from logkeep_operator.resources import memory
-from logkeep_operator.resources.access import EXECUTOR_ACCOUNT
+from logkeep_operator.resources.access import executor_account
 from logkeep_operator.resources.names import LABEL_ROLE, ROLE_EXECUTOR, run_labels
 from logkeep_operator.settings import EngineSettings
 
@@ -62,7 +62,7 @@ def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) 
         "spark.executor.instances": str(spark.executor.instances),
         "spark.executor.memory": f"{executor.heap}m",
         "spark.executor.memoryOverhead": f"{executor.overhead}m",
-        "spark.kubernetes.authenticate.executor.serviceAccountName": spark.service_account_name or EXECUTOR_ACCOUNT,
+        "spark.kubernetes.authenticate.executor.serviceAccountName": executor_account(spark),
         "spark.kubernetes.container.image": spark.image or engine.image,
         "spark.kubernetes.container.image.pullPolicy": engine.pull_policy,
         "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE_PATH,
@@ -72,6 +72,10 @@ def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) 
             for name, value in {**run_labels(key, run_id), LABEL_ROLE: ROLE_EXECUTOR}.items()
         },
     }
+    if spark.executor.core_request is not None:
+        own["spark.kubernetes.executor.request.cores"] = spark.executor.core_request
+    if spark.executor.core_limit is not None:
+        own["spark.kubernetes.executor.limit.cores"] = spark.executor.core_limit
     if engine.pull_secrets:
         own["spark.kubernetes.container.image.pullSecrets"] = ",".join(engine.pull_secrets)
     return {**own, **spark.conf}

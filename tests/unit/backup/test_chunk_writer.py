@@ -16,7 +16,7 @@ from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk, Piece, open_pieces, still_open
 from logkeep_engine.backup.task import _archive
-from logkeep_engine.contract.spec import ClusterSpec
+from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import connection_from

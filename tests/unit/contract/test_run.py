@@ -43,6 +43,9 @@ def test_progress_and_result_survive_json() -> None:
     progress = Progress("r1", "Running", 1.0, 2.0, partitions=2, partitions_shown=(PARTITION,))
     assert Progress.from_json(progress.to_json()) == progress
     assert RunResult.from_json(RESULT.to_json()) == RESULT
+    assert "executors" not in progress.to_json(), "versions that do not know it read the document"
+    alone = replace(progress, executors=0)
+    assert Progress.from_json(alone.to_json()) == alone
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,68 @@ def test_the_smallest_backup_has_the_documented_defaults() -> None:
     assert (spec.on_data_loss, spec.suspend, spec.run_policy.backoff_limit) == ("Fail", False, 3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "path", "why"),
+    [
+        (
+            {"storage": {"uri": "s3://bucket/p", "tls": {}}},
+            "spec.storage.tls",
+            "exactly one of caSecretRef and caConfigMapRef",
+        ),
+        (
+            {
+                "storage": {
+                    "uri": "s3://bucket/p",
+                    "tls": {"caSecretRef": {"name": "a"}, "caConfigMapRef": {"name": "b"}},
+                }
+            },
+            "spec.storage.tls",
+            "exactly one of caSecretRef and caConfigMapRef",
+        ),
+        (
+            {"storage": {"uri": "file:///a", "volume": {"claimName": "c"}, "tls": {"caSecretRef": {"name": "a"}}}},
+            "spec.storage",
+            "tls may be set only with an s3:// uri",
+        ),
+        (
+            {
+                "storage": {
+                    "uri": "s3://bucket/p",
+                    "endpoint": "http://store:9000",
+                    "tls": {"caSecretRef": {"name": "a"}},
+                }
+            },
+            "spec.storage",
+            "tls has no effect with an endpoint of http://",
+        ),
+        (
+            {"storage": {"uri": "s3://bucket/p", "tls": {"caSecretRef": {"name": "a", "certificateKey": "a/b"}}}},
+            "spec.storage.tls.caSecretRef.certificateKey",
+            "pattern",
+        ),
+        (
+            {
+                "cluster": {
+                    "bootstrapServers": ["kafka:9093"],
+                    "security": {
+                        "protocol": "SSL",
+                        "tls": {"caSecretRef": {"name": "a"}, "caConfigMapRef": {"name": "b"}},
+                    },
+                }
+            },
+            "spec.cluster.security.tls",
+            "caSecretRef and caConfigMapRef may not both be set",
+        ),
+    ],
+)
+def test_certificate_authorities_come_from_one_place(changes: dict[str, Any], path: str, why: str) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_backup(backup(**changes))
+    ((found, what),) = refused.value.problems
+    assert found == path
+    assert why in what
+
+
 def test_without_a_word_the_rate_has_no_limit_and_a_broker_sixteen_readers() -> None:
     assert (parse_backup(backup()).limits.bytes_per_second_int, parse_backup(backup()).limits.readers_per_broker) == (
         None,
@@ -52,6 +114,54 @@ def test_without_a_word_the_format_is_kafka_s_and_nothing_is_removed() -> None:
     assert (spec.format, spec.format_options.allow_loss) == ("Kafka", False)
     assert (spec.format_options.compatibility, spec.format_options.codec) == (None, None)
     assert (spec.retention.max_age_seconds, spec.retention.max_bytes_int) == (None, None)
+
+
+def test_a_schedule_is_in_utc_has_a_jitter_of_a_minute_and_no_deadline() -> None:
+    assert parse_backup(backup()).schedule is None
+    schedule = parse_backup(backup(schedule={"cron": "0 2 * * *"})).schedule
+    assert schedule is not None
+    assert (schedule.cron, schedule.time_zone) == ("0 2 * * *", "UTC")
+    assert (schedule.starting_deadline_seconds, schedule.jitter_seconds) == (None, 60)
+
+
+@pytest.mark.parametrize("cron", ["@daily", "*/5 1-3,7 ? jan-MAR Mon-Fri/2", "0  0 1 1 *", "? * * * 7"])
+def test_a_cron_expression_is_one_of_a_cron_job(cron: str) -> None:
+    spec = parse_backup(backup(schedule={"cron": cron}))
+    assert spec.schedule is not None
+    assert spec.schedule.cron == cron
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "",
+        "0 2 * *",
+        "0 0 2 * * *",
+        "@every 1h",
+        "@reboot",
+        "0 0 L * *",
+        "0 0 * * 5L",
+        "0 0 * * 1#2",
+        "TZ=UTC * * * * *",
+    ],
+)
+def test_what_a_cron_job_refuses_is_refused(cron: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"spec\.schedule\.cron: .* is not a cron expression as in a CronJob"):
+        parse_backup(backup(schedule={"cron": cron}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("startingDeadlineSeconds", 9),
+        ("startingDeadlineSeconds", 366 * 86400 + 1),
+        ("jitterSeconds", -1),
+        ("jitterSeconds", 3601),
+    ],
+)
+def test_seconds_of_a_schedule_have_bounds(field: str, value: int) -> None:
+    with pytest.raises(SpecInvalid, match=rf"spec\.schedule\.{field}"):
+        parse_backup(backup(schedule={"cron": "@daily", field: value}))
 
 
 def test_a_retention_is_seconds_and_bytes() -> None:
@@ -83,6 +193,16 @@ def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() 
     assert (spec.if_topic_exists, spec.on_damaged_archive) == ("Fail", "Refuse")
 
 
+def on(**cluster: Any) -> dict[str, Any]:
+    """A backup of a cluster that is said so. None leaves a field out."""
+    said = {"bootstrapServers": ["k:1"]} | cluster
+    return backup(cluster={name: value for name, value in said.items() if value is not None})
+
+
+STRIMZI = {"name": "prod", "listener": "tls"}
+USER = {"name": "logkeep"}
+SASL = {"mechanism": "PLAIN", "secretRef": {"name": "login"}}
+NAMED = {"name": "login", "usernameKey": "user"}
 BAD_BACKUPS = [
     (backup(topic={"include": ["a"]}), "spec.topic", "unknown field"),
     (backup(topics={"include": ["("]}), "spec.topics.include[0]", "not a regular expression"),
@@ -139,8 +259,35 @@ BAD_BACKUPS = [
     (backup(spark={"executor": {"instances": 0}}), "spec.spark.executor.instances", "greater than or equal to 1"),
     (
         backup(cluster={"bootstrapServers": ["k:1"], "security": {"protocol": "SASL_SSL"}}),
-        "spec.cluster.security",
-        "sasl must be set exactly when",
+        "spec.cluster",
+        "security.sasl must be set exactly when",
+    ),
+    (on(bootstrapServers=None), "spec.cluster", "exactly one of bootstrapServers and strimzi must be set"),
+    (on(strimzi=STRIMZI), "spec.cluster", "exactly one of bootstrapServers and strimzi must be set"),
+    (on(bootstrapServers=None, strimzi=STRIMZI, security={"protocol": "SSL"}), "spec.cluster", "security must be left"),
+    (on(bootstrapServers=None, strimzi={"name": "prod"}), "spec.cluster.strimzi.listener", "required"),
+    (on(bootstrapServers=None, strimzi=STRIMZI | {"name": "../x"}), "spec.cluster.strimzi.name", "match pattern"),
+    (on(bootstrapServers=None, strimzi=STRIMZI | {"namespace": "a/b"}), "spec.cluster.strimzi.namespace", "pattern"),
+    (on(kafkaUserRef=USER), "spec.cluster", "kafkaUserRef may be set only with strimzi"),
+    (
+        on(kafkaUserRef=USER, security={"protocol": "SASL_SSL", "sasl": SASL}),
+        "spec.cluster",
+        "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef",
+    ),
+    (
+        on(kafkaUserRef=USER, security={"protocol": "SSL", "tls": {"clientCertSecretRef": {"name": "c"}}}),
+        "spec.cluster",
+        "security.sasl and security.tls.clientCertSecretRef must be left out with kafkaUserRef",
+    ),
+    (
+        on(security={"protocol": "SASL_SSL", "sasl": SASL | {"username": "ann", "secretRef": NAMED}}),
+        "spec.cluster.security.sasl",
+        "secretRef.usernameKey has no effect with username",
+    ),
+    (
+        on(security={"protocol": "SSL", "tls": {"caSecretRef": {"name": "ca", "certificateKey": "a/b"}}}),
+        "spec.cluster.security.tls.caSecretRef.certificateKey",
+        "match pattern",
     ),
     (
         backup(cluster={"bootstrapServers": ["k:1"], "security": {"tls": {}}}),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.spec import ClusterSpec
-from logkeep_engine.errors import CredentialsMissing
+from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.errors import CredentialsMissing, SpecError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 
 LOGIN = {"LOGKEEP_KAFKA_USERNAME": "ann", "LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
@@ -41,6 +41,13 @@ def test_missing_login_names_variable_and_field(name: str) -> None:
 def test_missing_ca_names_variable_and_field() -> None:
     with pytest.raises(CredentialsMissing, match=r"tls\.caSecretRef.*LOGKEEP_KAFKA_CA_FILE is not set"):
         connection_from(cluster("SSL", ca=True), {})
+
+
+def test_a_missing_ca_of_a_config_map_is_missed_too() -> None:
+    tls = {"caConfigMapRef": {"name": "ca"}}
+    security = {"bootstrapServers": ["k1:9093"], "security": {"protocol": "SSL", "tls": tls}}
+    with pytest.raises(CredentialsMissing, match=r"caConfigMapRef.*LOGKEEP_KAFKA_CA_FILE is not set"):
+        connection_from(ClusterSpec.model_validate(security), {})
 
 
 def test_missing_key_names_variable_and_field(tmp_path: Path) -> None:
@@ -78,6 +85,37 @@ def test_pickle_carries_no_secret_and_reads_the_environment_of_its_reader(monkey
     there = pickle.loads(data)
     assert isinstance(there, KafkaConnection)
     assert (there.username, there.password, there.bootstrap) == ("bob", "other", ("k1:9092", "[::1]:9093"))
+
+
+def test_the_name_of_a_kafka_user_goes_along_and_its_password_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"bootstrapServers": ["k1:9092"], "security": {"protocol": "SASL_SSL"}, "kafkaUserRef": {"name": "logkeep"}}
+    environ = {"LOGKEEP_KAFKA_PASSWORD": "s3cret-pw"}
+    connection = connection_from(ClusterSpec.model_validate(said), environ)
+    assert connection.librdkafka_config() == {
+        "bootstrap.servers": "k1:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "logkeep",
+        "sasl.password": "s3cret-pw",
+    }
+    data = pickle.dumps(connection)
+    assert b"s3cret-pw" not in data
+    monkeypatch.delenv("LOGKEEP_KAFKA_USERNAME", raising=False)
+    monkeypatch.setenv("LOGKEEP_KAFKA_PASSWORD", "other")
+    there = pickle.loads(data)
+    assert (there.username, there.password) == ("logkeep", "other")
+
+
+def test_the_certificate_of_a_kafka_user_is_asked_for() -> None:
+    said = {"bootstrapServers": ["k1:9092"], "security": {"protocol": "SSL"}, "kafkaUserRef": {"name": "logkeep"}}
+    with pytest.raises(CredentialsMissing, match="LOGKEEP_KAFKA_CERT_FILE is not set"):
+        connection_from(ClusterSpec.model_validate(said), {})
+
+
+def test_a_kafka_resource_of_strimzi_is_nothing_for_the_command_line() -> None:
+    said = ClusterSpec.model_validate({"strimzi": {"name": "prod", "listener": "tls"}})
+    with pytest.raises(SpecError, match=r"spec\.cluster\.strimzi: only the operator .* spec\.cluster\.bootstrap"):
+        connection_from(said, {})
 
 
 def test_pickle_without_the_environment_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

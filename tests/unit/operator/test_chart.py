@@ -12,27 +12,29 @@ import yaml
 
 from logkeep_operator.resources.access import DRIVER_RULES
 from logkeep_operator.selfcheck import NEEDED
-from logkeep_operator.settings import from_environ
+from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import system, tools
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/logkeep"
 
 
-def render(*values: str) -> list[dict[str, Any]]:
+def render(*values: str, apis: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     sets = [part for value in values for part in ("--set", value)]
+    sets += [part for api in apis for part in ("--api-versions", api)]
     command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", "1.34.0"]
     rendered = system.run([*command, *sets]).stdout
     return [body for body in yaml.safe_load_all(rendered) if body]
 
 
-def one(kind: str, *values: str) -> dict[str, Any]:
-    (found,) = (body for body in render(*values) if body["kind"] == kind)
+def one(kind: str, *values: str, apis: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The operator's object of this kind."""
+    (found,) = (body for body in render("userRoles=false", *values, apis=apis) if body["kind"] == kind)
     return found
 
 
-def environment(*values: str) -> dict[str, str]:
-    container = one("Deployment", *values)["spec"]["template"]["spec"]["containers"][0]
+def environment(*values: str, apis: tuple[str, ...] = ()) -> dict[str, str]:
+    container = one("Deployment", *values, apis=apis)["spec"]["template"]["spec"]["containers"][0]
     return {item["name"]: item["value"] for item in container["env"]}
 
 
@@ -47,13 +49,17 @@ def test_the_operator_understands_the_charts_environment() -> None:
     settings = from_environ(
         environment(
             "watchNamespaces={a,b}", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two",
-            "engine.image.repository=r/e", "engine.image.tag=v9", "engine.image.pullPolicy=Never", "logLevel=DEBUG",
+            "maxConcurrentRuns.operator=9", "maxConcurrentRuns.namespace=2", "maxConcurrentRuns.namespaces.team-a=1",
+            "maxConcurrentRuns.namespaces.team-b=0", "engine.image.repository=r/e", "engine.image.tag=v9",
+            "engine.image.pullPolicy=Never", "logLevel=DEBUG",
         )
     )  # fmt: skip
     assert settings.namespaces == ("a", "b")
     assert (settings.engine.image, settings.engine.pull_policy) == ("r/e:v9", "Never")
     assert settings.engine.pull_secrets == ("one", "two")
     assert settings.log_level == "DEBUG"
+    assert default.concurrency == Concurrency(5)
+    assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0})
 
 
 def test_one_operator_at_a_time_and_restricted() -> None:
@@ -62,6 +68,35 @@ def test_one_operator_at_a_time_and_restricted() -> None:
     pod = spec["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+OPENSHIFT = ("security.openshift.io/v1",)
+
+
+@pytest.mark.parametrize(
+    ("value", "apis", "user"),
+    [
+        ("Auto", (), 185),
+        ("Auto", OPENSHIFT, None),
+        ("Fixed", OPENSHIFT, 185),
+        ("Platform", (), None),
+    ],
+)
+def test_on_openshift_no_pod_asks_for_an_id(value: str, apis: tuple[str, ...], user: int | None) -> None:
+    set_user = f"engine.user={value}"
+    assert from_environ(environment(set_user, apis=apis)).engine.user == user
+    ids = {} if user is None else {"runAsUser": user, "runAsGroup": user}
+    expected = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **ids}
+    pods = [one("Deployment", set_user, apis=apis)["spec"]["template"]["spec"], one("Pod", set_user, apis=apis)["spec"]]
+    assert [pod["securityContext"] for pod in pods] == [expected, expected]
+
+
+def test_what_resources_may_ask_for_reaches_the_operator() -> None:
+    default = from_environ(environment()).engine
+    assert (default.allowed_images, default.allowed_accounts) == ((), ())
+    said = ("engine.allowed.images={registry.example/*,b}", "engine.allowed.serviceAccounts={team-*}")
+    engine = from_environ(environment(*said)).engine
+    assert (engine.allowed_images, engine.allowed_accounts) == (("registry.example/*", "b"), ("team-*",))
 
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
@@ -88,9 +123,47 @@ def test_watched_namespaces_get_roles_and_nothing_is_cluster_wide() -> None:
     assert sorted(body["metadata"]["namespace"] for body in bodies if body["kind"] == "Role") == ["a", "b"]
 
 
+AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+def test_roles_for_people_are_part_of_the_clusters_roles() -> None:
+    roles = {
+        body["metadata"]["name"]: sorted(
+            name.removeprefix(AGGREGATE) for name in body["metadata"]["labels"] if name.startswith(AGGREGATE)
+        )
+        for body in render()
+        if body["kind"] == "ClusterRole" and body["metadata"]["name"] != "sys-logkeep"
+    }
+    assert roles == {
+        "logkeep-view": ["admin", "edit", "view"],
+        "logkeep-edit": ["admin", "edit"],
+        "logkeep-admin": ["admin"],
+    }
+
+
+def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_else() -> None:
+    roles = {
+        body["metadata"]["namespace"]: body["rules"]
+        for body in render("watchNamespaces={a,b}", "strimzi.namespaces={kafka,a}")
+        if body["kind"] == "Role" and body["metadata"]["name"] == "logkeep-strimzi"
+    }
+    assert roles == {"kafka": [{"apiGroups": ["kafka.strimzi.io"], "resources": ["kafkas"], "verbs": ["get"]}]}
+    bodies = render("watchNamespaces={a}", "strimzi.namespaces={kafka}")
+    (bound,) = (b for b in bodies if b["kind"] == "RoleBinding" and b["metadata"]["namespace"] == "kafka")
+    assert bound["roleRef"]["name"] == "logkeep-strimzi"
+    assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "logkeep", "namespace": "sys"}]
+    assert not [body for body in render("strimzi.namespaces={kafka}") if body["kind"] == "Role"]
+
+
 @pytest.mark.parametrize(
-    "value", ["bogus=1", "image.name=x", "logLevel=LOUD", "workers=0", "watchNamespaces={A}", "metrics.service.port=0"]
-)
+    "value",
+    [
+        "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
+        "workers=0", "watchNamespaces={A}", "metrics.service.port=0",
+        "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
+        "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespaces.A=1",
+    ],
+)  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:
     with pytest.raises(system.CommandFailed, match="values don't meet the specifications"):
         render(value)

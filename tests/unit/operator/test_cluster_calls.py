@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,16 @@ from typing import Any, ClassVar
 import pytest
 from kubernetes import client
 
-from logkeep_operator.api import Key
+from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import KubernetesCluster
+from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiUnavailable
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reach import RETRY_MAX_SECONDS, Reach, retry_pause
+from logkeep_operator.reconcile import reconcile
+from logkeep_operator.snapshot import ResourceSnapshot
 from logkeep_operator.watches import watch
+from tests.unit.operator.world import ENGINE, START, backup_spec
 
 KEY = Key("KafkaBackup", "team", "nightly")
 
@@ -161,3 +166,62 @@ def test_a_namespace_is_served_when_nothing_in_it_is_lost() -> None:
 def test_pauses_grow_to_a_limit() -> None:
     assert [retry_pause(failures) for failures in (1, 2, 3)] == [1.0, 2.0, 4.0]
     assert retry_pause(1000) == RETRY_MAX_SECONDS
+
+
+class Strimzi(Quiet):
+    """An API with a Kafka resource in one version, and one that may not be read."""
+
+    version = "v1"
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.path == f"/apis/kafka.strimzi.io/{self.version}/namespaces/kafka/kafkas/prod":
+            return self.answer(b'{"kind": "Kafka", "spec": {"kafka": {}}}')
+        if "/namespaces/closed/" in self.path:
+            return self.answer(b'{"reason": "Forbidden", "message": "kafkas is forbidden"}', 403)
+        if "/namespaces/team/kafkabackups/" in self.path:
+            return self.answer(json.dumps({"metadata": METADATA, "spec": SPEC}).encode())
+        if self.path.startswith("/apis/kafka.strimzi.io/"):
+            return self.answer(b"404 page not found\n", 404)
+        return self.answer(b'{"metadata": {}, "items": []}')
+
+
+METADATA = {"name": "nightly", "namespace": "team", "uid": "u"}
+SPEC = backup_spec(cluster={"strimzi": {"name": "prod", "namespace": "kafka", "listener": "plain"}})
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
+def test_a_kafka_resource_is_found_in_the_version_that_strimzi_serves(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Strimzi, "version", version)
+    with api(Strimzi) as cluster:
+        found = cluster.strimzi_kafka("kafka", "prod")
+        assert found is not None
+        assert found["kind"] == "Kafka"
+        assert cluster.strimzi_kafka("kafka", "other") is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "reason"), [("kafka", "KafkaListenerUnfit"), ("closed", "KafkaNotReadable"), ("x", "KafkaNotFound")]
+)
+def test_the_controller_asks_for_the_kafka_resource_that_a_spec_names(
+    namespace: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Strimzi, "version", "v1")
+    cluster = SPEC["cluster"] | {"strimzi": SPEC["cluster"]["strimzi"] | {"namespace": namespace}}
+    resource = Resource.from_object("KafkaBackup", {"metadata": METADATA, "spec": SPEC | {"cluster": cluster}})
+    with api(Strimzi) as there:
+        controller = Controller(there, ENGINE, Metrics())
+        plan = reconcile(controller.observe(resource, START), START, ENGINE)
+        snapshot = ResourceSnapshot(there, "team", lambda _: True)
+        if namespace != "closed":
+            Strimzi.asked = []
+            assert snapshot.strimzi_kafka(namespace, "prod") == snapshot.strimzi_kafka(namespace, "prod")
+            assert len(Strimzi.asked) == len(set(Strimzi.asked)), "once for all resources"
+    assert plan.status is not None
+    ready = plan.status.condition("Ready")
+    assert ready is not None
+    assert ready.reason == reason
+    assert plan.actions == ()

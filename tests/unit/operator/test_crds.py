@@ -136,7 +136,10 @@ def camel(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "others"),
-    [("KafkaBackup", {"offsetMap", "lastHandledRetry"}), ("KafkaRestore", {"lastHandledRun", "coverage"})],
+    [
+        ("KafkaBackup", {"offsetMap", "lastHandledRetry"}),
+        ("KafkaRestore", {"lastHandledRun", "lastScheduleTime", "nextScheduleTime", "coverage"}),
+    ],
 )
 def test_status_is_that_of_the_operator(kind: str, others: set[str]) -> None:
     assert status_differences("status", schema(kind, "status"), Status, others) == []
@@ -173,7 +176,16 @@ def test_group_names_and_columns(kind: str) -> None:
     assert (
         shown
         == {
-            "KafkaBackup": ["Phase", "Ready", "Partitions", "Records", "Percent", "Last Success", "Age"],
+            "KafkaBackup": [
+                "Phase",
+                "Ready",
+                "Partitions",
+                "Records",
+                "Percent",
+                "Last Success",
+                "Next Schedule",
+                "Age",
+            ],
             "KafkaRestore": ["Phase", "Ready", "Percent", "Records", "Age"],
         }[kind]
     )

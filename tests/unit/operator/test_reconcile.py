@@ -856,6 +856,20 @@ def test_a_driver_without_executors_for_a_minute_is_noticed() -> None:
     assert "kubectl logs driver-pod" in world.message()
 
 
+def test_a_driver_that_does_the_work_itself_needs_no_executors() -> None:
+    world = started()
+    world.driver()
+    world.reports(world.progress(executors=0))
+    world.settle()
+    world.pass_time(seconds=61)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+    world.reports(world.progress(executors=2))
+    world.pass_time(seconds=61)
+    world.settle()
+    assert world.condition("Ready") == ("False", "NoExecutors")
+
+
 def test_times_of_conditions_change_only_with_their_status() -> None:
     world = started()
     times = {c.type: c.last_transition_time for c in world.status.conditions}

@@ -22,14 +22,16 @@ from logkeep_operator.resources import (
     request_config_map,
     resource_labels,
 )
+from logkeep_operator.resources.credentials import KafkaAccess
 from logkeep_operator.resources.memory import executor_min_mib, split
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
 
 
-def run(spec: dict[str, Any], engine: EngineSettings = ENGINE) -> RunToStart:
+def run(spec: dict[str, Any], engine: EngineSettings = ENGINE, kafka: KafkaAccess | None = None) -> RunToStart:
     typed = parse_backup(spec)
-    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine)
+    kafka = kafka or KafkaAccess(typed.cluster)
+    return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine, kafka)
 
 
 def request_of(made: RunToStart) -> RunRequest:
@@ -186,6 +188,7 @@ def test_a_restores_backup_ref_is_resolved(more: dict[str, Any]) -> None:
         StorageSpec.model_validate(storage),
         storage,
         ENGINE,
+        KafkaAccess(parse_restore(spec).cluster),
     )
     request = request_of(made)
     assert request.spec["source"] == {"storage": storage, **more}
@@ -218,10 +221,50 @@ def test_the_least_executor_has_room_for_its_python_workers() -> None:
     assert split(f"{executor_min_mib(4)}Mi", 4).overhead == 4 * 256
 
 
-def test_the_drivers_cpu_request_can_be_lowered_by_sparks_own_key() -> None:
-    spec = backup_spec(spark={"driver": {"cores": 2}, "conf": {"spark.kubernetes.driver.request.cores": "250m"}})
-    requests = job(run(spec))["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
-    assert requests == {"cpu": "250m", "memory": "1024Mi"}
+def resources_of_driver(**spark: Any) -> dict[str, Any]:
+    pod = job(run(backup_spec(spark=spark)))["spec"]["template"]["spec"]
+    found: dict[str, Any] = pod["containers"][0]["resources"]
+    return found
+
+
+def test_a_driver_asks_for_little_by_default() -> None:
+    resources = resources_of_driver(driver={"cores": 2})  # cores are tasks, and not what is requested
+    assert resources == {"requests": {"cpu": "250m", "memory": "768Mi"}, "limits": {"memory": "768Mi"}}
+
+
+def test_cpu_of_the_driver_is_what_the_spec_says_and_sparks_own_keys_go_before() -> None:
+    driver = {"coreRequest": "500m", "coreLimit": "1", "memory": "1Gi"}
+    resources = resources_of_driver(driver=driver)
+    assert resources["requests"] == {"cpu": "500m", "memory": "1024Mi"}
+    assert resources["limits"] == {"cpu": "1", "memory": "1024Mi"}
+    conf = {"spark.kubernetes.driver.request.cores": "100m", "spark.kubernetes.driver.limit.cores": "2"}
+    resources = resources_of_driver(driver=driver, conf=conf)
+    assert (resources["requests"]["cpu"], resources["limits"]["cpu"]) == ("100m", "2")
+
+
+def test_cpu_of_executors_is_what_the_spec_says_and_sparks_own_keys_go_before() -> None:
+    executor = {"coreRequest": "500m", "coreLimit": "1500m"}
+    request, limit = "spark.kubernetes.executor.request.cores", "spark.kubernetes.executor.limit.cores"
+    made = request_of(run(backup_spec(spark={"executor": executor}))).spark_conf
+    assert (made[request], made[limit]) == ("500m", "1500m")
+    made = request_of(run(backup_spec(spark={"executor": executor, "conf": {request: "100m"}}))).spark_conf
+    assert (made[request], made[limit]) == ("100m", "1500m")
+    made = request_of(run(backup_spec())).spark_conf
+    assert request not in made
+    assert limit not in made
+
+
+def test_a_job_has_the_labels_of_the_resource_and_its_own() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "backups"}
+    metadata = job(run(backup_spec(runPolicy={"jobLabels": labels})))["metadata"]
+    assert metadata["labels"].items() >= labels.items()
+    assert metadata["labels"]["logkeep.dev/kind"] == "KafkaBackup"
+
+
+def test_labels_of_logkeep_are_refused() -> None:
+    wanted = parse_backup(backup_spec(runPolicy={"jobLabels": {"logkeep.dev/run": "mine"}}))
+    with pytest.raises(SpecInvalid, match=r"spec.runPolicy.jobLabels\[logkeep.dev/run\]: is set by Logkeep"):
+        check_spec(wanted)
 
 
 WIRED = {

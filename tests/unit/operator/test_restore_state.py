@@ -9,6 +9,7 @@ import pytest
 from logkeep_engine.contract.spec import StorageSpec, parse_restore
 from logkeep_operator.api import Phase
 from logkeep_operator.resources import RunToStart
+from logkeep_operator.resources.credentials import KafkaAccess
 from tests.unit.operator.test_resources import environment, pods_of, request_of
 from tests.unit.operator.world import ENGINE, World, backup_spec, resource, restore_spec
 
@@ -19,7 +20,8 @@ WRITER = {"uri": "s3://state", "credentials": {"secretRef": {"name": "writer"}}}
 def run(archive: dict[str, Any], **spec: Any) -> RunToStart:
     wanted = restore_spec(**spec)
     made = resource("KafkaRestore", wanted)
-    return RunToStart(made, "0123456789", parse_restore(wanted), StorageSpec.model_validate(archive), archive, ENGINE)
+    typed, place = parse_restore(wanted), StorageSpec.model_validate(archive)
+    return RunToStart(made, "0123456789", typed, place, archive, ENGINE, KafkaAccess(typed.cluster))
 
 
 def on_volume(uri: str, claim: str) -> dict[str, Any]:

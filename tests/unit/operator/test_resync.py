@@ -12,7 +12,7 @@ from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reconcile import Observed, Plan, reconcile
+from logkeep_operator.reconcile import Observed, Plan, Turns, reconcile
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.world import ENGINE, START, backup_spec
 
@@ -48,10 +48,10 @@ def key(name: str) -> Key:
 
 
 def test_a_resource_that_cannot_be_judged_holds_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(observed: Observed, now: datetime, engine: EngineSettings) -> Plan:
+    def judged(observed: Observed, now: datetime, engine: EngineSettings, *turns: Turns) -> Plan:
         if observed.resource.key.name == "odd":
             raise OverflowError("date value out of range")
-        return reconcile(observed, now, engine)
+        return reconcile(observed, now, engine, *turns)
 
     monkeypatch.setattr(controller, "reconcile", judged)
     asked = Controller(cast(KubernetesCluster, Lists("odd", "plain")), ENGINE, Metrics())

@@ -18,15 +18,47 @@ def test_namespaces_are_a_list() -> None:
     assert from_environ({"LOGKEEP_ENGINE_IMAGE": "e", "LOGKEEP_NAMESPACES": "b, a,b,"}).namespaces == ("b", "a")
 
 
+def test_without_a_word_pods_have_the_images_user_and_nothing_else_is_allowed() -> None:
+    engine = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).engine
+    assert (engine.user, engine.allowed_images, engine.allowed_accounts) == (185, (), ())
+
+
+def test_the_platform_may_give_the_user_and_patterns_are_lists() -> None:
+    said = {
+        "LOGKEEP_ENGINE_USER": "Platform",
+        "LOGKEEP_ALLOWED_IMAGES": "registry.example/*, b",
+        "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS": "team-*",
+    }
+    engine = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"} | said).engine
+    assert (engine.user, engine.allowed_images) == (None, ("registry.example/*", "b"))
+    assert engine.allowed_accounts == ("team-*",)
+
+
+def test_runs_are_limited_also_in_namespaces() -> None:
+    default = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).concurrency
+    assert (default.operator, default.of("any")) == (5, 0)
+    said = {"": "7", "_NAMESPACE": "2", "_NAMESPACES": "a=1, b=0"}
+    limits = from_environ(
+        {"LOGKEEP_ENGINE_IMAGE": "e"} | {f"LOGKEEP_MAX_CONCURRENT_RUNS{end}": text for end, text in said.items()}
+    ).concurrency
+    assert (limits.operator, [limits.of(name) for name in "abc"]) == (7, [1, 0, 2])
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
+        ("LOGKEEP_MAX_CONCURRENT_RUNS", "-1"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", "many"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a=x"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "=1"),
         ("LOGKEEP_ENGINE_IMAGE", " "),
         ("LOGKEEP_METRICS_PORT", "http"),
         ("LOGKEEP_METRICS_PORT", "70000"),
         ("LOGKEEP_WORKERS", "0"),
         ("LOGKEEP_ENGINE_PULL_POLICY", "Sometimes"),
         ("LOGKEEP_LOG_LEVEL", "LOUD"),
+        ("LOGKEEP_ENGINE_USER", "1000"),
     ],
 )
 def test_what_is_wrong_is_named(variable: str, value: str) -> None:

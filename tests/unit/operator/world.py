@@ -13,18 +13,20 @@ from logkeep_operator.reconcile import (
     DeleteConfigMap,
     DeleteJob,
     Documents,
+    FoundKafka,
     JobState,
     Observed,
     Plan,
     PodState,
     RunOrigin,
     SuspendJob,
+    Turns,
     reconcile,
 )
 from logkeep_operator.settings import EngineSettings
 
 START = datetime(2026, 11, 21, 8, 0, 0, tzinfo=UTC)
-ENGINE = EngineSettings("registry.example/engine:1")
+ENGINE = EngineSettings("registry.example/engine:1", allowed_images=("*",), allowed_accounts=("*",))
 
 
 def backup_spec(**changes: Any) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def restore_spec(**changes: Any) -> dict[str, Any]:
 def origin(body: dict[str, Any]) -> RunOrigin:
     """The facts that the child says of its run."""
     said = body["metadata"]["annotations"]
-    return RunOrigin(*(said.get(f"logkeep.dev/{name}") for name in ("run-key", "run-trigger", "previous-run")))
+    return RunOrigin.of({"annotations": said})
 
 
 def resource(kind: str, spec: dict[str, Any], **changes: Any) -> Resource:
@@ -67,7 +69,9 @@ class World:
         self.pods: list[PodState] = []
         self.documents: dict[str, Documents] = {}
         self.backup: Resource | None = None
+        self.turns = Turns()
         self.warnings: dict[str, str] = {}
+        self.kafka: FoundKafka | None = None
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
 
@@ -102,9 +106,8 @@ class World:
 
     def step(self, *, conflict: bool = False) -> Plan:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken."""
-        plan = reconcile(
-            Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings), self.now, ENGINE
-        )
+        observed = Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka)
+        plan = reconcile(observed, self.now, ENGINE, self.turns)
         for action in plan.actions:
             match action:
                 case Create(body=body):

@@ -83,6 +83,9 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     key = of_environment.get(place.keys.access) or None
     secret = of_environment.get(place.keys.secret) or None
     token = of_environment.get(place.keys.token) or None
+    client_options: dict[str, Any] = {} if region is None else {"region_name": region}
+    if place.ca_file is not None:  # without it botocore's own: AWS_CA_BUNDLE, or what is installed
+        client_options["verify"] = place.ca_file
     # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
     config = {
         "max_pool_connections": 64,
@@ -101,7 +104,7 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
         secret=secret,
         token=token,
         endpoint_url=place.endpoint,
-        client_kwargs={} if region is None else {"region_name": region},
+        client_kwargs=client_options,
         config_kwargs={"connect_timeout": 5, "read_timeout": QUICK_TIMEOUT, **config},
         skip_instance_cache=True,
         use_listings_cache=False,
@@ -111,7 +114,7 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     def client(connect_timeout: float, read_timeout: float) -> Any:
         return session.create_client(
             "s3",
-            region_name=region,
+            **client_options,
             endpoint_url=place.endpoint,
             aws_access_key_id=key,
             aws_secret_access_key=secret,

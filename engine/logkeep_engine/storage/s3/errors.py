@@ -81,8 +81,11 @@ def translate(error: Exception, place: S3Place, path: str) -> LogkeepError:
         what = str(error) if place.endpoint is None else str(error).replace(place.endpoint, place.where)
         return StorageRefused(f"{name}: {what}", hint="Check storage.uri, storage.endpoint and storage.region.")
     kind = type(error).__name__
-    if isinstance(error, HTTPClientError) and "SSL" in kind.upper():
-        return StorageRefused(f"{place.where}: TLS failed ({kind}).", hint="Check the endpoint's certificate.")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error) or (isinstance(error, HTTPClientError) and "SSL" in kind.upper()):
+        return StorageRefused(
+            f"{place.where}: TLS failed ({kind}).",
+            hint="Check the endpoint's certificate, and the certificate authorities in the storage's field tls.",
+        )
     return StorageUnavailable(
         f"{name}: no answer from {place.where} ({kind}).",
         hint="Check that storage.endpoint is right and reachable.",

@@ -14,7 +14,7 @@ class S3Place:
     """A prefix of a bucket. `uri`, `endpoint` and `region` as in the resource; None: botocore's own. Holds no secrets.
 
     The `keys` of the environment open it, else botocore's own chain; with `identity` the identity of the pod's
-    ServiceAccount and nothing else.
+    ServiceAccount and nothing else. `ca_file`: the certificate authorities to trust; None: botocore's own.
     """
 
     uri: str
@@ -22,6 +22,7 @@ class S3Place:
     region: str | None
     keys: names.Keys
     identity: bool
+    ca_file: str | None = None
     bucket: str = field(init=False)
     prefix: str = field(init=False)  # in front of every key: empty, or with a slash at its end
 

@@ -17,9 +17,11 @@ from logkeep_engine.storage.s3.writer import S3Writer
 _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
 
 
-def _s3_storage(uri: str, endpoint: str | None, region: str | None, keys: names.Keys, identity: bool) -> S3Storage:
+def _s3_storage(
+    uri: str, endpoint: str | None, region: str | None, keys: names.Keys, identity: bool, ca_file: str | None
+) -> S3Storage:
     """The storage in another process, with the credentials of its environment."""
-    return S3Storage(uri, endpoint, region, keys=keys, identity=identity)
+    return S3Storage(uri, endpoint, region, keys=keys, identity=identity, ca_file=ca_file)
 
 
 class S3Storage(Storage):
@@ -38,8 +40,9 @@ class S3Storage(Storage):
         *,
         keys: names.Keys = names.OWN_KEYS,
         identity: bool = False,
+        ca_file: str | None = None,
     ) -> None:
-        self._place = S3Place(uri, endpoint, region, keys, identity)
+        self._place = S3Place(uri, endpoint, region, keys, identity, ca_file)
         self._requests = Requests(self._place, environ)
         self.uri = self._place.uri
 
@@ -48,7 +51,7 @@ class S3Storage(Storage):
 
     def __reduce__(self) -> tuple[Any, ...]:
         place = self._place
-        return (_s3_storage, (place.uri, place.endpoint, place.region, place.keys, place.identity))
+        return (_s3_storage, (place.uri, place.endpoint, place.region, place.keys, place.identity, place.ca_file))
 
     def check(self) -> None:
         self._requests.call("list_objects_v2", "", MaxKeys=1, Prefix=self._place.prefix)

@@ -1,0 +1,128 @@
+"""The Spark of a run in a Job's pod: it starts when the plan says how much there is to do, and where.
+
+A run with nothing to do starts no Java. Little work is done in the driver's own process group, with a local master.
+More gets executors. If none of them comes to run, because the cluster has no room or a quota refuses them, the driver
+gives up waiting and does the work itself: slowly, but no run waits for ever for room that other runs wait for, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from logkeep_engine import interrupt
+from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.spark.conf import executors_conf, kubernetes_conf, master_conf
+from logkeep_engine.spark.placement import Placement, driver_can, least, place
+from logkeep_engine.spark.session import Session
+from logkeep_engine.tasks import Demand
+
+if TYPE_CHECKING:
+    from logkeep_engine.spark.runner import SparkRunner
+
+log = logging.getLogger(__name__)
+
+# Longer than a cluster autoscaler needs for a node.
+EXECUTOR_WAIT_SECONDS = 300.0
+_POLL_SECONDS = 0.2
+
+
+class PlacedSession:
+    """One session after another, as the parts of a run need them.
+
+    with PlacedSession(spec.spark, request.spark_conf, environ, s3=True, placed=reporter.executors) as session:
+        run_backup(..., session.runner, ..., expect=session.expect)
+
+    `placed` is told the number of executors whenever it is chosen.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSpec,
+        conf: Mapping[str, str],
+        environ: MutableMapping[str, str],
+        *,
+        s3: bool,
+        placed: Callable[[int], None],
+        wait_seconds: float = EXECUTOR_WAIT_SECONDS,
+    ) -> None:
+        self._spark = spark
+        self._conf = dict(conf)
+        self._on_cluster = kubernetes_conf(conf, environ)  # what the environment lacks is said at once
+        self._environ = environ
+        self._s3 = s3
+        self._placed = placed
+        self._wait_seconds = wait_seconds
+        self._open = contextlib.ExitStack()
+        self._session: Session | None = None
+        self._placement = least(spark)
+        self._number = 0
+        self._alone = False
+        self._waits = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def expect(self, demand: Demand) -> int:
+        """Make ready for a part of the run. Returns how many tasks will run at once.
+
+        Executors that are there stay for a part that could do with fewer: those that have nothing to do go anyway.
+        """
+        wanted = least(self._spark) if self._alone else place(demand, self._spark)
+        if self._session is None or wanted.executors > self._placement.executors:
+            self._begin(wanted)
+        return self._placement.slots
+
+    def runner(self) -> SparkRunner:
+        """The task runner for what was expected last. Raises SparkFailed if Spark cannot start."""
+        if self._session is None:
+            self._begin(least(self._spark))
+        if self._waits and not self._executor_came(self._current()):
+            log.warning(
+                "no executor has come to run within %.0f s: the driver does the work itself, with %d tasks at once",
+                self._wait_seconds, self._spark.driver.slots,
+            )  # fmt: skip
+            self._alone = True
+            self._begin(least(self._spark))
+        self._waits = False  # later Spark asks for executors only when it has tasks for them
+        return self._current().runner()
+
+    def _begin(self, placement: Placement) -> None:
+        self._open.close()
+        self._placement = placement
+        self._waits = placement.executors > 0 and driver_can(self._spark)
+        self._placed(placement.executors)
+        if placement.executors:
+            log.info("the work is done by %d executors", placement.executors)
+            self._number += 1
+            conf = executors_conf(self._on_cluster, placement.executors, self._number)
+        else:
+            log.info("the driver does the work itself, with %d tasks at once", placement.slots)
+            conf = master_conf(f"local[{placement.slots}]", self._conf, self._environ)
+        self._session = self._open.enter_context(self._start(conf))
+
+    def _start(self, conf: Mapping[str, str]) -> Session:
+        return Session(conf, environ=self._environ, s3=self._s3)
+
+    def _current(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def _executor_came(self, session: Session) -> bool:
+        """Wait for the first executor. The others join in when they come."""
+        until = time.monotonic() + self._wait_seconds
+        while not session.has_executor():
+            if time.monotonic() >= until:
+                return False
+            interrupt.check()
+            time.sleep(_POLL_SECONDS)
+        return True

@@ -1,0 +1,140 @@
+"""The start of a run: what must be so before its driver may begin, and the objects that are made for it then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_operator.api import RunStatus
+from logkeep_operator.api.status import parse_timestamp
+from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
+from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
+from logkeep_operator.reconcile.runs import WantedRun, wanted_run
+from logkeep_operator.reconcile.schedule import scheduled_times, with_times
+from logkeep_operator.reconcile.step import Step
+from logkeep_operator.reconcile.strimzi import kafka_access
+from logkeep_operator.reconcile.turns import Turns, place_of
+from logkeep_operator.reconcile.waiting import Waiting, archive_place
+from logkeep_operator.resources import (
+    LABEL_KUEUE,
+    ROLE_DRIVER,
+    RunToStart,
+    job,
+    needs_access_objects,
+    progress_config_map,
+    progress_name,
+    request_config_map,
+    request_name,
+)
+from logkeep_operator.settings import EngineSettings
+
+Spec = KafkaBackupSpec | KafkaRestoreSpec
+
+WAIT_SECONDS = 3.0
+# A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
+STUCK_JOB_AFTER = timedelta(seconds=120)
+
+
+class Starting(Step):
+    """A resource whose spec is valid, and the run that it wants. `turns` says whether its driver may begin."""
+
+    def __init__(self, observed: Observed, now: datetime, spec: Spec, engine: EngineSettings, turns: Turns) -> None:
+        super().__init__(observed, now)
+        self.turns = turns
+        self.spec = spec
+        self.engine = engine
+        self.times = scheduled_times(self.resource, spec, now)
+        self.wanted = wanted_run(self.resource, spec, self.times.due)
+        self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
+
+    def create(self, wanted: WantedRun) -> None:
+        """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
+        self._wait_for_others(wanted.id)
+        run = self.run_to_start(wanted.id, self._origin(wanted))
+        if self.job(wanted.id) is None:
+            self.take_turn()
+        if needs_access_objects(self.spec.spark):
+            self.actions.append(EnsureAccess(self.resource.key.namespace))
+        request = request_name(self.resource.key.name, wanted.id)
+        if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:
+            # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
+            self.actions.append(DeleteConfigMap(request))
+        self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
+        told = {entry.run_id for entry in self.before.history}
+        for run_id, documents in self.observed.documents.items():
+            # A report that the history does not know is of a run that a newer status tells of: this one is old.
+            if run_id != wanted.id and (run_id in told or documents.result is None):
+                self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
+
+    def take_turn(self) -> None:
+        """Go on if it is the run's turn to have a driver. Raises Waiting."""
+        if LABEL_KUEUE in self.spec.run_policy.job_labels:
+            return  # Kueue has a queue of its own, and suspends the Job
+        asked = self.before.condition("Reconciling")
+        since = parse_timestamp(asked.last_transition_time) if asked is not None and asked.status == "True" else None
+        self.waits_since = since or self.now
+        place = place_of(self.turns, self.resource.key, self.waits_since)
+        if place is not None:
+            raise Waiting("Queued", place.message, False, None)  # whoever gives a place away wakes the next
+
+    def _origin(self, wanted: WantedRun) -> dict[str, str]:
+        """The annotations of the run's children. They tell of the run if the status does not get to know of it."""
+        ids = [self.before.run.id] if self.before.run is not None else []
+        ids += [entry.run_id for entry in self.before.history]
+        previous = next((run_id for run_id in ids if run_id != wanted.id), "")
+        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled).annotations()
+
+    def _wait_for_others(self, run_id: str) -> None:
+        """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""
+        if any(isinstance(action, DeleteJob) for action in self.actions):
+            raise Waiting("WaitingForPreviousRun", "The run before is being stopped.", False, WAIT_SECONDS)
+        for other in self.observed.jobs.values():
+            if other.run_id == run_id and not other.deleting:
+                continue
+            if other.finished and not other.deleting:
+                continue
+            if not other.deleting and self._is_over(other):
+                self.actions.append(DeleteJob(other.name, other.uid))
+            raise Waiting("WaitingForPreviousRun", f"Job {other.name} has not ended yet.", False, WAIT_SECONDS)
+        for pod in self.observed.pods:
+            if pod.role == ROLE_DRIVER and pod.alive and not (pod.run_id == run_id and self.job(run_id) is not None):
+                message = f"Driver pod {pod.name} of a Job that is gone has not ended yet."
+                raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
+
+    def _is_over(self, other: JobState) -> bool:
+        """Whether the run of a Job has ended long enough ago although its pod has not. The time counts from the moment
+        at which the operator began to wait, which was after that end."""
+        if all(entry.run_id != other.run_id for entry in self.status.history):
+            return False
+        waiting = self.before.condition("Reconciling")
+        since = parse_timestamp(waiting.last_transition_time) if waiting is not None else None
+        waits = waiting is not None and waiting.status == "True"
+        return waits and since is not None and self.now - since > STUCK_JOB_AFTER
+
+    def run_to_start(self, run_id: str, annotations: dict[str, str]) -> RunToStart:
+        """The run with what the spec refers to. Raises Waiting if something of it is not there."""
+        begun = self.before.run is not None or self.job(self.wanted.id) is not None
+        storage, raw = archive_place(self.observed, self.spec, begun=begun)
+        kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
+        return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations)
+
+    def make_lost_config_maps(self, run: RunStatus) -> None:
+        """Make ConfigMaps again that were deleted: a driver that starts again mounts its request, and a running driver
+        writes its progress. Raises Waiting."""
+        name = self.resource.key.name
+        there = self.documents(run.id).config_maps
+        lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
+        if not lost:
+            return
+        again = self.run_to_start(run.id, self.observed.jobs[run.id].origin.annotations())
+        bodies = (request_config_map(again), progress_config_map(again))
+        self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
+        message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
+        self.event("Warning", "ConfigMapRecreated", message, run.id)
+
+    def note_reasons(self) -> None:
+        """Note for which annotation and for which time of the schedule the wanted run was started."""
+        if isinstance(self.spec, KafkaBackupSpec):
+            handled = replace(self.status, last_handled_run=self.wanted.trigger)
+            self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)

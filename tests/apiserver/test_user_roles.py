@@ -1,0 +1,56 @@
+"""Who is bound to one of the chart's roles may do this, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.apiserver.conftest import chart
+from tests.apiserver.operator import Namespace
+from tests.cluster.apiserver import ApiServer
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "update", "patch", "delete", "deletecollection")
+KINDS = ("kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev")
+# Verbs that each role has, by resource. What is not here is refused.
+MAY: dict[str, dict[str, tuple[str, ...]]] = {
+    "logkeep-view": dict.fromkeys(KINDS, READ),
+    "logkeep-edit": dict.fromkeys(KINDS, READ + WRITE),
+    "logkeep-admin": {
+        **dict.fromkeys(KINDS, READ + WRITE),
+        **dict.fromkeys((f"{kind}/status" for kind in KINDS), ("get", "update", "patch")),
+    },
+}
+# Making a KafkaBackup makes pods by the operator's hand; the roles themselves give nothing of this.
+ASKED = (*KINDS, *(f"{kind}/status" for kind in KINDS), "secrets", "pods", "pods/exec", "jobs.batch", "configmaps")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def roles(api: ApiServer) -> None:
+    api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/user-roles.yaml"))
+
+
+@pytest.mark.parametrize("role", MAY)
+def test_a_role_gives_what_the_table_says(namespace: Namespace, role: str) -> None:
+    user = f"{role}-of-{namespace.name}"
+    namespace.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")
+    given, expected = set(), set()
+    for resource in ASKED:
+        expected |= {(resource, verb) for verb in MAY[role].get(resource, ())}
+        given |= {(resource, verb) for verb in READ + WRITE if _may(namespace, user, verb, resource)}
+    assert given == expected
+
+
+def _may(namespace: Namespace, user: str, verb: str, resource: str) -> bool:
+    """Ask as `kubectl auth can-i` does."""
+    name, _, subresource = resource.partition("/")
+    plural, _, group = name.partition(".")
+    attributes = {
+        "namespace": namespace.name, "verb": verb, "group": group, "resource": plural, "subresource": subresource,
+    }  # fmt: skip
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": attributes},
+    }
+    answer = namespace.api.connection.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])

@@ -1,0 +1,173 @@
+"""The Spark of a run in a Job's pod, with sessions that only note how they were started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from logkeep_engine import interrupt
+from logkeep_engine.contract.spec import ExecutorSpec, SparkSpec
+from logkeep_engine.errors import SpecError
+from logkeep_engine.spark import placing
+from logkeep_engine.spark.placing import PlacedSession
+from logkeep_engine.tasks import Demand
+
+LITTLE = Demand(3, 1 << 20)
+MUCH = Demand(100, 1 << 40)
+POD = {
+    "LOGKEEP_POD_NAME": "nightly-x7k2p",
+    "LOGKEEP_POD_IP": "10.1.2.3",
+    "LOGKEEP_POD_NAMESPACE": "team",
+    "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+    "KUBERNETES_SERVICE_PORT": "443",
+}
+SPARK = SparkSpec(executor=ExecutorSpec(instances=3))
+CONF = {"spark.executor.instances": "3", "spark.kubernetes.container.image": "engine:1", "spark.driver.memory": "512m"}
+
+
+@dataclass
+class Cluster:
+    """The sessions that were started, and whether executors come to run."""
+
+    has_room: bool = True
+    started: list[dict[str, str]] = field(default_factory=list)
+    open: int = 0
+    placed: list[int] = field(default_factory=list)
+
+    @property
+    def masters(self) -> list[str]:
+        return [conf["spark.master"] for conf in self.started]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+
+    class FakeSession:
+        def __init__(self, conf: Mapping[str, str], *, environ: Mapping[str, str], s3: bool) -> None:
+            self.conf = dict(conf)
+
+        def __enter__(self) -> FakeSession:
+            assert made.open == 0, "a process can have one Spark context"
+            made.open += 1
+            made.started.append(self.conf)
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            made.open -= 1
+
+        def has_executor(self) -> bool:
+            return made.has_room
+
+        def runner(self) -> Any:
+            return self.conf["spark.master"]
+
+    monkeypatch.setattr(placing, "Session", FakeSession)
+    monkeypatch.setattr(placing, "_POLL_SECONDS", 0.001)
+    return made
+
+
+@pytest.fixture
+def session(cluster: Cluster) -> Iterator[PlacedSession]:
+    with PlacedSession(SPARK, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as made:
+        yield made
+    assert cluster.open == 0
+
+
+def test_a_run_with_nothing_to_do_starts_no_spark(cluster: Cluster, session: PlacedSession) -> None:
+    assert (cluster.started, cluster.placed) == ([], [])
+
+
+def test_little_work_is_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
+    assert session.expect(LITTLE) == 1
+    assert str(session.runner()).startswith("local[1,")
+    assert cluster.placed == [0]
+    assert not any(key.startswith("spark.kubernetes.") for key in cluster.started[0])
+
+
+def test_much_work_is_done_by_executors_that_go_when_they_have_nothing_to_do(
+    cluster: Cluster, session: PlacedSession
+) -> None:
+    assert session.expect(MUCH) == 3
+    assert str(session.runner()) == "k8s://https://10.0.0.1:443"
+    (conf,) = cluster.started
+    assert {conf[f"spark.dynamicAllocation.{name}Executors"] for name in ("initial", "max")} == {"3"}
+    assert conf["spark.dynamicAllocation.minExecutors"] == "0"
+    assert (conf["spark.dynamicAllocation.enabled"], conf["spark.executor.instances"]) == ("true", "3")
+    assert cluster.placed == [3]
+
+
+def test_more_work_than_was_expected_first_gets_executors_and_keeps_them(
+    cluster: Cluster, session: PlacedSession
+) -> None:
+    session.expect(LITTLE)
+    session.runner()
+    assert session.expect(MUCH) == 3
+    assert session.expect(LITTLE) == 3
+    session.runner()
+    assert [master.partition(":")[0] for master in cluster.masters] == ["local[1,4]", "k8s"]
+    assert cluster.placed == [0, 3]
+
+
+def test_each_session_has_names_of_its_own_for_its_executors(cluster: Cluster, session: PlacedSession) -> None:
+    session.expect(Demand(2, 1 << 40))
+    session.expect(MUCH)
+    prefixes = [conf["spark.kubernetes.executor.podNamePrefix"] for conf in cluster.started]
+    assert prefixes == ["nightly-x7k2p-1", "nightly-x7k2p-2"]
+    assert cluster.placed == [2, 3]
+
+
+def test_executors_that_have_come_and_gone_are_not_waited_for(cluster: Cluster, session: PlacedSession) -> None:
+    session.expect(MUCH)
+    session.runner()
+    cluster.has_room = False  # without tasks Spark lets them go, and asks for them again when it has some
+    session.expect(MUCH)
+    assert str(session.runner()).startswith("k8s://")
+
+
+def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
+    assert str(session.runner()).startswith("local[1,")
+
+
+def test_a_driver_whose_executors_do_not_come_does_the_work_itself(
+    cluster: Cluster, session: PlacedSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.has_room = False
+    session.expect(MUCH)
+    assert str(session.runner()).startswith("local[1,")
+    assert "no executor has come to run" in caplog.text
+    assert session.expect(MUCH) == 1, "it does not ask for them again"
+    session.runner()
+    assert len(cluster.started) == 2
+    assert cluster.placed == [3, 0]
+
+
+def test_a_driver_that_cannot_do_the_work_leaves_it_to_executors(cluster: Cluster) -> None:
+    cluster.has_room = False
+    wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
+    with PlacedSession(wide, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+        session.runner()
+        assert session.expect(MUCH) == 3
+        session.runner()
+    assert cluster.placed == [1, 3]
+
+
+def test_a_signal_ends_the_wait_for_executors(
+    cluster: Cluster, session: PlacedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interrupt, "check", interrupted)
+    cluster.has_room = False
+    session.expect(MUCH)
+    with pytest.raises(KeyboardInterrupt):
+        session.runner()
+
+
+def test_outside_a_pod_it_says_what_is_missing(cluster: Cluster) -> None:
+    with pytest.raises(SpecError, match="LOGKEEP_POD_NAME"):
+        PlacedSession(SPARK, CONF, {}, s3=False, placed=cluster.placed.append)
