@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -157,8 +158,9 @@ def test_a_name_may_say_its_kind() -> None:
 
 
 def test_a_right_that_is_missing_is_named() -> None:
-    said = b"""{"kind": "Status", "message": "secrets \\"s3\\" is forbidden: User \\"eve\\" cannot get resource \\"secrets\\" in API
-    group \\"\\" in the namespace \\"team\\"", "details": {"name": "s3", "kind": "secrets"}}""".replace(b"\n    ", b" ")
+    lacking = 'secrets "s3" is forbidden: User "eve" cannot get resource "secrets" in API group "" in the namespace'
+    told = {"kind": "Status", "message": f'{lacking} "team"', "details": {"name": "s3", "kind": "secrets"}}
+    said = json.dumps(told).encode()
     error = api_error(403, said, kind="Secret", plural="secrets", namespace="team", name="s3")
     assert isinstance(error, RightMissing)
     assert error.message == "User 'eve' lacks a right: get on secrets in namespace team."

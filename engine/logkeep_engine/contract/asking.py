@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
-from logkeep_engine.contract.spec import BackupRef, Model
+from logkeep_engine.contract.spec import BackupRef
 
 KIND = "KafkaBackupRun"
 PLURAL = "kafkabackupruns"

@@ -8,11 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS, KafkaBackupRunSpec
+from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS, PLURAL, KafkaBackupRunSpec
 from logkeep_operator.api.resource import Key
 from logkeep_operator.api.status import Condition, StatusPart, parse_timestamp
 
 ASKED_KIND = KIND
+ASKED_PLURAL = PLURAL
 _DEFAULT_TTL = KafkaBackupRunSpec.model_fields["ttl_seconds_after_finished"].default
 
 

@@ -17,7 +17,8 @@ from logkeep_operator.api import Condition, Key, Phase, RunStatus, Status, Statu
 from logkeep_operator.api.asked import AskedPhase, AskedRun, AskedStatus
 from logkeep_operator.api.status import HistoryEntry, timestamp
 from logkeep_operator.reconcile import conditions
-from logkeep_operator.reconcile.plan import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun
+from logkeep_operator.reconcile.observed import Observed
+from logkeep_operator.reconcile.plan import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, Plan
 
 _HASH_LENGTH = 10
 _FINAL: dict[str, AskedPhase] = {StatusOutcome.SUCCEEDED: AskedPhase.SUCCEEDED, StatusOutcome.FAILED: AskedPhase.FAILED}
@@ -51,12 +52,23 @@ def answers(
             found.append(DeleteAskedRun(one.name, one.uid))
         if not one.open:
             continue
-        if uid not in one.owners:
-            found.append(AdoptAskedRun(one))
-        answer = _answer(one, bound if one.pending else one.status.run_id, status, known)
-        if _says_more(one.status, answer := _stamped(one, answer, now)):
+        answer = _stamped(one, _answer(one, bound if one.pending else one.status.run_id, status, known), now)
+        if _says_more(one.status, answer):
             found.append(AnswerAskedRun(one, answer))
+        if uid not in one.owners:
+            found.append(AdoptAskedRun(one, uid))
     return tuple(found)
+
+
+def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
+    """The plan of a KafkaBackup with what is to be done about its KafkaBackupRuns."""
+    if not observed.asked:
+        return plan
+    status = plan.status if plan.status is not None else observed.resource.status
+    known = {*observed.jobs, *observed.documents}
+    found = answers(observed.asked, observed.resource.uid, status, now, known)
+    next_one = plan.finished is not None and any(one.pending for one in observed.asked)
+    return replace(plan, answers=found, requeue_after=0.0 if next_one else plan.requeue_after)
 
 
 def answers_without_backup(asked: Sequence[AskedRun], key: Key, now: datetime) -> tuple[Answer, ...]:

@@ -65,9 +65,10 @@ class AnswerAskedRun:
 
 @dataclass(frozen=True)
 class AdoptAskedRun:
-    """Let a KafkaBackupRun be deleted with its KafkaBackup."""
+    """Let a KafkaBackupRun be deleted with its KafkaBackup, which has this uid."""
 
     asked: AskedRun
+    uid: str
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """First the actions in their order, then the status (None: leave it), then the events and the answers to
+    """First the actions in their order, then the status (None: leave it), then the events, then the answers to
     KafkaBackupRuns. `requeue_after` is in
     seconds, None waits for an event. `started` and `finished` are for the counters: a run was started for the first
     time, a run ended with this outcome.

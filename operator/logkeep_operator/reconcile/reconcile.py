@@ -20,6 +20,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, pars
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
+from logkeep_operator.reconcile.asked import with_answers
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import (
@@ -53,6 +54,10 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
     """Decide what is to be done about one resource. `turns` says whether its driver may begin."""
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
+    return with_answers(observed, _decide(observed, now, engine, turns), now)
+
+
+def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns) -> Plan:
     try:
         spec = _parse(observed.resource)
         check_allowed(spec, engine)

@@ -31,6 +31,7 @@ _NO_KUBECONFIG = "Set KUBECONFIG or --kubeconfig, and try kubectl with the same.
 def connect(kubeconfig: str | None, context: str | None, namespace: str | None) -> Kubernetes:
     """The cluster of the kubeconfig, or in a pod without one that of the pod. Raises ClusterUnreachable."""
     import urllib3
+    import yaml
     from kubernetes import client, config
     from kubernetes.config.config_exception import ConfigException
 
@@ -38,7 +39,7 @@ def connect(kubeconfig: str | None, context: str | None, namespace: str | None) 
     try:
         config.load_kube_config(kubeconfig, context, client_configuration=configuration)  # type: ignore[no-untyped-call]
         found = _namespace_of(kubeconfig, context)
-    except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
         if kubeconfig is not None or context is not None or not _in_pod(configuration):
             raise ClusterUnreachable(f"The kubeconfig: {_first_line(error)}", hint=_NO_KUBECONFIG) from error
         found = _namespace_of_pod()
@@ -173,7 +174,7 @@ class Kubernetes:
             method, path, query_params=list(query.items()), header_params=headers, auth_settings=["BearerToken"]
         )
         try:
-            return self._api.rest_client.pool_manager.request(  # type: ignore[no-any-return]
+            return self._api.rest_client.pool_manager.request(
                 method,
                 request[1],
                 headers=request[2],

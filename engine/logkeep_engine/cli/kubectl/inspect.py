@@ -9,6 +9,8 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +24,8 @@ from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract import names
 from logkeep_engine.contract.parsing import parse_model
-from logkeep_engine.contract.spec import StorageSpec
+from logkeep_engine.contract.references import S3SecretRef
+from logkeep_engine.contract.spec import StorageSpec, StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
@@ -57,9 +60,11 @@ def inspect(
         if len(found) > 1:
             raise SpecError(f"{name!r} is a KafkaBackup and a KafkaRestore", hint=f"Write kbak/{name} or krst/{name}.")
         raw = _place(cluster, found[0])
-        storage = _open(cluster, parse_model(StorageSpec, {**raw, **({"endpoint": endpoint} if endpoint else {})}))
-        storage.check()
-        show_archive(Archive.open(storage), output)
+        spec = parse_model(StorageSpec, {**raw, "endpoint": endpoint} if endpoint else raw)
+        with ExitStack() as files:
+            storage = _open(cluster, spec, files)
+            storage.check()
+            show_archive(Archive.open(storage), output)
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -74,7 +79,8 @@ def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     return storage
 
 
-def _open(cluster: Kubernetes, spec: StorageSpec) -> Storage:
+def _open(cluster: Kubernetes, spec: StorageSpec, files: ExitStack) -> Storage:
+    """The storage, opened with what the resource names. `files` keeps what the client reads later."""
     from logkeep_engine.storage import open_storage
 
     if spec.uri.startswith("file:"):
@@ -83,26 +89,46 @@ def _open(cluster: Kubernetes, spec: StorageSpec) -> Storage:
             f"The archive {spec.uri} lies on {claim}, which only pods can read.",
             hint=f"Run `logkeep inspect {spec.uri}` in a pod of the engine's image that mounts it there.",
         )
+    environ = dict(os.environ)
+    if spec.tls is not None:
+        environ[names.OWN_KEYS.ca_file] = _ca_file(cluster, spec.tls, files)
     if spec.credentials is None or spec.credentials.secret_ref is None:
         if spec.credentials is not None:
             say("The pods use an identity of their own (workloadIdentity). Here your own credentials are used.")
-        return open_storage(spec.model_copy(update={"credentials": None}), os.environ)
-    return open_storage(spec, {**_own_environment(), **_keys(cluster, spec.credentials.secret_ref.name)})
+        return open_storage(spec.model_copy(update={"credentials": None}), environ)
+    for name in (names.OWN_KEYS.access, names.OWN_KEYS.secret, names.OWN_KEYS.token):
+        environ.pop(name, None)  # a token of the user's own does not belong to the keys of a Secret
+    return open_storage(spec, {**environ, **_keys(cluster, spec.credentials.secret_ref)})
 
 
-def _own_environment() -> dict[str, str]:
-    """The environment without keys of the user's own: a token of theirs does not belong to the keys of a Secret."""
-    own = {names.OWN_KEYS.access, names.OWN_KEYS.secret, names.OWN_KEYS.token}
-    return {name: value for name, value in os.environ.items() if name not in own}
+def _ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
+    """A file with the authorities that the resource trusts as the object store."""
+    kind = "Secret" if tls.ca_secret_ref is not None else "ConfigMap"
+    reference = tls.ca_secret_ref or tls.ca_config_map_ref
+    assert reference is not None, "the contract wants one of them"
+    data = cluster.get(kind, reference.name).get("data") or {}
+    if reference.certificate_key not in data:
+        raise CredentialsMissing(
+            f"{kind} {reference.name!r} in namespace {cluster.namespace} has no key {reference.certificate_key}.",
+            hint=f"It has the keys {', '.join(sorted(data)) or 'none'}.",
+        )
+    text = data[reference.certificate_key]
+    if kind == "Secret":
+        text = _decoded(reference.name, reference.certificate_key, text)
+    file = files.enter_context(NamedTemporaryFile("w", suffix=".pem", encoding="utf-8"))  # noqa: SIM115
+    file.write(text)
+    file.flush()
+    return file.name
 
 
-def _keys(cluster: Kubernetes, secret: str) -> dict[str, str]:
+def _keys(cluster: Kubernetes, reference: S3SecretRef) -> dict[str, str]:
     """The keys of the object store, under the names that the engine reads them by."""
+    secret = reference.name
     data = cluster.get("Secret", secret).get("data") or {}
     wanted = {
-        names.OWN_KEYS.access: names.SECRET_S3_ACCESS_KEY,
-        names.OWN_KEYS.secret: names.SECRET_S3_SECRET_KEY,
-        names.OWN_KEYS.token: names.SECRET_S3_SESSION_TOKEN,
+        names.OWN_KEYS.access: reference.access_key_id_key,
+        names.OWN_KEYS.secret: reference.secret_access_key_key,
+        names.OWN_KEYS.token: reference.session_token_key,
     }
     missing = [key for name, key in wanted.items() if key not in data and name != names.OWN_KEYS.token]
     if missing:

@@ -234,7 +234,7 @@ HISTORY = ("run", "outcome", "began", "seconds", "records", "bytes", "executors"
 
 def history(body: Body, now: datetime) -> list[tuple[str, ...]]:
     """A row for each run that has ended, the newest first, below the heads HISTORY."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for entry in items(body, "status", "history"):
         size = entry.get("bytes")
         rows.append(
@@ -276,7 +276,7 @@ def topics(body: Body, now: datetime) -> list[tuple[str, ...]]:
     behind = {str(item.get("topic")): item for item in items(body, "status", "recovery", "behind")}
     deadlines = {str(item.get("topic")): item for item in items(body, "status", "retention", "topics")}
     all_to = part(body, "status", "recovery", "lastTime")
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for topic in dict.fromkeys([*behind, *deadlines]):
         late = behind.get(topic)
         to = late.get("lastTime") if late is not None else all_to
