@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +17,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from logkeep_engine.cli.kubectl import app
-from tests.apiserver.operator import Namespace
+from tests.apiserver.operator import ROOT, Namespace
 from tests.cluster.pki import Authority
 
 Rights = Sequence[tuple[str, str, Sequence[str]]]  # group, resource, verbs
@@ -28,6 +31,18 @@ class Plugin:
 
     def __call__(self, command: str, *arguments: str) -> Result:
         return CliRunner().invoke(app, [command, *arguments, *self._where])
+
+    def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
+        """The command as a process of its own, which goes on while the test plays the cluster."""
+        code = "from logkeep_engine.cli.kubectl import main; main()"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine"))}
+        return subprocess.Popen(
+            [sys.executable, "-c", code, command, *arguments, *self._where],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
     def json(self, command: str, *arguments: str) -> Any:
         """What the command prints as JSON. It must succeed."""

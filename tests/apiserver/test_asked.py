@@ -4,12 +4,12 @@ operator and its rights."""
 from __future__ import annotations
 
 import json
-import threading
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from typer.testing import Result
 
 from tests.apiserver.conftest import chart
 from tests.apiserver.operator import Namespace, Operator, progress, result, run_id_of, wait_for
@@ -17,6 +17,17 @@ from tests.apiserver.plugin import Plugin, account
 from tests.unit.operator.world import backup_spec
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class Done(NamedTuple):
+    """How a command has ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Ending = Callable[[], Done]
 
 
 @pytest.fixture
@@ -40,23 +51,25 @@ def succeed_first(namespace: Namespace) -> str:
     return run_id_of(job)
 
 
-class Waiting(threading.Thread):
-    """`kubectl logkeep run nightly --wait` while the test plays the cluster."""
+@pytest.fixture
+def waiting(runner: Plugin) -> Iterator[Callable[..., Ending]]:
+    """Start `kubectl logkeep run nightly --wait`; the answer waits for its end."""
+    started: list[subprocess.Popen[str]] = []
 
-    def __init__(self, runner: Plugin, *arguments: str) -> None:
-        super().__init__(daemon=True)
-        self._runner = runner
-        self._arguments = arguments
-        self.done: Result | None = None
+    def start(*arguments: str) -> Ending:
+        process = runner.start("run", "nightly", "--wait", "--timeout", "200", *arguments)
+        started.append(process)
 
-    def run(self) -> None:
-        self.done = self._runner("run", "nightly", "--wait", "--timeout", "200", *self._arguments)
+        def end() -> Done:
+            stdout, stderr = process.communicate(timeout=240)
+            return Done(process.returncode, stdout, stderr)
 
-    def end(self) -> Result:
-        """Wait for its end."""
-        self.join(240)
-        assert self.done is not None
-        return self.done
+        return end
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def next_job(namespace: Namespace, *before: str) -> dict[str, Any]:
@@ -66,12 +79,13 @@ def next_job(namespace: Namespace, *before: str) -> dict[str, Any]:
     return wait_for("the Job of another run", look)
 
 
-def test_who_may_only_ask_gets_a_run_and_its_outcome(namespace: Namespace, operator: Operator, runner: Plugin) -> None:
+def test_who_may_only_ask_gets_a_run_and_its_outcome(
+    namespace: Namespace, operator: Operator, runner: Plugin, waiting: Callable[..., Ending]
+) -> None:
     first = succeed_first(namespace)
     for refused in (["status"], ["topics"], ["logs", "nightly"], ["inspect", "nightly"]):
         assert runner(*refused).exit_code == 2
-    waiting = Waiting(runner, "--ttl", "600", "-o", "json")
-    waiting.start()
+    end = waiting("--ttl", "600", "-o", "json")
     job = next_job(namespace, first)
     run_id = run_id_of(job)
     namespace.pod(job, "driver", phase="Running")
@@ -83,8 +97,8 @@ def test_who_may_only_ask_gets_a_run_and_its_outcome(namespace: Namespace, opera
     assert shown[1].split()[:5] == [name, "nightly", "Running", run_id, "250"]
     namespace.write(job, result=result(run_id))
     namespace.job_ends(job, "Complete")
-    done = waiting.end()
-    assert done.exit_code == 0, done.output
+    done = end()
+    assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["status"]["phase"], told["status"]["runId"]) == ("Succeeded", run_id)
     assert f"run {run_id}, 25%, 250 records" in done.stderr
@@ -95,34 +109,30 @@ def test_who_may_only_ask_gets_a_run_and_its_outcome(namespace: Namespace, opera
 
 
 def test_a_run_that_fails_gives_its_exit_code_and_two_who_ask_share_one(
-    namespace: Namespace, operator: Operator, runner: Plugin
+    namespace: Namespace, operator: Operator, waiting: Callable[..., Ending]
 ) -> None:
     first = succeed_first(namespace)
     operator.kill()
-    both = [Waiting(runner), Waiting(runner)]
-    for one in both:
-        one.start()
+    both = [waiting(), waiting()]
     wait_for("two who ask", lambda: len(namespace.items("kafkabackupruns")) == 2)
     operator.start()
     job = next_job(namespace, first)
     ended = result(run_id_of(job), outcome="Failed", exit_code=3, error_code="ArchiveFenced", message="Another writes.")
     namespace.write(job, result=ended)
     namespace.job_ends(job, "Failed", "PodFailurePolicy", "exit code 3")
-    for one in both:
-        done = one.end()
-        assert done.exit_code == 3, done.output
+    for end in both:
+        done = end()
+        assert done.exit_code == 3, done.stderr
         assert "error: ArchiveFenced: Another writes." in done.stderr
     assert {item["status"]["runId"] for item in namespace.items("kafkabackupruns")} == {run_id_of(job)}
     namespace.phase("kbak", "nightly", "Failed")
 
 
 def test_without_the_backup_it_ends_and_the_object_waits_for_it(
-    namespace: Namespace, operator: Operator, runner: Plugin
+    namespace: Namespace, operator: Operator, waiting: Callable[..., Ending]
 ) -> None:
-    done = Waiting(runner)
-    done.start()
-    ended = done.end()
-    assert ended.exit_code == 2, ended.output
+    ended = waiting()()
+    assert ended.exit_code == 2, ended.stderr
     assert "there is no KafkaBackup 'nightly'" in ended.stderr
     (asked,) = namespace.items("kafkabackupruns")
     answer = namespace.apply("KafkaBackup", "nightly", backup_spec())

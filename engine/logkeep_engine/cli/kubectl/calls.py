@@ -73,7 +73,7 @@ def _namespace_of_pod() -> str:
 
 class Kubernetes:
     """A Kubernetes API, asked as the user. Every method raises ClusterUnreachable, LoginRefused, RightMissing,
-    KindNotServed, ApiRefused or ApiFailed."""
+    KindNotServed, RequestRefused or ApiFailed."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api

@@ -50,10 +50,10 @@ class KindNotServed(Refused):
     code = "KindNotServed"
 
 
-class ApiRefused(Refused):
+class RequestRefused(Refused):
     """The API server refused a request for another reason: a schema, a quota, an admission webhook."""
 
-    code = "ApiRefused"
+    code = "RequestRefused"
 
 
 class ApiFailed(LogkeepError):
@@ -82,10 +82,10 @@ def api_error(status: int, data: bytes, *, kind: str, plural: str, namespace: st
     if status == 404:
         return NoSuchResource(f"There is no {kind} {name!r} in {where}.", hint="Is it in another -n/--namespace?")
     if status == 409:
-        return ApiRefused(message, hint="Choose another name, or let one be made.")
+        return RequestRefused(message, hint="Choose another name, or let one be made.")
     if status == 429 or status >= 500:
         return ApiFailed(f"The Kubernetes API could not answer: {status} {message}", hint="Try it again.")
-    return ApiRefused(message)
+    return RequestRefused(message)
 
 
 def _right_missing(lacking: re.Match[str], namespace: str | None, where: str, message: str) -> RightMissing:

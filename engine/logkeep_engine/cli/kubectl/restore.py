@@ -45,7 +45,7 @@ Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to w
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetOptions:
     """The cluster into which is restored."""
 
     bootstrap_server: Servers = None
@@ -53,7 +53,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChoiceOptions:
     """What is restored, and under which names."""
 
     topic: Include = None
@@ -76,8 +76,8 @@ def restore(
     wait: Wait = False,
     timeout: Timeout = None,
     *,
-    target: Target,
-    chosen: Chosen,
+    target: TargetOptions,
+    chosen: ChoiceOptions,
     where: Where,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -107,7 +107,7 @@ def restore(
             print_json(clean(body))
 
 
-def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: Chosen) -> dict[str, Any]:
+def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions) -> dict[str, Any]:
     """The spec of a KafkaRestore, with what was chosen and nothing else. Raises SpecError."""
     spec: dict[str, Any] = {"source": {"backupRef": {"name": backup}}, "cluster": dict(cluster)}
     topics: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def _rename(rule: str) -> dict[str, str]:
     return {"from": before, "to": after}
 
 
-def _cluster_spec(cluster: Kubernetes, target: Target) -> Mapping[str, Any]:
+def _cluster_spec(cluster: Kubernetes, target: TargetOptions) -> Mapping[str, Any]:
     if (target.bootstrap_server is None) == (target.cluster_of is None):
         raise SpecError(
             "--bootstrap-server, --cluster-of: exactly one of them says into which Kafka cluster is restored",

@@ -24,23 +24,23 @@ class StillGoesOn(LogkeepError):
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """How a run has ended: its exit code, and what is said of it."""
 
     code: ExitCode
     message: str
 
 
-def ended(body: Mapping[str, Any]) -> Ended | None:
+def ended(body: Mapping[str, Any]) -> RunEnd | None:
     """How the run of a resource has ended, None while it goes on."""
     ready, stalled = condition(body, "Ready"), condition(body, "Stalled")
     if ready.get("status") == "True":
-        return Ended(ExitCode.OK, str(ready.get("message") or ""))
+        return RunEnd(ExitCode.OK, str(ready.get("message") or ""))
     if stalled.get("status") == "True":
         reason = str(stalled.get("reason") or "RunFailed")
-        return Ended(exit_code(reason), f"{reason}: {stalled.get('message')}")
+        return RunEnd(exit_code(reason), f"{reason}: {stalled.get('message')}")
     if ready.get("reason") == _MISTYPED:
-        return Ended(ExitCode.REFUSED, f"{_MISTYPED}: {ready.get('message')}")
+        return RunEnd(ExitCode.REFUSED, f"{_MISTYPED}: {ready.get('message')}")
     return None
 
 
@@ -58,7 +58,7 @@ def follow(
     line: Callable[[Mapping[str, Any]], str],
     timeout: float | None,
     hint: str,
-) -> tuple[dict[str, Any], Ended]:
+) -> tuple[dict[str, Any], RunEnd]:
     """Look until the run has ended, and say each new line about it. Raises StillGoesOn after `timeout` seconds, and
     what `look` raises. `hint` says how to look after the run when nobody waits any more."""
     until = None if timeout is None else time.monotonic() + timeout

@@ -11,7 +11,7 @@ import pytest
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import KindNotServed, RightMissing, api_error
 from logkeep_engine.cli.kubectl.options import named
-from logkeep_engine.cli.kubectl.restore import Chosen, restore_spec
+from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import IfTopicExists, parse_restore
@@ -174,12 +174,12 @@ def test_a_cluster_without_the_crds_is_told_from_a_missing_object() -> None:
 
 
 def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
-    spec = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, Chosen())
+    spec = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions())
     assert spec == {"source": {"backupRef": {"name": "nightly"}}, "cluster": {"bootstrapServers": ["k:9092"]}}
-    chosen = Chosen(["orders.*"], ["orders.test"], ["(.*)=old.\\1"], IfTopicExists.APPEND, True)
+    chosen = ChoiceOptions(["orders.*"], ["orders.test"], ["(.*)=old.\\1"], IfTopicExists.APPEND, True)
     typed = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, chosen))
     assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
     assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
     with pytest.raises(SpecError, match="is no FROM=TO"):
-        restore_spec("nightly", {}, Chosen(rename=["orders"]))
+        restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
