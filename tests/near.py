@@ -54,7 +54,16 @@ PACKAGES: Mapping[str, Near] = {
         _engine("backup", "archiving*", "frame*"),
         _unit("backup/*", "test_archiving.py", "test_frame.py"),
         (
-            *_broker("backup*", "balance", "divergence", "follower_reads", "gaps", "hostile_batches", "old_brokers"),
+            *_broker(
+                "archive_report",
+                "backup*",
+                "balance",
+                "divergence",
+                "follower_reads",
+                "gaps",
+                "hostile_batches",
+                "old_brokers",
+            ),
             *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
             *_simulated("coverage", "history", "ledger", "schedules", "stale_brokers", "unlisted_topics"),
             "tests/ledger/*",
@@ -64,7 +73,7 @@ PACKAGES: Mapping[str, Near] = {
     "cli": Near(
         _engine("cli*", "collector*", "interrupt*", "report*"),
         (
-            *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py"),
+            *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
             *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
         (*_broker("cli", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),

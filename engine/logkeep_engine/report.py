@@ -18,12 +18,20 @@ import heapq
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT, ExitCode
-from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, PartitionProgress, Progress, RunResult
+from logkeep_engine.contract.run import (
+    MAX_MOVING,
+    MAX_PARTITIONS_SHOWN,
+    PartitionProgress,
+    Progress,
+    RunResult,
+    TopicProgress,
+)
 from logkeep_engine.errors import Interrupted, LogkeepError
 from logkeep_engine.tasks import PartitionUpdate
 
@@ -33,6 +41,9 @@ log = logging.getLogger(__name__)
 SECONDS_PER_PARTITION_SHOWN = 0.002
 RESULT_ATTEMPTS = 5
 HEARTBEAT_SECONDS = 30.0
+RATE_SECONDS = 30.0
+LEAST_RATE_SECONDS = 2.0
+MOVING_SECONDS = 10.0
 
 
 class Sink(Protocol):
@@ -70,8 +81,16 @@ class _RangeState:
 
 
 @dataclass(slots=True)
+class _TopicState:
+    name: str
+    done: int = 0
+    total: int = 0
+    moved: float = 0.0
+
+
+@dataclass(slots=True)
 class _PartitionState:
-    topic: str
+    topic: _TopicState
     number: int
     start: int
     end: int
@@ -92,6 +111,14 @@ class _Totals:
     offsets_total: int = 0
 
 
+class _Sample(NamedTuple):
+    """How far the run was at a time."""
+
+    time: float
+    offsets: int
+    bytes: int
+
+
 @dataclass(slots=True)
 class _State:
     phase: str = "Starting"
@@ -99,6 +126,8 @@ class _State:
     totals: _Totals = field(default_factory=_Totals)
     ranges: dict[int, _RangeState] = field(default_factory=dict)
     partitions: dict[tuple[str, int], _PartitionState] = field(default_factory=dict)
+    topics: dict[str, _TopicState] = field(default_factory=dict)
+    samples: deque[_Sample] = field(default_factory=deque)
     executors: int | None = None
     version: int = 0
 
@@ -151,12 +180,15 @@ class Reporter:
             state = self._state
             state.ranges.clear()
             state.partitions.clear()
+            state.topics.clear()
+            state.samples.clear()
             totals = state.totals = _Totals(topics=topics, partitions=idle, partitions_done=idle)
             for item in ranges:
                 key = (item.topic, item.partition)
                 partition = state.partitions.get(key)
                 if partition is None:
-                    partition = _PartitionState(item.topic, item.partition, item.start, item.end)
+                    topic = state.topics.setdefault(item.topic, _TopicState(item.topic))
+                    partition = _PartitionState(topic, item.partition, item.start, item.end)
                     state.partitions[key] = partition
                     totals.partitions += 1
                 partition.start = min(partition.start, item.start)
@@ -166,10 +198,12 @@ class Reporter:
                 state.ranges[item.task] = known
                 partition.ranges_left += 1
                 partition.left += item.end - item.start
+                partition.topic.total += item.end - item.start
                 totals.offsets_total += item.end - item.start
                 self._advance(known, at, item.records, item.bytes)
                 if at >= item.end:
                     self._complete(known)
+            state.samples.append(_Sample(self._clock(), totals.offsets_done, totals.bytes))
             state.version += 1
 
     def update(self, update: PartitionUpdate) -> None:
@@ -180,6 +214,7 @@ class Reporter:
             if item is None or item.done:
                 return
             self._advance(item, max(item.start, min(update.at, item.end)), update.records, update.bytes)
+            item.partition.topic.moved = self._clock()
             self._state.version += 1
 
     def done(self, task: int, records: int, bytes: int) -> None:
@@ -189,6 +224,7 @@ class Reporter:
             if item is None or item.done:
                 return
             self._advance(item, item.end, records, bytes)
+            item.partition.topic.moved = self._clock()
             self._complete(item)
             self._state.version += 1
 
@@ -197,6 +233,7 @@ class Reporter:
         offsets, new_records, new_bytes = at - item.at, records - item.records, size - item.bytes
         item.at, item.records, item.bytes = at, records, size
         partition.left -= offsets
+        partition.topic.done += offsets
         partition.records += new_records
         partition.bytes += new_bytes
         totals.offsets_done += offsets
@@ -217,14 +254,16 @@ class Reporter:
             if len(state.partitions) > MAX_PARTITIONS_SHOWN:
                 partitions = heapq.nlargest(MAX_PARTITIONS_SHOWN, partitions, key=lambda partition: partition.left)
             shown = tuple(
-                PartitionProgress(p.topic, p.number, p.start, p.end, p.end - p.left, p.records, p.bytes)
+                PartitionProgress(p.topic.name, p.number, p.start, p.end, p.end - p.left, p.records, p.bytes)
                 for p in partitions
             )
+            now = self._clock()
+            rate, seconds_left = self._rate(now)
             return Progress(
                 run_id=self.run_id,
                 phase=state.phase,
                 start_time=self.start_time,
-                update_time=self._clock(),
+                update_time=now,
                 attempt=state.attempt,
                 topics=totals.topics,
                 partitions=totals.partitions,
@@ -234,8 +273,39 @@ class Reporter:
                 offsets_done=totals.offsets_done,
                 offsets_total=totals.offsets_total,
                 partitions_shown=shown,
+                moving=self._moving(now),
+                bytes_per_second=rate,
+                seconds_left=seconds_left,
                 executors=state.executors,
             )
+
+    def _rate(self, now: float) -> tuple[int | None, int | None]:
+        """The bytes a second of the last half minute, and the seconds that are left if the offsets go on as in it."""
+        state, totals = self._state, self._state.totals
+        if state.phase != "Running" or not state.samples:
+            return None, None
+        samples = state.samples
+        while len(samples) > 1 and now - samples[1].time >= RATE_SECONDS:
+            samples.popleft()
+        then = samples[0]
+        if now - samples[-1].time >= self._interval:
+            samples.append(_Sample(now, totals.offsets_done, totals.bytes))
+        seconds, offsets = now - then.time, totals.offsets_done - then.offsets
+        if seconds < LEAST_RATE_SECONDS or offsets < 0 or totals.bytes < then.bytes:
+            return None, None  # it has just begun, or a task began anew
+        left = totals.offsets_total - totals.offsets_done
+        rate = int((totals.bytes - then.bytes) / seconds)
+        return rate, int(left * seconds / offsets) if offsets else None
+
+    def _moving(self, now: float) -> tuple[TopicProgress, ...]:
+        """The unfinished topics of which a task has told something lately, by name."""
+        recent = (
+            topic
+            for topic in self._state.topics.values()
+            if topic.done < topic.total and topic.moved and now - topic.moved <= MOVING_SECONDS
+        )
+        last = heapq.nlargest(MAX_MOVING, recent, key=lambda topic: topic.moved)
+        return tuple(TopicProgress(topic.name, topic.done, topic.total) for topic in sorted(last, key=_name_of))
 
     def finish(self, result: RunResult) -> None:
         """Publish the last progress and the result, and stop. The result is tried several times; never raises."""
@@ -279,6 +349,10 @@ class Reporter:
                 if problem != self._problem:  # the log gets one line, and not one a second
                     log.warning("progress could not be written: %s", problem)
                 self._problem = problem
+
+
+def _name_of(topic: _TopicState) -> str:
+    return topic.name
 
 
 @dataclass(frozen=True)

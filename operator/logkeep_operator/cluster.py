@@ -11,7 +11,9 @@ import hashlib
 import json
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -43,11 +45,23 @@ _PLURALS = {
     "KafkaBackup": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaBackup"]),
     ASKED_KIND: (f"/apis/{GROUP}/{VERSION}", ASKED_PLURAL),
     "KafkaRestore": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaRestore"]),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
     "Pod": ("/api/v1", "pods"),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
     "ServiceAccount": ("/api/v1", "serviceaccounts"),
 }
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right in the words of the API's access reviews."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
 
 
 def connect() -> client.ApiClient:
@@ -63,11 +77,18 @@ def connect() -> client.ApiClient:
 
 
 class KubernetesCluster:
-    """Reads resources and their children, makes and changes children, writes statuses and events."""
+    """Reads resources and their children, makes and changes children, writes statuses and events. Each call that is no
+    GET is made in a context of `writing`, which may refuse it."""
 
-    def __init__(self, api: client.ApiClient, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(
+        self,
+        api: client.ApiClient,
+        call_seconds: float = CALL_SECONDS,
+        writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._api = api
         self._call_seconds = call_seconds
+        self._writing = writing
         self._clock: tuple[datetime, float] | None = None
 
     def now(self) -> datetime:
@@ -242,11 +263,26 @@ class KubernetesCluster:
         if known is not None:
             self._merge("Event", key.namespace, name, {"count": known.get("count", 1) + 1, "lastTimestamp": moment})
 
+    # ---- the Lease of the replicas
+
+    def lease(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The Lease, None if there is none."""
+        return self._get("Lease", namespace, name)
+
+    def write_lease(self, namespace: str, name: str, spec: Mapping[str, Any], version: str | None) -> dict[str, Any]:
+        """Make the Lease, or replace the one of this version. Raises Conflict if it is not what was read any more."""
+        metadata = {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+        body: dict[str, Any] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec}
+        if version is None:
+            return self._call("POST", _path("Lease", namespace), body={**body, "metadata": metadata})
+        metadata["resourceVersion"] = version
+        return self._call("PUT", _path("Lease", namespace, name), body={**body, "metadata": metadata})
+
     # ---- permissions
 
-    def may(self, verb: str, group: str, resource: str, namespace: str | None, subresource: str = "") -> bool:
+    def may(self, right: Right, namespace: str | None) -> bool:
         """Whether the API allows this client to do it."""
-        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        attributes = asdict(right)
         if namespace is not None:
             attributes["namespace"] = namespace
         body = {
@@ -280,6 +316,17 @@ class KubernetesCluster:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        with self._writing() if method != "GET" else nullcontext():
+            return self._send(method, path, body, query, content_type)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
     ) -> dict[str, Any]:
         headers = {"Accept": "application/json"}
         text = None

@@ -25,6 +25,7 @@ from logkeep_operator.reconcile import (
     Create,
     DeleteConfigMap,
     DeleteJob,
+    DeletePod,
     EnsureAccess,
     Event,
     FoundKafka,
@@ -42,10 +43,10 @@ from logkeep_operator.reconcile import (
     own_pods,
     reconcile,
     refused,
-    wake_after,
+    wake_after_rest,
 )
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
-from logkeep_operator.resources import ROLE_DRIVER, access_objects
+from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
 from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
@@ -72,6 +73,7 @@ class Controller:
         self.places = places if places is not None else DriverPlaces(Concurrency(), ())
         self.seen = Seen()
         self.asked = AskedRuns(cluster)
+        self._cleaned: set[str] = set()  # namespaces in which nothing of an earlier version's access is left
 
     def reconcile(self, key: Key) -> float | None:
         """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
@@ -102,7 +104,7 @@ class Controller:
                 self.seen.note(resource)
                 if not asked and is_at_rest(resource, now):
                     self.places.leave(key)
-                    return wake_after(resource, now)
+                    return wake_after_rest(resource, now)
                 plan = self._decide(replace(self.observe(resource, now), asked=asked), now)
                 return self._carry_out(resource, plan)
             except Conflict as conflict:
@@ -152,7 +154,7 @@ class Controller:
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
                 self.places.leave(key, mark)
-                wake = wake_after(resource, now)
+                wake = wake_after_rest(resource, now)
                 found += [(key, wake)] if wake is not None else []
                 continue
             try:
@@ -242,11 +244,7 @@ class Controller:
         cluster = self._cluster
         match action:
             case EnsureAccess():
-                for body in access_objects(action.namespace):
-                    if body["kind"] == "ServiceAccount":
-                        cluster.create(body)  # whose annotations (a cloud's role, say) are the user's
-                    else:
-                        cluster.apply(body)
+                self._ensure_access(action.namespace)
             case Create():
                 cluster.create(action.body)
             case SuspendJob():
@@ -255,6 +253,22 @@ class Controller:
                 cluster.delete("Job", namespace, action.name, action.uid)
             case DeleteConfigMap():
                 cluster.delete("ConfigMap", namespace, action.name)
+            case DeletePod():
+                try:
+                    cluster.delete("Pod", namespace, action.name, action.uid)
+                except ApiRefused as error:  # it is in nobody's way, and the next look tries again
+                    log.warning("%s/%s: this executor is not needed and stays: %s", namespace, action.name, error)
+
+    def _ensure_access(self, namespace: str) -> None:
+        for body in access_objects(namespace, self._engine.driver_role):
+            if body["kind"] == "ServiceAccount":
+                self._cluster.create(body)  # whose annotations (a cloud's role, say) are the user's
+            else:
+                self._cluster.apply(body)
+        if namespace not in self._cleaned:
+            for kind, name in EARLIER_ACCESS:
+                self._cluster.delete(kind, namespace, name)
+            self._cleaned.add(namespace)
 
 
 def _strimzi_kafka(source: ResourceReader, resource: Resource) -> FoundKafka | None:

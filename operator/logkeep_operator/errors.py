@@ -41,5 +41,13 @@ class ApiRefused(ApiError):
     once changes nothing."""
 
 
+class LeaseExpired(OperatorError):
+    """This replica of the operator held the Lease, and another may act now."""
+
+
+class NotLeading(ApiError):
+    """Nothing was sent: another replica of the operator may act now."""
+
+
 class ApiUnavailable(ApiError):
     """The API gave no answer, a time-out, too many requests or a server error. That may pass."""

@@ -1,5 +1,8 @@
 """The operator's life in kopf: it starts, is probed and ends; meanwhile every event only says "look at this resource".
 
+A replica that does not hold the Lease (`leader`) watches nothing and writes nothing, and its probes are well. One that
+gets it begins as after a start. One that loses it ends its process.
+
 Nothing of kopf's change detection is used: no finalizer, no annotation, nothing of kopf's on any object. Events of
 resources and of their Jobs, Pods and ConfigMaps put the resource's key into a work queue (`watches`; kopf's own end the
 process when one of them fails). A resync of each namespace reads everything in it at once (`snapshot`) and does the
@@ -23,6 +26,7 @@ from logkeep_operator.api.asked import ASKED_KIND, AskedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
+from logkeep_operator.leader import LeaderElection
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reach import Reach, retry_pause
@@ -43,13 +47,18 @@ LISTERS = 32  # namespaces that are listed at once: slow ones wait in a thread e
 
 @dataclass
 class Operator:
-    """The state that all handlers share; kopf hands it around as `memo`."""
+    """The state that all handlers share; kopf hands it around as `memo`. Without an `election` it always acts. `stop`
+    ends the process, and `failure` says why it had to."""
 
     settings: Settings
     cluster: KubernetesCluster
+    election: LeaderElection | None = None
     metrics: Metrics = field(default_factory=Metrics)
     queue: WorkQueue[Key] = field(init=False)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    beginning: asyncio.Task[None] | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: str = ""
     listed: dict[str | None, asyncio.Event] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop | None = None
     listers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(LISTERS, "resync"))
@@ -58,6 +67,23 @@ class Operator:
         places = DriverPlaces(self.settings.concurrency, self.settings.namespaces or (None,))
         self.controller = Controller(self.cluster, self.settings.engine, self.metrics, places, self.wake)
         self.reach = Reach(self.metrics)
+
+    async def begin(self) -> None:
+        """Wait until this replica is to act, and until the CRDs are there (no watch would find them later); then
+        start."""
+        if self.election is not None:
+            elected, loop = asyncio.Event(), asyncio.get_running_loop()
+            self.election.start(lambda: loop.call_soon_threadsafe(elected.set))
+            await elected.wait()
+        for second in range(CRD_WAIT_SECONDS):
+            if await asyncio.to_thread(_served, self.cluster):
+                self.start()
+                return
+            if second == 0:
+                log.warning("the CRDs of %s are not installed yet: kubectl apply --server-side -f crds/", GROUP)
+            await asyncio.sleep(1)
+        self.failure = f"The CRDs of {GROUP}/{VERSION} are not installed: kubectl apply --server-side -f crds/"
+        self.stop.set()
 
     def start(self) -> None:
         """Begin to work; called in kopf's event loop."""
@@ -140,10 +166,17 @@ class Operator:
             await asyncio.sleep(LISTED_DELAY)
 
     def check(self) -> None:
-        """Raises OperatorError when the work does not go on: the pod must be restarted."""
+        """Raises OperatorError when the work does not go on: the pod must be restarted. A replica that waits for the
+        Lease is well as long as it looks after it."""
+        if self.beginning is not None and self.beginning.done():
+            self.beginning.result()
+        if self.election is not None and not self.election.alive:
+            raise OperatorError("the Lease is not looked after any more")
         for task in self.tasks:
             if task.done():
                 raise OperatorError(f"a task of the operator has ended: {task}")
+        if not self.tasks:
+            return
         late = asyncio.get_running_loop().time() - self.queue.last_turn
         if late > STUCK_LOOP_SECONDS:
             raise OperatorError(f"the work queue has not turned for {late:.0f} s")
@@ -160,21 +193,11 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 @kopf.on.startup()
 async def startup(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> None:
-    """Wait for the CRDs (kopf would watch nothing without them), then begin."""
+    """Begin, or begin to wait. The probes answer from here on."""
     configure(settings)
-    for second in range(CRD_WAIT_SECONDS):
-        if await asyncio.to_thread(_served, memo.cluster):
-            break
-        if second == 0:
-            log.warning("the CRDs of %s are not installed yet: kubectl apply --server-side -f crds/", GROUP)
-        await asyncio.sleep(1)
-    else:
-        raise kopf.PermanentError(
-            f"The CRDs of {GROUP}/{VERSION} are not installed: kubectl apply --server-side -f crds/"
-        )
     if memo.settings.metrics_port:
         memo.metrics.serve(memo.settings.metrics_port)
-    memo.start()
+    memo.beginning = asyncio.create_task(memo.begin())
 
 
 def _served(cluster: KubernetesCluster) -> bool:
@@ -187,18 +210,21 @@ def _served(cluster: KubernetesCluster) -> bool:
 
 @kopf.on.cleanup()
 async def cleanup(memo: Operator, **_: Any) -> None:
-    """Stop working; what is under way in threads is finished."""
-    for task in memo.tasks:
+    """Stop working; what is under way in threads is finished. Then the next replica may act."""
+    tasks = [*memo.tasks, *([memo.beginning] if memo.beginning is not None else [])]
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*memo.tasks, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     memo.listers.shutdown(wait=False)
+    if memo.election is not None:
+        await asyncio.to_thread(memo.election.end)
 
 
 @kopf.on.probe(id="work")
 async def probe(memo: Operator, **_: Any) -> str:
     """Fail, and with this the liveness probe, when the work does not go on."""
     memo.check()
-    return "ok"
+    return "acts" if memo.tasks else "waits"
 
 
 def owner_key(body: Mapping[str, Any]) -> Key | None:

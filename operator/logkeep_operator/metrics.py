@@ -3,6 +3,7 @@ resources."""
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -29,6 +30,24 @@ class Metrics:
         self._last_success = Gauge(
             "logkeep_last_success_timestamp_seconds",
             "When a run of the resource last succeeded; 0 if none ever did.",
+            ["kind", "namespace", "name"],
+            registry=self.registry,
+        )
+        self._recoverable = Gauge(
+            "logkeep_last_recoverable_timestamp_seconds",
+            "The time up to which everything can be restored, but for topics that are behind; 0 if none is known.",
+            ["kind", "namespace", "name"],
+            registry=self.registry,
+        )
+        self._deadline = Gauge(
+            "logkeep_retention_deadline_timestamp_seconds",
+            "From this time on records that are not archived may be deleted; +Inf if no such time is known.",
+            ["kind", "namespace", "name"],
+            registry=self.registry,
+        )
+        self._stored = Gauge(
+            "logkeep_archive_stored_bytes",
+            "Bytes of the objects that hold the records of the archive.",
             ["kind", "namespace", "name"],
             registry=self.registry,
         )
@@ -62,6 +81,11 @@ class Metrics:
             ["namespace"],
             registry=self.registry,
         )
+        self._leader = Gauge(
+            "logkeep_leader",
+            "1 in the replica of the operator that acts, 0 in those that wait.",
+            registry=self.registry,
+        )
         self.reconcile_seconds = Histogram(
             "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
         )
@@ -89,6 +113,10 @@ class Metrics:
         """An Event could not be written; it is lost."""
         self._events_failed.labels(key.namespace, reason).inc()
 
+    def leading(self, acts: bool) -> None:
+        """Whether this replica acts."""
+        self._leader.set(1 if acts else 0)
+
     def namespace_served(self, namespace: str | None, served: bool) -> None:
         """Whether the namespace can be read; None is the whole cluster."""
         self._namespace_served.labels(namespace or "*").set(1 if served else 0)
@@ -98,10 +126,23 @@ class Metrics:
         self._keys.add(key)
         success = parse_timestamp(status.last_success_time)
         self._last_success.labels(*key).set(success.timestamp() if success is not None else 0)
+        if key.kind == "KafkaBackup":
+            self._backup_seen(key, status)
         if created is not None:
             self._created.labels(*key).set(created.timestamp())
         ready = status.condition("Ready")
         self._ready.labels(*key).set(1 if ready is not None and ready.status == "True" else 0)
+
+    def _backup_seen(self, key: Key, status: Status) -> None:
+        recovery, retention, archive = status.recovery, status.retention, status.archive
+        last = parse_timestamp(recovery.last_time) if recovery is not None else None
+        deadline = parse_timestamp(retention.deadline) if retention is not None else None
+        self._recoverable.labels(*key).set(last.timestamp() if last is not None else 0)
+        self._deadline.labels(*key).set(deadline.timestamp() if deadline is not None else math.inf)
+        self._stored.labels(*key).set((archive.stored_bytes or 0) if archive is not None else 0)
+
+    def _of_backups(self) -> tuple[Gauge, ...]:
+        return self._recoverable, self._deadline, self._stored
 
     def shown(self, namespace: str | None) -> list[Key]:
         """The resources that have series, of a namespace or of all."""
@@ -110,5 +151,5 @@ class Metrics:
     def gone(self, key: Key) -> None:
         """The resource was deleted: its series end."""
         self._keys.discard(key)
-        for gauge in (self._last_success, self._created, self._ready):
+        for gauge in (self._last_success, self._created, self._ready, *self._of_backups()):
             gauge.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})

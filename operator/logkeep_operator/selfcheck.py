@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from logkeep_operator.api import GROUP, KINDS
-from logkeep_operator.cluster import STRIMZI_GROUP, KubernetesCluster, connect
-from logkeep_operator.errors import ApiError
-from logkeep_operator.resources.access import DRIVER_RULES
+from logkeep_operator.cluster import STRIMZI_GROUP, KubernetesCluster, Right, connect
+from logkeep_operator.errors import ApiError, SettingsInvalid
+from logkeep_operator.resources.access import DRIVER_BINDING, EARLIER_ACCESS
+from logkeep_operator.settings import LeaseSettings, Settings, from_environ
 
 RBAC = "rbac.authorization.k8s.io"
+LEASES = "coordination.k8s.io"
 # (API group, resource, subresource, verbs): what `cluster` calls and `watches` watch.
 NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "", ("get", "list", "watch")) for plural in KINDS.values()),
@@ -21,30 +23,48 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (STRIMZI_GROUP, "kafkas", "", ("get",)),
     ("", "events", "", ("get", "list", "create", "patch")),
     ("", "serviceaccounts", "", ("create",)),
-    (RBAC, "roles", "", ("get", "create", "patch")),
-    (RBAC, "rolebindings", "", ("get", "create", "patch")),
-    *(("", resource, "", tuple(rule["verbs"])) for rule in DRIVER_RULES for resource in rule["resources"]),
+    ("", "pods", "", ("get", "list", "watch", "delete")),
+    ("", "configmaps", "", ("get", "list", "watch", "create", "delete")),
+    (RBAC, "rolebindings", "", ("create",)),
 )
 
 
-def missing(cluster: KubernetesCluster, namespaces: Sequence[str]) -> Iterator[str]:
+def needed(settings: Settings) -> Iterator[Right]:
+    """The rights that the operator needs in each namespace."""
+    for group, resource, subresource, verbs in NEEDED:
+        yield from (Right(verb, group, resource, subresource) for verb in verbs)
+    for kind, name in EARLIER_ACCESS:
+        yield Right("delete", RBAC, f"{kind.lower()}s", name=name)
+    yield Right("patch", RBAC, "rolebindings", name=DRIVER_BINDING)
+    role = settings.engine.driver_role
+    yield Right("bind", RBAC, f"{role.kind.lower()}s", name=role.name)
+
+
+def needed_for_lease(lease: LeaseSettings) -> Iterator[Right]:
+    """The rights that a replica needs in the namespace of the Lease."""
+    yield Right("create", LEASES, "leases")
+    yield from (Right(verb, LEASES, "leases", name=lease.name) for verb in ("get", "update"))
+
+
+def missing(cluster: KubernetesCluster, settings: Settings) -> Iterator[str]:
     """Sentences that say what the operator lacks."""
     if not cluster.serves_kinds():
         yield f"the CRDs of {GROUP} are not installed"
-    for namespace in namespaces or (None,):
-        for group, resource, subresource, verbs in NEEDED:
-            for verb in verbs:
-                if not cluster.may(verb, group, resource, namespace, subresource):
-                    what = f"{resource}/{subresource}" if subresource else resource
-                    yield f"may not {verb} {what}.{group or 'core'} in {namespace or 'all namespaces'}"
+    asked = [(right, namespace) for namespace in settings.namespaces or (None,) for right in needed(settings)]
+    if settings.lease is not None:
+        asked += [(right, settings.lease.namespace) for right in needed_for_lease(settings.lease)]
+    for right, namespace in asked:
+        if not cluster.may(right, namespace):
+            what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+            which = f" {right.name}" if right.name else ""
+            yield f"may not {right.verb} {what}.{right.group or 'core'}{which} in {namespace or 'all namespaces'}"
 
 
 def main() -> int:
     """Print what is missing. The exit code is 1 if anything is."""
-    namespaces = [name for name in os.environ.get("LOGKEEP_NAMESPACES", "").split(",") if name]
     try:
-        problems = list(missing(KubernetesCluster(connect()), namespaces))
-    except ApiError as error:
+        problems = list(missing(KubernetesCluster(connect()), from_environ(os.environ)))
+    except (ApiError, SettingsInvalid) as error:
         problems = [str(error)]
     for problem in problems:
         print(f"logkeep: {problem}", file=sys.stderr)

@@ -5,6 +5,7 @@
 | LOGKEEP_ENGINE_IMAGE | image of driver and executors, unless a resource names another | must be set |
 | LOGKEEP_ENGINE_PULL_POLICY | its pull policy | IfNotPresent |
 | LOGKEEP_IMAGE_PULL_SECRETS | names of Secrets for pulling it, separated by commas | none |
+| LOGKEEP_DRIVER_ROLE | what drivers may do: `ClusterRole/<name>` or `Role/<name>` | ClusterRole/logkeep-driver |
 | LOGKEEP_ENGINE_USER | uid and groups of driver and executors: Fixed (185), or those that the Platform gives | Fixed |
 | LOGKEEP_ALLOWED_IMAGES | images that resources may name, with `*`, separated by commas | only the engine's |
 | LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
@@ -16,11 +17,19 @@
 | LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE | the same in each namespace | 0 |
 | LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES | the same in single namespaces: `name=number`, separated by commas | none |
 | LOGKEEP_RESYNC_SECONDS | how often every resource is looked at without an event | 60 |
+| LOGKEEP_LEASE_NAME | the Lease whose holder is the replica that acts | none: this one acts |
+| LOGKEEP_LEASE_NAMESPACE | its namespace | none |
+| LOGKEEP_POD_NAME | this replica's name in the Lease | the name of the machine |
+| LOGKEEP_LEASE_DURATION_SECONDS | a Lease that has not changed for so long may be taken | 15 |
+| LOGKEEP_LEASE_RENEW_DEADLINE_SECONDS | a holder that could not renew for so long stops | 10 |
+| LOGKEEP_LEASE_RETRY_PERIOD_SECONDS | how often the Lease is renewed or looked at | 2 |
 | LOGKEEP_LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | INFO |
 """
 
 from __future__ import annotations
 
+import socket
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,9 +44,17 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
+class RoleName:
+    """A ClusterRole, or a Role that is in each namespace."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """The settings that the builders of pods need. `user`: uid, gid and fsGroup; None: the platform gives them. The
-    allowed ones are patterns in which `*` stands for any characters."""
+    allowed ones are patterns in which `*` stands for any characters. `driver_role` is what drivers may do."""
 
     image: str
     pull_policy: str = "IfNotPresent"
@@ -45,6 +62,19 @@ class EngineSettings:
     user: int | None = DEFAULT_USER
     allowed_images: tuple[str, ...] = ()
     allowed_accounts: tuple[str, ...] = ()
+    driver_role: RoleName = RoleName("ClusterRole", "logkeep-driver")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """The Lease of the replicas, the name that this one has in it, and Kubernetes' three times, in seconds."""
+
+    namespace: str
+    name: str
+    identity: str
+    duration: int = 15
+    renew_deadline: int = 10
+    retry_period: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +103,7 @@ class Settings:
     concurrency: Concurrency = Concurrency(DEFAULT_RUNS)
     resync_seconds: int = 60
     log_level: str = "INFO"
+    lease: LeaseSettings | None = None
 
 
 def from_environ(environ: Mapping[str, str]) -> Settings:
@@ -85,6 +116,7 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             image=image,
             pull_policy=_choice(environ, "LOGKEEP_ENGINE_PULL_POLICY", "IfNotPresent", PULL_POLICIES),
             pull_secrets=_names(environ, "LOGKEEP_IMAGE_PULL_SECRETS"),
+            driver_role=_role(environ),
             user=_user(environ),
             allowed_images=_names(environ, "LOGKEEP_ALLOWED_IMAGES"),
             allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
@@ -100,7 +132,41 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
         ),
         resync_seconds=_number(environ, "LOGKEEP_RESYNC_SECONDS", 60, 1, 3600),
         log_level=_choice(environ, "LOGKEEP_LOG_LEVEL", "INFO", LOG_LEVELS),
+        lease=_lease(environ),
     )
+
+
+def _lease(environ: Mapping[str, str]) -> LeaseSettings | None:
+    """None without a Lease. The identity has a random part, as two processes of one pod may follow each other."""
+    name = environ.get("LOGKEEP_LEASE_NAME", "").strip()
+    if not name:
+        return None
+    namespace = environ.get("LOGKEEP_LEASE_NAMESPACE", "").strip()
+    if not namespace:
+        raise SettingsInvalid("LOGKEEP_LEASE_NAMESPACE must name the namespace of the Lease LOGKEEP_LEASE_NAME.")
+    lease = LeaseSettings(
+        namespace=namespace,
+        name=name,
+        identity=f"{environ.get('LOGKEEP_POD_NAME', '').strip() or socket.gethostname()}_{uuid.uuid4()}",
+        duration=_number(environ, "LOGKEEP_LEASE_DURATION_SECONDS", 15, 3, 3600),
+        renew_deadline=_number(environ, "LOGKEEP_LEASE_RENEW_DEADLINE_SECONDS", 10, 2, 3600),
+        retry_period=_number(environ, "LOGKEEP_LEASE_RETRY_PERIOD_SECONDS", 2, 1, 3600),
+    )
+    if not lease.duration > lease.renew_deadline > lease.retry_period:
+        raise SettingsInvalid(
+            "LOGKEEP_LEASE_DURATION_SECONDS must be greater than LOGKEEP_LEASE_RENEW_DEADLINE_SECONDS, and that one "
+            f"greater than LOGKEEP_LEASE_RETRY_PERIOD_SECONDS; they are {lease.duration}, {lease.renew_deadline} and "
+            f"{lease.retry_period}."
+        )
+    return lease
+
+
+def _role(environ: Mapping[str, str]) -> RoleName:
+    text = environ.get("LOGKEEP_DRIVER_ROLE", "").strip() or "ClusterRole/logkeep-driver"
+    kind, _, name = text.partition("/")
+    if kind not in ("ClusterRole", "Role") or not name:
+        raise SettingsInvalid(f"LOGKEEP_DRIVER_ROLE is {text!r}; it must be ClusterRole/<name> or Role/<name>.")
+    return RoleName(kind, name)
 
 
 def _user(environ: Mapping[str, str]) -> int | None:

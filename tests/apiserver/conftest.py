@@ -46,13 +46,18 @@ def operator_kubeconfig(api: ApiServer, tmp_path_factory: pytest.TempPathFactory
 def install_operator_account(api: ApiServer, path: Path) -> Path:
     """The ServiceAccount with the chart's cluster-wide permissions; its kubeconfig."""
     api.kubectl("create", "namespace", SYSTEM)
-    api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml"))
+    apply_permissions(api)
     return service_account_kubeconfig(api, "logkeep", path)
 
 
-def service_account_kubeconfig(api: ApiServer, account: str, path: Path) -> Path:
-    """A kubeconfig with a token of a ServiceAccount in the namespace SYSTEM."""
-    token = api.kubectl("-n", SYSTEM, "create", "token", account, "--duration=1h").stdout.strip()
+def apply_permissions(api: ApiServer) -> None:
+    """The chart's cluster-wide permissions, also after another installation in SYSTEM has taken over the Lease's."""
+    api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml"))
+
+
+def service_account_kubeconfig(api: ApiServer, account: str, path: Path, namespace: str = SYSTEM) -> Path:
+    """A kubeconfig with a token of a ServiceAccount."""
+    token = api.kubectl("-n", namespace, "create", "token", account, "--duration=1h").stdout.strip()
     config = json.loads(api.kubeconfig.read_text())
     config["users"] = [{"name": "operator", "user": {"token": token}}]
     config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "operator"}}]

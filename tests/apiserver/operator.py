@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ from tests.cluster.kube_api import path_of
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
+DRIVER_ROLE = "ClusterRole/logkeep-system-logkeep-driver"  # of the chart in tests.apiserver.conftest.SYSTEM
+NAMESPACED_ROLE = "Role/logkeep-driver"  # of the chart with watchNamespaces
 IMAGE = "registry.example/logkeep-engine:test"
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["logkeep_operator.__main__", __name__])
@@ -54,10 +57,12 @@ class Operator:
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
             "LOGKEEP_ENGINE_IMAGE": IMAGE,
+            "LOGKEEP_DRIVER_ROLE": DRIVER_ROLE,
             "LOGKEEP_NAMESPACES": namespace,
             "LOGKEEP_METRICS_PORT": "0",
             "LOGKEEP_PROBE_PORT": "0",
             "LOGKEEP_RESYNC_SECONDS": "5",
+            "LOGKEEP_MAX_CONCURRENT_RUNS": "0",  # drivers end only when a test says so
             "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine")),
             **settings,
         }
@@ -107,6 +112,21 @@ class Operator:
         code = self._ended(60)
         if code is None:
             raise AssertionError("the operator does not end within 60 s of SIGTERM")
+        return code
+
+    def stop(self) -> None:
+        """SIGSTOP: it does nothing until `go_on`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait_end(self, seconds: float = 60) -> int:
+        """Wait until it ends by itself; the exit code."""
+        code = self._ended(seconds)
+        if code is None:
+            raise AssertionError(f"the operator does not end within {seconds} s")
         return code
 
     def _ended(self, seconds: float) -> int | None:

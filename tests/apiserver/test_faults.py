@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.apiserver.conftest import chart, service_account_kubeconfig
-from tests.apiserver.operator import Namespace, Operator, progress, result, run_id_of, wait_for
+from tests.apiserver.operator import NAMESPACED_ROLE, Namespace, Operator, progress, result, run_id_of, wait_for
 from tests.cluster import system
 from tests.cluster.api_proxy import ApiProxy, Fault, Request, answer, delayed
 from tests.cluster.apiserver import ApiServer
@@ -132,7 +132,8 @@ def test_a_namespace_without_its_role_binding_is_served_when_it_comes(
     kubeconfig = service_account_kubeconfig(api, "two", tmp_path / "two")
     applied(namespace, "seen")
     applied(other, "hidden")
-    with Operator(kubeconfig, f"{other.name},{namespace.name}", tmp_path / "log") as running:
+    both, log = f"{other.name},{namespace.name}", tmp_path / "log"
+    with Operator(kubeconfig, both, log, LOGKEEP_DRIVER_ROLE=NAMESPACED_ROLE) as running:
         job_of(namespace, "seen")
         wait_for("the log to tell", lambda: f"namespace {other.name}: watch of Job" in running.log.read_text())
         api.kubectl("apply", "-f", "-", stdin=rights)

@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.conftest import chart, service_account_kubeconfig
-from tests.apiserver.operator import IMAGE, Namespace, Operator, progress, result, run_id_of, wait_for
+from tests.apiserver.conftest import SYSTEM, apply_permissions, chart, service_account_kubeconfig
+from tests.apiserver.operator import (
+    DRIVER_ROLE,
+    IMAGE,
+    NAMESPACED_ROLE,
+    Namespace,
+    Operator,
+    progress,
+    result,
+    run_id_of,
+    wait_for,
+)
 from tests.cluster import system
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec, restore_spec
@@ -45,7 +55,7 @@ def test_a_backup_from_apply_to_success(namespace: Namespace, operator: Operator
     names = {item["metadata"]["name"] for item in namespace.items("configmaps")}
     assert {f"{job['metadata']['name']}-request", f"{job['metadata']['name']}-progress"} <= names
     assert {i["metadata"]["name"] for i in namespace.items("serviceaccounts")} >= {"logkeep-engine", "logkeep-executor"}
-    assert namespace.get("rolebinding", "logkeep-engine")["roleRef"]["name"] == "logkeep-engine"
+    assert namespace.get("rolebinding", "logkeep-driver")["roleRef"]["name"] == "logkeep-system-logkeep-driver"
     assert job["spec"]["template"]["spec"]["containers"][0]["image"] == IMAGE
     status = namespace.phase("kbak", "nightly", "Pending")
     assert status["run"]["id"] == run_id
@@ -277,15 +287,22 @@ def test_sigterm_ends_the_operator(namespace: Namespace, operator: Operator) -> 
 # ---- the chart's permissions
 
 
-def selfcheck(kubeconfig: Path, namespaces: str) -> tuple[int, str]:
+def selfcheck(kubeconfig: Path, namespaces: str, role: str = DRIVER_ROLE) -> tuple[int, str]:
     import sys
 
-    environment = {"KUBECONFIG": str(kubeconfig), "LOGKEEP_NAMESPACES": namespaces, "PYTHONPATH": "operator:engine"}
+    environment = {
+        "KUBECONFIG": str(kubeconfig), "LOGKEEP_NAMESPACES": namespaces, "PYTHONPATH": "operator:engine",
+        "LOGKEEP_ENGINE_IMAGE": IMAGE, "LOGKEEP_DRIVER_ROLE": role, "LOGKEEP_LEASE_NAME": "logkeep",
+        "LOGKEEP_LEASE_NAMESPACE": SYSTEM,
+    }  # fmt: skip
     done = system.run([sys.executable, "-m", "logkeep_operator.selfcheck"], check=False, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_charts_cluster_wide_permissions_are_what_the_operator_needs(operator_kubeconfig: Path) -> None:
+def test_the_charts_cluster_wide_permissions_are_what_the_operator_needs(
+    api: ApiServer, operator_kubeconfig: Path
+) -> None:
+    apply_permissions(api)
     assert selfcheck(operator_kubeconfig, "") == (0, "logkeep: the CRDs are served and all permissions are there\n")
 
 
@@ -295,9 +312,10 @@ def test_the_charts_permissions_by_namespace_are_enough_there_and_nothing_elsewh
     narrow = ["--set", f"watchNamespaces={{{namespace.name}}}", "--set", "serviceAccount.name=narrow"]
     api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml", *narrow))
     kubeconfig = service_account_kubeconfig(api, "narrow", tmp_path / "narrow")
-    assert selfcheck(kubeconfig, namespace.name)[0] == 0
-    code, said = selfcheck(kubeconfig, "default")
+    role = NAMESPACED_ROLE
+    assert selfcheck(kubeconfig, namespace.name, role)[0] == 0
+    code, said = selfcheck(kubeconfig, "default", role)
     assert code == 1
     assert "may not create jobs.batch in default" in said
-    with Operator(kubeconfig, namespace.name, tmp_path / "log"):
+    with Operator(kubeconfig, namespace.name, tmp_path / "log", LOGKEEP_DRIVER_ROLE=role):
         start(namespace)

@@ -47,5 +47,9 @@ def test_a_failed_restore_is_tried_again_with_more_memory(namespace: Namespace, 
     status = namespace.phase("krst", "again", "Succeeded")
     assert status["lastHandledRetry"] == "1"
     assert [entry["outcome"] for entry in status["history"]] == ["Succeeded", "Failed"]
-    told = [reason for reason in namespace.events("again") if reason.startswith("Run")]
-    assert told == ["RunStarted", "RunFailed", "RunRetried", "RunSucceeded"]
+    expected = ["RunStarted", "RunFailed", "RunRetried", "RunSucceeded"]  # an event follows the status
+
+    def told() -> bool:
+        return [reason for reason in namespace.events("again") if reason.startswith("Run")] == expected
+
+    wait_for("the events", told)

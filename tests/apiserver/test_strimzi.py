@@ -10,7 +10,7 @@ import pytest
 
 from tests.apiserver import strimzi
 from tests.apiserver.conftest import SYSTEM, chart, service_account_kubeconfig
-from tests.apiserver.operator import Namespace, Operator
+from tests.apiserver.operator import NAMESPACED_ROLE, Namespace, Operator
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.test_strimzi import CA, KAFKA
 from tests.unit.operator.world import backup_spec
@@ -63,7 +63,7 @@ def test_a_kafka_of_another_namespace_wants_the_charts_right(
     roles = ("--show-only", "templates/rbac.yaml")
     api.kubectl("apply", "-f", "-", stdin=chart(*roles, *watched))
     account = service_account_kubeconfig(api, unique, tmp_path / "kubeconfig")
-    with Operator(account, namespace.name, tmp_path / "operator.log"):
+    with Operator(account, namespace.name, tmp_path / "operator.log", LOGKEEP_DRIVER_ROLE=NAMESPACED_ROLE):
         spec = backup_spec(cluster=cluster("scram", namespace=brokers.name))
         assert namespace.apply("KafkaBackup", "nightly", spec).returncode == 0
         ready = namespace.reason("kbak", "nightly", "KafkaNotReadable")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.apiserver.conftest import chart
 from tests.apiserver.operator import Namespace
+from tests.apiserver.rights import may
 from tests.cluster.apiserver import ApiServer
 
 READ = ("get", "list", "watch")
@@ -37,21 +38,5 @@ def test_a_role_gives_what_the_table_says(namespace: Namespace, role: str) -> No
     given, expected = set(), set()
     for resource in ASKED:
         expected |= {(resource, verb) for verb in MAY[role].get(resource, ())}
-        given |= {(resource, verb) for verb in READ + WRITE if _may(namespace, user, verb, resource)}
+        given |= {(resource, verb) for verb in READ + WRITE if may(namespace.api, user, verb, resource, namespace.name)}
     assert given == expected
-
-
-def _may(namespace: Namespace, user: str, verb: str, resource: str) -> bool:
-    """Ask as `kubectl auth can-i` does."""
-    name, _, subresource = resource.partition("/")
-    plural, _, group = name.partition(".")
-    attributes = {
-        "namespace": namespace.name, "verb": verb, "group": group, "resource": plural, "subresource": subresource,
-    }  # fmt: skip
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": user, "resourceAttributes": attributes},
-    }
-    answer = namespace.api.connection.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    return bool(answer["status"]["allowed"])

@@ -80,9 +80,12 @@ class Installation:
         return system.run([tools.helm(), *arguments, *place], stdin=stdin).stdout
 
     def operator_pods(self) -> list[Document]:
-        """The operator's pods that are not on their way out."""
+        """The operator's pods that are not on their way out, the one that acts first."""
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and _phase(pod) == "Running"]
+        lease = self.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.release}") or {}
+        holder = str(lease.get("spec", {}).get("holderIdentity") or "").partition("_")[0]
+        found = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and _phase(pod) == "Running"]
+        return sorted(found, key=lambda pod: pod["metadata"]["name"] != holder)
 
     def wait_ready(self, timeout: float = 180) -> None:
         """Wait until the operator's deployment is available again, after its pod was deleted or killed."""

@@ -164,7 +164,7 @@ class TestRuns:
         assert re.fullmatch(r"[0-9]{8}t[0-9]{6}z-[0-9a-f]{6}", result["runId"])
         assert f"run {result['runId']}" in done.stderr
 
-        shown = logkeep("inspect", root.as_uri())
+        shown = logkeep("inspect", root.as_uri(), "--partitions")
         assert shown.returncode == 0
         for word in (orders, "0 to 99", result["runId"], "Succeeded", kafka.cluster_id):
             assert word in shown.stdout

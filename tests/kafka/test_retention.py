@@ -197,7 +197,7 @@ def test_both_limits_hold_and_everything_may_go(days: MakeDays) -> None:
     assert made.retain("all", maxAge="1h").startswith("retention removed 2 segments, ")
     assert (made.bases, made.state.accounted_for(*made.state.partitions()[0])) == ([], [(0, 400)])
     made.check()
-    shown = logkeep("inspect", made.storage["uri"]).stdout
+    shown = logkeep("inspect", made.storage["uri"], "--partitions").stdout
     (row,) = (line for line in shown.splitlines() if line.startswith(made.topic))
     assert row.split()[-4:] == ["-", "0", "to", "399"], row
     assert back_up(made.spec, "nothing-new").records == 0

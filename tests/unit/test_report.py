@@ -181,3 +181,67 @@ def test_without_a_change_progress_is_rare() -> None:
     time.sleep(0.3)
     run.close()
     assert len(seen) == 1
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def many_topics(clock: Clock, count: int = 1000) -> Reporter:
+    """Each topic has one range of 100 offsets."""
+    made = Reporter("run", clock=clock)
+    made.planned((ProgressRange(at, f"topic-{at:04}", 0, 0, 100) for at in range(count)), topics=count)
+    made.phase("Running")
+    return made
+
+
+def test_rate_and_time_left_go_by_the_last_half_minute() -> None:
+    clock = Clock()
+    run = many_topics(clock, 10)
+    assert (run.snapshot().bytes_per_second, run.snapshot().seconds_left) == (None, None)
+    for at in range(1, 61):
+        clock.now += 1
+        done = at if at <= 40 else 40 + (at - 40) // 2  # slower, when 40 seconds are over
+        run.update(update(0, done, done, done * 1000))
+        progress = run.snapshot()
+        if at == 20:
+            assert (progress.bytes_per_second, progress.seconds_left) == (1000, 980)
+    assert progress.bytes_per_second == (10 + 10) * 1000 // 30
+    assert progress.seconds_left == 950 * 30 // 20
+    run.phase("Finishing")
+    assert (run.snapshot().bytes_per_second, run.snapshot().seconds_left) == (None, None)
+
+
+def test_a_task_that_begins_anew_gives_no_negative_rate() -> None:
+    clock = Clock()
+    run = many_topics(clock, 1)
+    run.update(update(0, 50, 50, 5000))
+    clock.now += 5
+    run.snapshot()
+    run.planned([ProgressRange(0, "topic-0000", 0, 0, 100, at=60, bytes=6000)], topics=1)
+    clock.now += 5
+    run.update(update(0, 10, 10, 100))
+    assert (run.snapshot().bytes_per_second, run.snapshot().seconds_left) == (None, None)
+
+
+def test_the_topics_that_move_now_are_told_of_a_thousand() -> None:
+    clock = Clock()
+    run = many_topics(clock)
+    assert run.snapshot().moving == ()
+    for task in range(700, 720):
+        clock.now += 0.1
+        run.update(update(task, 40, 1, 1))
+    run.done(719, 100, 100)
+    moving = run.snapshot().moving
+    assert [(topic.topic, topic.done, topic.total) for topic in moving] == [
+        (f"topic-{task:04}", 40, 100) for task in range(709, 719)
+    ]
+    clock.now += 11
+    run.update(update(3, 1, 1, 1))
+    assert [topic.topic for topic in run.snapshot().moving] == ["topic-0003"]

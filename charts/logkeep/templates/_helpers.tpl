@@ -23,6 +23,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .image.repository }}:{{ default .default .image.tag }}
 {{- end }}
 
+{{/* The role of drivers. Accounts of one's own can be bound to it as well. */}}
+{{- define "logkeep.driverRole" -}}
+{{- if .Values.watchNamespaces }}{{ include "logkeep.name" . }}-driver{{ else }}{{ printf "%s-%s-driver" .Release.Namespace (include "logkeep.name" .) }}{{ end }}
+{{- end }}
+
+{{- define "logkeep.driverRoleKind" -}}
+{{- if .Values.watchNamespaces }}Role{{ else }}ClusterRole{{ end }}
+{{- end }}
+
+{{/* A driver makes executors and watches them, and writes its progress. It changes and deletes no pod, since Kubernetes
+cannot say "only your own". */}}
+{{- define "logkeep.driverRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [patch]
+{{- end }}
+
 {{/* Fixed or Platform: who gives pods their user and groups. */}}
 {{- define "logkeep.user" -}}
 {{- if ne .Values.engine.user "Auto" }}{{ .Values.engine.user }}
@@ -39,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* What the operator itself needs, then what it grants to drivers: nobody may grant what he does not have. */}}
+{{/* What the operator needs where resources are. */}}
 {{- define "logkeep.rules" -}}
 - apiGroups: [logkeep.dev]
   resources: [kafkabackups, kafkarestores]
@@ -67,14 +87,32 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [serviceaccounts]
-  verbs: [get, create]
+  verbs: [create]
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]
+# Executors whose driver has ended.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create, delete]
+# The accounts of drivers get this role, and no other.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [{{ include "logkeep.driverRoleKind" . | lower }}s]
+  resourceNames: [{{ include "logkeep.driverRole" . }}]
+  verbs: [bind]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  verbs: [create]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  resourceNames: [logkeep-driver]
+  verbs: [get, patch]
+# What version 0.1 gave to drivers.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
-  verbs: [get, create, patch]
-- apiGroups: [""]
-  resources: [pods, services, configmaps, persistentvolumeclaims]
-  verbs: [get, list, watch, create, update, patch, delete, deletecollection]
+  resourceNames: [logkeep-engine]
+  verbs: [delete]
 {{- end }}

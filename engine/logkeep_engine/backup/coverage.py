@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
 from logkeep_engine.backup.selection import is_internal
@@ -75,16 +75,9 @@ def coverage(
     plan: BackupPlan, state: ArchiveState, include: Sequence[str], not_archived: Collection[Partition]
 ) -> TopicCoverage:
     """The topics that the run has protected so far, counted. `not_archived` are partitions that it must leave out."""
-    silent = {name for name, _ in plan.unavailable}
-    left = {piece.topic_id for piece in open_pieces(plan, state)}
-    left |= {gap.topic_id for gap in open_gaps(plan, state)}
-    left |= {fork.topic_id for fork in plan.forks if not fork.branch_id}
-    left |= {topic_id for topic_id, _ in not_archived}
-    left |= {topic.topic_id for topic in plan.gone}
-    protected = [topic for topic in plan.topics if topic.topic_id not in left and topic.name not in silent]
     patterns, sight = unmatched(plan, include), plan.sight
     return TopicCoverage(
-        protected=len(protected),
+        protected=len(protected_topics(plan, state, not_archived)),
         unmatched=len(patterns),
         left_out=sight.left_out.total,
         vanished=sight.vanished.total,
@@ -94,6 +87,17 @@ def coverage(
         topics_vanished=sight.vanished.shown,
         topics_unreadable=sight.unreadable.shown,
     )
+
+
+def protected_topics(plan: BackupPlan, state: ArchiveState, not_archived: Collection[Partition]) -> list[TopicEntry]:
+    """The topics that the run has archived whole so far."""
+    silent = {name for name, _ in plan.unavailable}
+    left = {piece.topic_id for piece in open_pieces(plan, state)}
+    left |= {gap.topic_id for gap in open_gaps(plan, state)}
+    left |= {fork.topic_id for fork in plan.forks if not fork.branch_id}
+    left |= {topic_id for topic_id, _ in not_archived}
+    left |= {topic.topic_id for topic in plan.gone}
+    return [topic for topic in plan.topics if topic.topic_id not in left and topic.name not in silent]
 
 
 def _no_topic(plan: BackupPlan, topics: Topics, at: int) -> str:

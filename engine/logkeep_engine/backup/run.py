@@ -24,6 +24,7 @@ from logkeep_engine.archive.catalog.facts import Gap, Partition, RunOutcome, Top
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
+from logkeep_engine.backup.archive_report import archive_report
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
@@ -57,6 +58,8 @@ from logkeep_engine.backup.summary import (
     loss_message,
 )
 from logkeep_engine.backup.task import PieceDone, archive_pieces
+from logkeep_engine.backup.watch import Backed
+from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
@@ -123,6 +126,8 @@ class BackupRun(ArchivingRun):
         self._repeated = False
         self._groups = 0
         self._message = ""
+        self._connected: KafkaConnection | None = None
+        self._report: ArchiveReport | None = None
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
@@ -134,6 +139,7 @@ class BackupRun(ArchivingRun):
             self._archive = Archive.create_or_open(storage, cluster_id, self._spec.format)
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
+            self._connected = connection
             writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
             if writer.before is not None and writer.before.outcome is RunOutcome.SUCCEEDED:
@@ -164,6 +170,26 @@ class BackupRun(ArchivingRun):
                 self._archive_plan(plan, connection, control, writer, losses)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
+        self._describe(writer)
+
+    def give_up(self, error: BaseException, result: RunResult) -> None:
+        """Note the failure, and describe the archive if the run has tried everything: a restore takes it then."""
+        super().give_up(error, result)
+        writer = self._writer
+        if not isinstance(error, LogkeepError) or not self._tried_all or writer is None:
+            return
+        if writer.state.runs[self._run_id].end_time is not None:
+            self._describe(writer)
+
+    def _describe(self, writer: Writer) -> None:
+        """Describe the archive as the run has left it. Nothing of that makes a run fail."""
+        if self._plan is None or self._connected is None:
+            return
+        backed = Backed(self._run_id, writer.archive, writer.state, self._plan, self._not_archived)
+        try:
+            self._report = archive_report(backed, self._connected)
+        except LogkeepError as error:
+            self._note("the archive could not be described", error)
 
     def _ask_again(self, planner: BackupPlanner, plan: BackupPlan, writer: Writer) -> BackupPlan | None:
         """Ask again for partitions that were unavailable. A refusal fails the run, which keeps all that it has
@@ -414,5 +440,5 @@ class BackupRun(ArchivingRun):
         if plan is not None and self._writer is not None:
             left = self._not_archived
             found = coverage(plan, self._writer.state, self._spec.topics.include, left)
-            result = replace(result, coverage=found)
+            result = replace(result, coverage=found, archive=self._report)
         return result

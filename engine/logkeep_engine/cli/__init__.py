@@ -12,9 +12,11 @@ function `register`; what commands share is beside them. Imports that take long 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+import logkeep_engine
 from logkeep_engine.cli import backup, convert, coverage, import_, inspect, log, restore, verify
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
 from logkeep_engine.cli.output import say
@@ -31,6 +33,21 @@ app = typer.Typer(
 )
 for command in (backup, restore, inspect, verify, convert, import_, coverage, log):  # as --help lists them
     command.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"logkeep {logkeep_engine.__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=app.info.help, epilog=EXIT_CODES)
+def logkeep(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself; each command has its own."""
 
 
 def main() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, spread
-from logkeep_engine.cli.output import byte_count, facts, human_bytes, print_json, say, stdout, table
+from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
+from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.inspect import Description
+    from logkeep_engine.archive.care.inspect import Description, InspectedTopic
     from logkeep_engine.archive.catalog.archive import Archive
 
 
@@ -22,17 +23,28 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=EXIT_CODES)(inspect)
 
 
+Partitions = Annotated[bool, typer.Option("--partitions", help="Show a line for each partition, not for each topic.")]
+
+
 @spread
-def inspect(uri: Uri, *, server: Server, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
-    """Show what an archive holds: runs, topics, partitions, consumer groups."""
+def inspect(
+    uri: Uri,
+    *,
+    server: Server,
+    partitions: Partitions = False,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Show what an archive holds: runs, topics, consumer groups."""
     with errors(debug):
-        show_archive(server.archive(uri), output)
+        show_archive(server.archive(uri), output, partitions=partitions)
 
 
-def show_archive(archive: Archive, output: Output) -> None:
+def show_archive(archive: Archive, output: Output, *, partitions: bool) -> None:
     """Print what an archive holds."""
     from logkeep_engine.archive.care.inspect import describe
     from logkeep_engine.archive.reading.beginnings import missing_beginnings
+    from logkeep_engine.archive.reading.completeness import complete_until
     from logkeep_engine.archive.reading.visible import shows
 
     state = archive.load()
@@ -40,16 +52,17 @@ def show_archive(archive: Archive, output: Output) -> None:
         archive.info,
         state,
         beginnings=missing_beginnings(archive, state),
+        complete=complete_until(archive, state, state.topics),
         lost_tails=archive.lost_tails(state),
         shows=shows(archive.storage, state),
     )
     if output is Output.JSON:
         print_json(described.to_json())
     else:
-        _print_archive(described)
+        _print_archive(described, partitions)
 
 
-def _print_archive(archive: Description) -> None:
+def _print_archive(archive: Description, partitions: bool) -> None:
     out = stdout()
     head = (
         ("archive", archive.archive_id),
@@ -65,25 +78,7 @@ def _print_archive(archive: Description) -> None:
     out.print(facts(head))
     for lost in archive.lost_commits:
         say(f"warning: the catalog has lost its last commits: {lost}")
-    heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
-    retained = any(part.removed for topic in archive.topics for part in topic.partitions)
-    topics = table(*heads, *(["removed"] if retained else []))
-    for topic in archive.topics:
-        name = topic.name if topic.incarnations == 1 else f"{topic.name} ({topic.incarnation} of {topic.incarnations})"
-        for part in topic.partitions:
-            lacking = [*((gap.start, gap.end) for gap in part.gaps), *part.holes]
-            topics.add_row(
-                name,
-                str(part.partition),
-                f"{part.start} to {part.end - 1}" if part.end > part.start >= 0 else "-",
-                str(part.records),
-                human_bytes(part.bytes),
-                part.times.first_time or "-",
-                part.times.last_time or "-",
-                _offsets(lacking),
-                *([_offsets(part.removed)] if retained else []),
-            )
-    out.print(topics)
+    out.print(_partitions(archive) if partitions else _topics(archive))
     if any(topic.incarnations > 1 for topic in archive.topics):
         out.print(_incarnations(archive))
     if any(topic.branches for topic in archive.topics):
@@ -106,6 +101,59 @@ def _print_archive(archive: Description) -> None:
         for position in group.positions:
             groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
     out.print(groups)
+
+
+def _topics(archive: Description) -> Table:
+    """A line for each topic. `complete to` is the point that a restore brings back: everything that was committed in
+    Kafka before it."""
+    found = table(
+        "topic", "partitions", "runs", "segments", "records", "size", "first", "last", "complete to", "lost or missing"
+    )
+    for topic in archive.topics:
+        lacking = [
+            end - start
+            for part in topic.partitions
+            for start, end in (*((gap.start, gap.end) for gap in part.gaps), *part.holes)
+        ]
+        found.add_row(
+            _name(topic),
+            str(len(topic.partitions)),
+            str(topic.runs),
+            str(topic.segments),
+            str(topic.records),
+            human_bytes(topic.bytes),
+            topic.times.first_time or "-",
+            topic.times.last_time or "-",
+            topic.complete_time or "-",
+            f"{sum(lacking)} offsets" if lacking else "-",
+        )
+    return found
+
+
+def _partitions(archive: Description) -> Table:
+    """A line for each partition."""
+    retained = any(part.removed for topic in archive.topics for part in topic.partitions)
+    heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
+    found = table(*heads, *(["removed"] if retained else []))
+    for topic in archive.topics:
+        for part in topic.partitions:
+            lacking = [*((gap.start, gap.end) for gap in part.gaps), *part.holes]
+            found.add_row(
+                _name(topic),
+                str(part.partition),
+                f"{part.start} to {part.end - 1}" if part.end > part.start >= 0 else "-",
+                str(part.records),
+                human_bytes(part.bytes),
+                part.times.first_time or "-",
+                part.times.last_time or "-",
+                _offsets(lacking),
+                *([_offsets(part.removed)] if retained else []),
+            )
+    return found
+
+
+def _name(topic: InspectedTopic) -> str:
+    return topic.name if topic.incarnations == 1 else f"{topic.name} ({topic.incarnation} of {topic.incarnations})"
 
 
 def _incarnations(archive: Description) -> Table:

@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 from rich.style import StyleType
 from rich.table import Table
 
+from logkeep_engine.contract.values import human_bytes
+
 MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
 
 
@@ -43,15 +45,6 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent)
     return text
-
-
-def human_bytes(size: float) -> str:
-    """1536 → 1.5 KiB."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
 
 
 def byte_count(size: int) -> str:
@@ -88,7 +81,7 @@ def table(*columns: str) -> Table:
     """A table without lines; numbers stand to the right. Control characters in its cells are shown."""
     table = _DataTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for column in columns:
-        right = column in ("partition", "records", "size", "segments", "offset")
+        right = column in ("partition", "partitions", "runs", "records", "size", "segments", "offset")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
     return table
 

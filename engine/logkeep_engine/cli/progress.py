@@ -5,20 +5,28 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from logkeep_engine.cli.output import human_bytes, say
+from logkeep_engine.cli.output import say, visible
 from logkeep_engine.contract.run import Progress as RunProgress
+from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.verify import VerifyProgress
 
-MAX_BARS = 12  # topics shown at once; the rest is in the bar of the sum
 LINE_EVERY_SECONDS = 5.0
+_WHOLE = ""  # no topic has this name
 _WORDS = {"KafkaBackup": "archived", "Convert": "converted", "Import": "imported"}
+
+
+def _duration(seconds: int) -> str:
+    """3725 → 1:02:05."""
+    return str(timedelta(seconds=seconds))
 
 
 def _bars(description: str, console: Console) -> Progress:
@@ -66,28 +74,29 @@ class RunShown(AbstractContextManager["RunShown"]):
     def _line(self, progress: RunProgress) -> str:
         if progress.phase in ("Starting", "Planning"):
             return progress.phase.lower()
+        rate = f", {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
+        left = f", {_duration(progress.seconds_left)} left" if progress.seconds_left else ""
         return (
             f"{progress.phase.lower()}: {progress.percent}%, {progress.partitions_done} of {progress.partitions} "
             "partitions, "
-            f"{progress.records} records, {human_bytes(progress.bytes)} {self._word}"
+            f"{progress.records} records, {human_bytes(progress.bytes)} {self._word}{rate}{left}"
         )
 
     def _show_bars(self, bars: Progress, progress: RunProgress) -> None:
-        totals: dict[str, tuple[int, int]] = {}
-        for part in progress.partitions_shown:
-            done, total = totals.get(part.topic, (0, 0))
-            totals[part.topic] = done + part.at - part.start, total + part.end - part.start
-        self._bar(bars, f"[bold]{progress.phase}", progress.offsets_done, progress.offsets_total)
-        behind = sorted(totals, key=lambda topic: totals[topic][0] - totals[topic][1])
-        for topic in behind:
-            if topic in self._tasks or len(self._tasks) <= MAX_BARS:
-                self._bar(bars, topic, *totals[topic])
+        """The bar of the whole run, and below it those of the topics on which tasks work now."""
+        rate = f" {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
+        whole = f"[bold]{progress.phase}[/bold] {progress.partitions_done} of {progress.partitions} partitions{rate}"
+        self._bar(bars, _WHOLE, whole, progress.offsets_done, progress.offsets_total)
+        moving = {topic.topic: topic for topic in progress.moving}
+        for name in [name for name in self._tasks if name not in moving and name != _WHOLE]:
+            bars.remove_task(self._tasks.pop(name))
+        for name, topic in moving.items():
+            self._bar(bars, name, escape(visible(name)), topic.done, topic.total)
 
-    def _bar(self, bars: Progress, name: str, done: int, total: int) -> None:
-        key = "" if name.startswith("[bold]") else name
+    def _bar(self, bars: Progress, key: str, description: str, done: int, total: int) -> None:
         if key not in self._tasks:
-            self._tasks[key] = bars.add_task(name, total=None)
-        bars.update(self._tasks[key], description=name, completed=done, total=total or None)
+            self._tasks[key] = bars.add_task(description, total=None)
+        bars.update(self._tasks[key], description=description, completed=done, total=total or None)
 
 
 class VerifyShown(AbstractContextManager["VerifyShown"]):

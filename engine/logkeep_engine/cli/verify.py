@@ -11,8 +11,9 @@ import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, spread
-from logkeep_engine.cli.output import human_bytes, print_json, visible
+from logkeep_engine.cli.output import print_json, visible
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.verify import VerifyReport

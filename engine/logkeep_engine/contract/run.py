@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
+from logkeep_engine.contract.archive import ArchiveReport
+
 FORMAT = 1
 Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
+MAX_MOVING = 10
 
 
 class ContractError(ValueError):
@@ -54,6 +57,8 @@ class _Document:
         value = getattr(self, name)
         if name in ("spec", "spark_conf"):
             return value
+        if isinstance(value, ArchiveReport):
+            return value.to_json()
         if hasattr(value, "__dataclass_fields__"):
             return _to_json(asdict(value))
         if isinstance(value, (list, tuple)):
@@ -121,13 +126,23 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True)
+class TopicProgress:
+    """A topic on which tasks work now: `done` offsets of `total`, which are those of this run."""
+
+    topic: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Progress(_Document):
     """A view of a run that goes on. Times are seconds since the epoch; bytes are those of batches.
 
-    `partitions_shown` is complete up to MAX_PARTITIONS_SHOWN, then the ones furthest behind.
+    `partitions_shown` is complete up to MAX_PARTITIONS_SHOWN, then the ones furthest behind. `moving` are at most
+    MAX_MOVING topics. `bytes_per_second` and `seconds_left` go by the last half minute; None while that is not known.
     """
 
-    _LEFT_OUT = frozenset({"executors"})  # the command line knows none
+    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors"})  # the command line knows no executors
 
     run_id: str
     phase: str  # Starting, Planning, Checking, Running, Finishing
@@ -142,6 +157,9 @@ class Progress(_Document):
     offsets_done: int = 0
     offsets_total: int = 0
     partitions_shown: tuple[PartitionProgress, ...] = ()
+    moving: tuple[TopicProgress, ...] = ()
+    bytes_per_second: int | None = None
+    seconds_left: int | None = None
     executors: int | None = None  # as many were asked for; 0: the driver does the work itself
 
     @property
@@ -155,6 +173,7 @@ class Progress(_Document):
     def from_json(cls, text: Text) -> Self:
         body = cls._body(text)
         body["partitions_shown"] = tuple(_record(PartitionProgress, item) for item in body.get("partitions_shown", ()))
+        body["moving"] = tuple(_record(TopicProgress, item) for item in body.get("moving", ()))
         return cls(**body)
 
 
@@ -216,7 +235,7 @@ class RunResult(_Document):
     their lengths.
     """
 
-    _LEFT_OUT = frozenset({"coverage"})  # a restore has none
+    _LEFT_OUT = frozenset({"coverage", "archive"})  # a restore has none
 
     run_id: str
     kind: str
@@ -242,6 +261,7 @@ class RunResult(_Document):
     warnings: tuple[str, ...] = ()
     offset_map: str = ""  # URI of the folder with a restore's offset maps
     coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
+    archive: ArchiveReport | None = None  # a backup that has tried everything has it
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -250,12 +270,18 @@ class RunResult(_Document):
         body["warnings"] = tuple(body.get("warnings", ()))
         if (found := body.get("coverage")) is not None:
             body["coverage"] = TopicCoverage.of(found)
+        if (told := body.get("archive")) is not None:
+            try:
+                body["archive"] = ArchiveReport.of(told)
+            except ValueError as error:
+                raise ContractError(str(error)) from error
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:
         """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
         numbers = self.coverage.without_names() if self.coverage is not None else None
-        short = replace(self, loss=(), warnings=(), coverage=numbers)
+        report = self.archive.without_topics() if self.archive is not None else None
+        short = replace(self, loss=(), warnings=(), coverage=numbers, archive=report)
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])
             text = short.to_json()

@@ -23,6 +23,15 @@ def parse_quantity(text: str) -> int:
     return int(match.group(1)) * _UNITS[match.group(2) or ""]
 
 
+def human_bytes(size: float) -> str:
+    """1536 → 1.5 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
 def _regex(pattern: str) -> str:
     try:
         re.compile(pattern)

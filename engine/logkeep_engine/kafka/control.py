@@ -75,6 +75,11 @@ class ControlPlane(TopicAdmin, GroupAdmin):
 
         return self._ask(ask, "list offsets")
 
+    def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
+        """The time of the first record of each partition that is not older than the time given, in ms since the epoch;
+        None if it has none. Whoever gives no answer is named, with the reason."""
+        return self._ask(lambda survey: survey.record_times(wanted), "list offsets")
+
     def standings(self, topics: Mapping[str, str]) -> dict[str, TopicStanding]:
         """The fates of these topic ids, by the topic's name: every living broker is asked."""
         return self._witness(topics, lambda witnesses: witnesses.standings())

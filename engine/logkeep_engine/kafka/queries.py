@@ -215,10 +215,12 @@ def describe_cluster() -> Call[Registered]:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The answer for one partition. `offset` is negative if the broker knows none."""
+    """The answer for one partition. `offset` is negative if the broker knows none. `timestamp` is that of the record
+    there, if the question was about a time."""
 
     code: int
     offset: int
+    timestamp: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +229,14 @@ class Offsets:
     partitions: dict[Where, Offset]
 
 
-def list_offsets(wanted: Mapping[str, Sequence[tuple[int, int]]], timestamp: int, *, committed: bool) -> Call[Offsets]:
-    """The offset at `timestamp`, EARLIEST or LATEST of each (partition, leader epoch) of some topics, which one broker
-    leads; with `committed` LATEST is the last stable offset."""
+def list_offsets(wanted: Mapping[str, Sequence[tuple[int, int, int]]], *, committed: bool) -> Call[Offsets]:
+    """The offset of each (partition, leader epoch, time) of some topics, which one broker leads. The time is EARLIEST,
+    LATEST or ms since the epoch, for the first record that is not older; with `committed` LATEST is the last stable
+    offset."""
     parts = [struct.pack(">ibi", -1, int(committed), len(wanted))]
     for topic, partitions in wanted.items():
         parts.append(pack_string(topic) + struct.pack(">i", len(partitions)))
-        parts += [_OFFSETS_PARTITION.pack(number, epoch, timestamp) for number, epoch in partitions]
+        parts += [_OFFSETS_PARTITION.pack(*item) for item in partitions]
 
     def answer(read: Reader) -> Offsets:
         throttle = read.int32()
@@ -241,8 +244,8 @@ def list_offsets(wanted: Mapping[str, Sequence[tuple[int, int]]], timestamp: int
         for _ in range(read.int32()):
             topic = read.string()
             for _ in range(read.int32()):
-                number, code, _, offset, _ = read.unpack(_OFFSETS_ANSWER)
-                found[topic, number] = Offset(code, offset)
+                number, code, timestamp, offset, _ = read.unpack(_OFFSETS_ANSWER)
+                found[topic, number] = Offset(code, offset, timestamp)
         return Offsets(throttle, found)
 
     return Call(2, 5, (b"".join(parts),), answer)

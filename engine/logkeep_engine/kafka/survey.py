@@ -98,16 +98,27 @@ class Survey:
     ) -> Answers[tuple[int, int]]:
         """The same, each with the epoch of the leader that gives it."""
 
-        def ask(wanted: Mapping[str, Sequence[tuple[int, int, None]]]) -> Call[queries.Offsets]:
-            plain = {topic: [(number, epoch) for number, epoch, _ in items] for topic, items in wanted.items()}
-            return queries.list_offsets(plain, timestamp, committed=committed)
+        def ask(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[queries.Offsets]:
+            return queries.list_offsets(wanted, committed=committed)
 
         def read(answer: Offset, leader: PartitionView) -> tuple[int, int]:
             if answer.offset < 0:
                 raise BrokerTrouble(f"the leader gives the offset {answer.offset}")
             return answer.offset, leader.leader_epoch
 
-        return await self._ask_leaders(dict.fromkeys(partitions), ask, read, "list offsets of")
+        return await self._ask_leaders(dict.fromkeys(partitions, timestamp), ask, read, "list offsets of")
+
+    async def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
+        """The time of the first record that is not older than the time given, both in ms since the epoch; None if there
+        is no such record, or if it is not committed yet."""
+
+        def ask(items: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[queries.Offsets]:
+            return queries.list_offsets(items, committed=True)
+
+        def read(answer: Offset, leader: PartitionView) -> int | None:
+            return answer.timestamp if answer.offset >= 0 and answer.timestamp >= 0 else None
+
+        return await self._ask_leaders(wanted, ask, read, "list offsets of")
 
     async def epoch_ends(self, wanted: Mapping[Where, int | None]) -> Answers[Ended]:
         """Where these leader epochs ended in the leaders' logs; None asks for the leader's own epoch: the log's end."""

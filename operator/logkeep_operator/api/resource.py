@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from logkeep_engine.contract.spec import API_VERSION
@@ -13,6 +13,7 @@ from logkeep_operator.api.status import Status, parse_timestamp
 KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ANNOTATION_RUN = "logkeep.dev/run"
 ANNOTATION_RETRY = "logkeep.dev/retry"
+MAX_JITTER = 3600  # as in the CRD
 
 
 class Key(NamedTuple):
@@ -68,6 +69,18 @@ class Resource:
     def retry(self) -> str | None:
         """The value of the annotation that asks a KafkaRestore to go on with the run that has failed."""
         return self.annotations.get(ANNOTATION_RETRY)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the spec says that no run shall go on."""
+        return self.spec.get("suspend") is True
+
+    @property
+    def jitter(self) -> timedelta:
+        """The most by which a run starts later than its time in the schedule."""
+        schedule = self.spec.get("schedule")
+        seconds = schedule.get("jitterSeconds", 0) if isinstance(schedule, Mapping) else 0
+        return timedelta(seconds=seconds if type(seconds) is int and 0 <= seconds <= MAX_JITTER else 0)
 
     def owner_reference(self) -> dict[str, Any]:
         """The owner reference of a child: Kubernetes deletes the child with this resource."""

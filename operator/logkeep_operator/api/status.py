@@ -107,6 +107,13 @@ class Lagging(StatusPart):
 
 
 @dataclass(frozen=True)
+class MovingTopic(StatusPart):
+    topic: str = ""
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
 class ProgressStatus(StatusPart):
     phase: str | None = None
     update_time: str | None = None
@@ -117,16 +124,74 @@ class ProgressStatus(StatusPart):
     records: int = 0
     bytes: int = 0
     percent: int = 0
+    bytes_per_second: int | None = None
+    seconds_left: int | None = None
+    executors: int | None = None
+    moving: tuple[MovingTopic, ...] = ()
     lagging: tuple[Lagging, ...] = ()
 
 
 @dataclass(frozen=True)
 class ArchiveStatus(StatusPart):
+    """The numbers are those of a KafkaBackup. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people."""
+
     id: str | None = None
     uri: str | None = None
     cluster_id: str | None = None
     epoch: int | None = None
     commit: int | None = None
+    topics: int | None = None
+    segments: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    stored_bytes: int | None = None
+    size: str | None = None
+    bytes_per_day: int | None = None
+    growth: str | None = None
+
+
+@dataclass(frozen=True)
+class BehindStatus(StatusPart):
+    """A topic of which the last run could not archive everything."""
+
+    topic: str = ""
+    first_time: str | None = None
+    last_time: str | None = None
+    offsets: int | None = None
+
+
+@dataclass(frozen=True)
+class RecoveryStatus(StatusPart):
+    """The times and topics that a restore brings back: all that was committed before `last_time`, except of the topics
+    in `behind`."""
+
+    first_time: str | None = None
+    last_time: str | None = None
+    topics: int = 0
+    topics_behind: int = 0
+    behind: tuple[BehindStatus, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeadlineStatus(StatusPart):
+    """The time from which on the cluster may delete records of a topic that are not archived."""
+
+    topic: str = ""
+    partition: int = 0
+    deadline: str | None = None
+    oldest_time: str | None = None
+    window_seconds: int = 0
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class RetentionStatus(StatusPart):
+    """The deadlines, the soonest first. `deadline` is the first of all topics, None if none has one."""
+
+    check_time: str | None = None
+    deadline: str | None = None
+    unknown_topics: int = 0
+    topics: tuple[DeadlineStatus, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,14 +226,17 @@ class HistoryEntry(StatusPart):
     end_time: str | None = None
     records: int | None = None
     bytes: int | None = None
+    duration_seconds: int | None = None
+    attempts: int | None = None
+    executors: int | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True)
 class Status(StatusPart):
     """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
-    `last_handled_backup_runs` and `coverage`, only a KafkaRestore `last_handled_retry` and `offset_map`. Both kinds
-    have all other fields."""
+    `last_handled_backup_runs`, `recovery`, `retention` and `coverage`, only a KafkaRestore `last_handled_retry` and
+    `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -176,6 +244,8 @@ class Status(StatusPart):
     run: RunStatus | None = None
     progress: ProgressStatus | None = None
     archive: ArchiveStatus | None = None
+    recovery: RecoveryStatus | None = None
+    retention: RetentionStatus | None = None
     last_success_time: str | None = None
     last_schedule_time: str | None = None
     next_schedule_time: str | None = None

@@ -23,12 +23,13 @@ from logkeep_operator.reconcile.plan import (
     DeleteAskedRun,
     DeleteConfigMap,
     DeleteJob,
+    DeletePod,
     EnsureAccess,
     Event,
     Plan,
     SuspendJob,
 )
-from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused
+from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused, wake_after_rest
 from logkeep_operator.reconcile.schedule import wake_after
 from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
@@ -41,6 +42,7 @@ __all__ = [
     "DeleteAskedRun",
     "DeleteConfigMap",
     "DeleteJob",
+    "DeletePod",
     "Documents",
     "EnsureAccess",
     "Event",
@@ -65,5 +67,6 @@ __all__ = [
     "reconcile",
     "refused",
     "wake_after",
+    "wake_after_rest",
     "wants_look",
 ]

@@ -57,6 +57,12 @@ def _progress(document: Progress) -> None:
         offsetsTotal=document.offsets_total,
         executors=0 if document.executors is None else document.executors,
     )
+    for name, value in (("bytesPerSecond", document.bytes_per_second), ("secondsLeft", document.seconds_left)):
+        if value is not None:
+            _integer(name, value, 0)
+    for topic in document.moving:
+        _text("topic", topic.topic, MAX_TOPIC)
+        _integers(done=topic.done, total=topic.total)
     for shown in document.partitions_shown:
         _partition(shown)
 

@@ -92,8 +92,8 @@ class JobState:
 
 @dataclass(frozen=True)
 class PodState:
-    """A pod. `waiting` has reason and message why a container does not start, `unschedulable` the scheduler's
-    message."""
+    """A pod. `waiting` has reason and message why a container does not start, `unschedulable` the scheduler's message.
+    `owner` is the uid of the object that made it."""
 
     name: str
     run_id: str
@@ -107,6 +107,9 @@ class PodState:
     termination_message: str = ""
     reason: tuple[str, str] | None = None  # of the pod itself, such as Evicted
     node: str = ""
+    uid: str = ""
+    owner: str = ""
+    deleting: bool = False
 
     @property
     def alive(self) -> bool:
@@ -207,6 +210,9 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         termination_message=(ended.get("message") or "") if ended else "",
         reason=(status["reason"], status.get("message", "")) if status.get("reason") else None,
         node=(body.get("spec") or {}).get("nodeName") or "",
+        uid=metadata.get("uid", ""),
+        owner=next((str(owner.get("uid", "")) for owner in _owners(body)), ""),
+        deleting="deletionTimestamp" in metadata,
     )
 
 

@@ -12,7 +12,7 @@ from logkeep_operator.api.asked import AskedRun, AskedStatus
 
 @dataclass(frozen=True)
 class EnsureAccess:
-    """Make sure that ServiceAccounts, Role and RoleBinding of the namespace exist."""
+    """Make sure that ServiceAccounts and RoleBinding of the namespace exist."""
 
     namespace: str
 
@@ -56,6 +56,14 @@ class DeleteConfigMap:
 
 
 @dataclass(frozen=True)
+class DeletePod:
+    """Delete a pod, if it still has this uid."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class AnswerAskedRun:
     """Write the status of a KafkaBackupRun."""
 
@@ -80,7 +88,7 @@ class DeleteAskedRun:
 
 
 Answer = AnswerAskedRun | AdoptAskedRun | DeleteAskedRun
-Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap
+Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap | DeletePod
 
 
 @dataclass(frozen=True)

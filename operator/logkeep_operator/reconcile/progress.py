@@ -5,11 +5,15 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
-from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
-from logkeep_operator.api import ArchiveStatus, Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED, timestamp
+from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
+from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
+from logkeep_operator.api.status import MAX_LISTED, MovingTopic, timestamp
 from logkeep_operator.reconcile.conditions import cut
+
+# A run that has ended has no rate, and nothing moves.
+_AT_REST: dict[str, Any] = {"bytes_per_second": None, "seconds_left": None, "moving": ()}
 
 
 def progress_status(progress: Progress) -> ProgressStatus:
@@ -29,6 +33,10 @@ def progress_status(progress: Progress) -> ProgressStatus:
         records=progress.records,
         bytes=progress.bytes,
         percent=progress.percent,
+        bytes_per_second=progress.bytes_per_second,
+        seconds_left=progress.seconds_left,
+        executors=progress.executors,
+        moving=tuple(MovingTopic(t.topic, t.done, t.total) for t in progress.moving[:MAX_MOVING]),
         lagging=tuple(Lagging(p.topic, p.partition, p.at - p.start, p.end - p.start) for p in behind),
     )
 
@@ -36,7 +44,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
 def final_progress(progress: Progress | None, result: RunResult | None, succeeded: bool) -> ProgressStatus | None:
     """The progress of a run that has ended: everything is done if it succeeded, else it stays where the run had come
     to."""
-    shown = progress_status(progress) if progress is not None else None
+    shown = replace(progress_status(progress), **_AT_REST) if progress is not None else None
     if not succeeded:
         return shown
     shown = shown or ProgressStatus()
@@ -51,19 +59,7 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
         display=f"{shown.partitions}/{shown.partitions}",
         percent=100,
         lagging=(),
-    )
-
-
-def archive_status(result: RunResult, uri: str) -> ArchiveStatus | None:
-    """The archive as the run has left it, None if the run has not told."""
-    if not result.archive_id:
-        return None
-    return ArchiveStatus(
-        id=result.archive_id,
-        uri=uri,
-        cluster_id=result.cluster_id or None,
-        epoch=result.epoch,
-        commit=result.commit if result.commit >= 0 else None,
+        **_AT_REST,
     )
 
 

@@ -21,6 +21,7 @@ from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOu
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.asked import with_answers
+from logkeep_operator.reconcile.executors import useless_executors
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
 from logkeep_operator.reconcile.plan import (
@@ -29,10 +30,11 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
 )
 from logkeep_operator.reconcile.progress import progress_status
+from logkeep_operator.reconcile.risk import risk_changes_after, risk_has_turned
 from logkeep_operator.reconcile.runs import inputs_of, wanted_run
 from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, with_times
 from logkeep_operator.reconcile.starting import STUCK_JOB_AFTER, WAIT_SECONDS, Spec, Starting
-from logkeep_operator.reconcile.step import INVALID_SPEC, NOT_ALLOWED, Step, last_turn
+from logkeep_operator.reconcile.step import INVALID_SPEC, NOT_ALLOWED, Step, last_turn, soonest
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.reconcile.waiting import Waiting
@@ -54,7 +56,9 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
     """Decide what is to be done about one resource. `turns` says whether its driver may begin."""
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
-    return with_answers(observed, _decide(observed, now, engine, turns), now)
+    plan = _decide(observed, now, engine, turns)
+    plan = replace(plan, actions=(*plan.actions, *useless_executors(observed)))
+    return with_answers(observed, plan, now)
 
 
 def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns) -> Plan:
@@ -69,6 +73,15 @@ def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Tu
 
 def is_at_rest(resource: Resource, now: datetime) -> bool:
     """Whether the resource needs nothing, so that its children need not even be read."""
+    return not risk_has_turned(resource, now) and _rests(resource, now)
+
+
+def wake_after_rest(resource: Resource, now: datetime) -> float | None:
+    """Seconds until a resource at rest must be looked at again, though nothing happens to it; None if never."""
+    return soonest(wake_after(resource, now), risk_changes_after(resource, resource.status, now))
+
+
+def _rests(resource: Resource, now: datetime) -> bool:
     status = resource.status
     if status.observed_generation != resource.generation or resource.deleting:
         return False
@@ -124,8 +137,9 @@ class _Reconciliation(Starting):
         plan = self._plan()
         if self.times.due is not None and self.status.last_schedule_time == self.before.last_schedule_time:
             return plan  # the run waits for something that is looked at again
-        wakes = (plan.requeue_after, wake_after(self.resource, self.now, self.status))
-        return replace(plan, requeue_after=min((wake for wake in wakes if wake is not None), default=None))
+        return replace(
+            plan, requeue_after=soonest(plan.requeue_after, wake_after(self.resource, self.now, self.status))
+        )
 
     def _plan(self) -> Plan:
         found = self.tell_unknown_run(self.wanted.id) or self.tell_loss_of_replaced()

@@ -12,12 +12,15 @@ from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
+from logkeep_operator.reconcile.archive import with_archive
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
-from logkeep_operator.reconcile.progress import archive_status, final_progress, loss_entries
+from logkeep_operator.reconcile.progress import final_progress, loss_entries
+from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
+from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
@@ -51,8 +54,20 @@ def _entry(
         end_time=timestamp(end),
         records=result.records if result is not None else progress.records if progress is not None else None,
         bytes=result.bytes if result is not None else progress.bytes if progress is not None else None,
+        duration_seconds=_seconds(parse_timestamp(run.start_time), end),
+        attempts=run.attempt,
+        executors=progress.executors if progress is not None else None,
         message=message[:256],
     )
+
+
+def soonest(*seconds: float | None) -> float | None:
+    """The least of these, None if there is none."""
+    return min((some for some in seconds if some is not None), default=None)
+
+
+def _seconds(start: datetime | None, end: datetime) -> int | None:
+    return max(0, int((end - start).total_seconds())) if start is not None else None
 
 
 class Step:
@@ -230,11 +245,9 @@ class Step:
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
-        archive = archive_status(result, self.archive_uri())
         told = self.loss(result, succeeded, run)
         self.status = replace(
-            self.status,
-            archive=archive or self.status.archive,
+            with_archive(self.status, result, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,
             loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
@@ -271,6 +284,11 @@ class Step:
             self.event("Warning", condition.reason, condition.message, run.id)
         return (condition,)
 
+    def _tell_risk(self, risk: Condition) -> None:
+        before = self.before.condition(RETENTION_RISK)
+        if risk.status == "True" and (before is None or (before.status, before.reason) != ("True", risk.reason)):
+            self.event("Warning", RETENTION_RISK, risk.message)
+
     def archive_uri(self) -> str:
         """The URI of the archive, from the spec or from the backup that it names."""
         spec, backup = self.resource.spec, self.observed.backup
@@ -300,13 +318,17 @@ class Step:
             self.event("Warning", reason, message, run_id)
 
     def done(self, phase: Phase, wanted: Iterable[Condition], requeue_after: float | None = None) -> Plan:
+        risk = risk_condition(self.resource, self.status, self.now)
+        if risk is not None:
+            self._tell_risk(risk)
+            wanted = (*wanted, risk)
         merged = conditions.merge(self.before, wanted, self.resource.generation, self.now)
         self.status = replace(self.status, phase=phase, conditions=merged)
         return Plan(
             actions=tuple(self.actions),
             events=tuple(self.events),
             status=self.status if self.status != self.before else None,
-            requeue_after=requeue_after,
+            requeue_after=soonest(requeue_after, risk_changes_after(self.resource, self.status, self.now)),
             started=self.started,
             finished=self.finished,
             waits_since=self.waits_since,

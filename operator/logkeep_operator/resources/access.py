@@ -1,8 +1,11 @@
 """The rights of driver and executors in a namespace. They are made when the first run starts there, and stay when the
 resources go.
 
-The driver's rules are those that Spark's scheduler needs in client mode (`deletecollection` when it stops), and
-writing progress. Executors need nothing of the API and get no token.
+The driver's rules are in the chart, as a role that the operator may bind and cannot change. A driver makes and watches
+executors and writes its progress. It deletes nothing: Kubernetes cannot allow that by label or owner, so who may delete
+executors may delete the brokers beside them. Owner references take its pods away, and before them the operator does
+(`reconcile.executors`). It changes no pod either: another image in a pod is the end of it as well. Executors need
+nothing of the API and get no token.
 """
 
 from __future__ import annotations
@@ -12,17 +15,13 @@ from typing import Any
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.spec import SparkSpec
 from logkeep_operator.resources.names import LABEL_MANAGED_BY, MANAGED_BY
+from logkeep_operator.settings import RoleName
 
 DRIVER_ACCOUNT = "logkeep-engine"
 EXECUTOR_ACCOUNT = "logkeep-executor"
-
-DRIVER_RULES: list[dict[str, list[str]]] = [
-    {
-        "apiGroups": [""],
-        "resources": ["pods", "services", "configmaps", "persistentvolumeclaims"],
-        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"],
-    }
-]
+DRIVER_BINDING = "logkeep-driver"
+# Earlier versions gave drivers a Role in each namespace with which they could delete everything in it.
+EARLIER_ACCESS = (("RoleBinding", "logkeep-engine"), ("Role", "logkeep-engine"))
 
 
 def driver_account(spark: SparkSpec) -> str:
@@ -44,8 +43,8 @@ def _of_template(template: PodTemplate | None) -> str | None:
     return template.spec.service_account_name if template is not None else None
 
 
-def access_objects(namespace: str) -> list[dict[str, Any]]:
-    """ServiceAccounts, Role and RoleBinding, in the order in which they are to be made."""
+def access_objects(namespace: str, role: RoleName) -> list[dict[str, Any]]:
+    """ServiceAccounts and RoleBinding, in the order in which they are to be made."""
 
     def metadata(name: str) -> dict[str, Any]:
         return {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
@@ -60,15 +59,9 @@ def access_objects(namespace: str) -> list[dict[str, Any]]:
         },
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": metadata(DRIVER_ACCOUNT),
-            "rules": DRIVER_RULES,
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": metadata(DRIVER_ACCOUNT),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": DRIVER_ACCOUNT},
+            "metadata": metadata(DRIVER_BINDING),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role.kind, "name": role.name},
             "subjects": [{"kind": "ServiceAccount", "name": DRIVER_ACCOUNT, "namespace": namespace}],
         },
     ]

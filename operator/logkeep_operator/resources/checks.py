@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
@@ -19,6 +20,7 @@ from logkeep_engine.contract.values import parse_quantity
 from logkeep_operator.cron import CronTimes, parse_zone
 from logkeep_operator.errors import CronInvalid
 from logkeep_operator.resources import driver_conf, memory
+from logkeep_operator.resources.access import DRIVER_ACCOUNT, driver_account
 from logkeep_operator.resources.credentials import mount_path
 from logkeep_operator.resources.names import ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
@@ -28,6 +30,18 @@ from logkeep_operator.resources.template_checks import template_problems
 _SYSTEM_FOLDERS = frozenset(
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"]
 )
+
+
+_CLAIM = re.compile(r"spark\.kubernetes\.executor\.volumes\.persistentVolumeClaim\..+\.options\.claimName")
+_NO_CLAIMS = (
+    "would make the driver create a PersistentVolumeClaim, which its account may not; mount an ephemeral volume by "
+    "spec.spark.executor.podTemplate, or give the driver an account that may (spec.spark.serviceAccountName)"
+)
+
+
+def _is_made_by_the_driver(key: str, value: str) -> bool:
+    """Whether this names a claim that Spark makes for each executor."""
+    return _CLAIM.fullmatch(key) is not None and ("OnDemand" in value or "SPARK_EXECUTOR_ID" in value)
 
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
@@ -110,6 +124,8 @@ def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
             problems.append((f"spec.spark.conf[{key}]", "is set by Logkeep and cannot be changed here"))
         elif (wrong := driver_conf.problem(key)) is not None:
             problems.append((f"spec.spark.conf[{key}]", wrong))
+        elif driver_account(spark) == DRIVER_ACCOUNT and _is_made_by_the_driver(key, spark.conf[key]):
+            problems.append((f"spec.spark.conf[{key}]", _NO_CLAIMS))
     cores = spark.executor.cores
     for path, quantity, least, why in (
         ("spec.spark.driver.memory", spark.driver.memory, DRIVER_MIN_MIB, ""),

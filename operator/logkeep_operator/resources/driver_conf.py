@@ -32,10 +32,7 @@ _WIRED = (_REQUEST_CORES, _LIMIT_CORES, _DRIVER_SCHEDULER)
 _WIRED_PREFIXES = (_DRIVER_LABEL, _DRIVER_ANNOTATION, _DRIVER_NODE_SELECTOR)
 SPARKS_OWN = (
     "spark.kubernetes.driver.connectionTimeout",
-    "spark.kubernetes.driver.ownPersistentVolumeClaim",
     "spark.kubernetes.driver.requestTimeout",
-    "spark.kubernetes.driver.reusePersistentVolumeClaim",
-    "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
 )
 # Read by `spark-submit` only, or for a driver that it has made.
 _SUBMISSION = (

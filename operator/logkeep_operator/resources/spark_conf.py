@@ -35,8 +35,15 @@ RESERVED_KEYS = frozenset(
         "spark.jars.ivy",
         "spark.kubernetes.allocation.pods.allocator",  # executors belong to the driver's pod, not to a StatefulSet
         "spark.kubernetes.container.image",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim",
         "spark.kubernetes.driver.pod.name",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim",
+        "spark.kubernetes.driver.service.deleteOnTermination",
+        "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
         "spark.kubernetes.executor.container.image",
+        "spark.kubernetes.executor.decommissionLabel",  # the driver may change no pod
+        "spark.kubernetes.executor.decommissionLabelValue",
+        "spark.kubernetes.executor.disableConfigMap",
         "spark.kubernetes.executor.podNamePrefix",
         "spark.kubernetes.executor.podTemplateContainerName",
         "spark.kubernetes.executor.podTemplateFile",
@@ -48,12 +55,21 @@ RESERVED_KEYS = frozenset(
         "spark.task.cpus",
     }
 )
+# Spark's own clean-up deletes by label, which needs the right to delete everything of a kind. All that a driver makes
+# has the driver's pod as its owner, and the operator deletes executors earlier (`reconcile.executors`).
+_NO_CLEAN_UP = {
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+    "spark.kubernetes.executor.deleteOnTermination": "false",
+    "spark.kubernetes.executor.disableConfigMap": "true",  # it would hold nothing that executors need
+}
 RESERVED_PREFIXES = ("spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret")
 
 
 def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) -> dict[str, str]:
-    """Spark's configuration, from strings to strings. The resource's own `spark.conf` comes last; `check_spec` has kept
-    it off the reserved keys."""
+    """Spark's configuration, from strings to strings. The resource's own `spark.conf` comes late; `check_spec` has kept
+    it off the reserved keys. Its `deleteOnTermination` is for the operator, not for Spark."""
     executor = memory.split(spark.executor.memory, spark.executor.cores)
     driver = memory.split(spark.driver.memory, 1)
     own = {
@@ -78,4 +94,4 @@ def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) 
         own["spark.kubernetes.executor.limit.cores"] = spark.executor.core_limit
     if engine.pull_secrets:
         own["spark.kubernetes.container.image.pullSecrets"] = ",".join(engine.pull_secrets)
-    return {**own, **spark.conf}
+    return {**own, **spark.conf, **_NO_CLEAN_UP}

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from logkeep_operator.resources.access import DRIVER_RULES
-from logkeep_operator.selfcheck import NEEDED
+from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import system, tools
 
@@ -28,14 +27,16 @@ def render(*values: str, apis: tuple[str, ...] = ()) -> list[dict[str, Any]]:
 
 
 def one(kind: str, *values: str, apis: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The operator's object of this kind."""
-    (found,) = (body for body in render("userRoles=false", *values, apis=apis) if body["kind"] == kind)
+    """The operator's object of this kind. Roles for its Lease and its drivers do not count."""
+    others = ("logkeep-lease", "logkeep-driver", "sys-logkeep-driver")
+    bodies = render("userRoles=false", *values, apis=apis)
+    (found,) = (body for body in bodies if body["kind"] == kind and body["metadata"]["name"] not in others)
     return found
 
 
 def environment(*values: str, apis: tuple[str, ...] = ()) -> dict[str, str]:
     container = one("Deployment", *values, apis=apis)["spec"]["template"]["spec"]["containers"][0]
-    return {item["name"]: item["value"] for item in container["env"]}
+    return {item["name"]: item.get("value", "") for item in container["env"]}
 
 
 def test_lint() -> None:
@@ -62,12 +63,17 @@ def test_the_operator_understands_the_charts_environment() -> None:
     assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0})
 
 
-def test_one_operator_at_a_time_and_restricted() -> None:
+def test_operators_are_two_on_different_nodes_and_restricted() -> None:
     spec = one("Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["replicas"] == 2
     pod = spec["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    (term,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["labelSelector"] == spec["selector"]
+    single = one("Deployment", "replicas=1", "priorityClassName=high")["spec"]["template"]["spec"]
+    assert "affinity" not in single
+    assert single["priorityClassName"] == "high"
 
 
 OPENSHIFT = ("security.openshift.io/v1",)
@@ -99,28 +105,74 @@ def test_what_resources_may_ask_for_reaches_the_operator() -> None:
     assert (engine.allowed_images, engine.allowed_accounts) == (("registry.example/*", "b"), ("team-*",))
 
 
-@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
-def test_permissions_are_what_the_operator_uses_and_hands_on(kind: str) -> None:
-    rules = one(kind, *(["watchNamespaces={a}"] if kind == "Role" else []))["rules"]
+def test_a_drain_takes_one_of_two_and_is_not_stopped_by_a_single_one() -> None:
+    budget = one("PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, one("Deployment")["spec"]["selector"])
+    for value in ("replicas=1", "podDisruptionBudget.enabled=false"):
+        assert not [body for body in render(value) if body["kind"] == "PodDisruptionBudget"]
+
+
+def test_replicas_agree_on_one_lease_which_they_may_write_and_no_other() -> None:
+    settings = from_environ(environment("leaderElection.leaseDurationSeconds=30"))
+    lease = settings.lease
+    assert lease is not None
+    assert (lease.namespace, lease.name, lease.duration, lease.renew_deadline) == ("sys", "logkeep", 30, 10)
+    (role,) = (body for body in render() if body["kind"] == "Role")
+    assert role["metadata"]["namespace"] == "sys"
     given = {
-        (group, resource, verb)
+        (verb, group, resource, name)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+    assert given == {(right.verb, right.group, right.resource, right.name) for right in needed_for_lease(lease)}
+
+
+NAMESPACED = ["watchNamespaces={a}"]
+
+
+@pytest.mark.parametrize("values", [[], NAMESPACED], ids=["ClusterRole", "Role"])
+def test_permissions_are_what_the_operator_uses(values: list[str]) -> None:
+    rules = one("Role" if values else "ClusterRole", *values)["rules"]
+    given = {
+        (verb, group, resource, name)
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
     }
-    for group, resource, subresource, verbs in NEEDED:
-        name = f"{resource}/{subresource}" if subresource else resource
-        assert {(group, name, verb) for verb in verbs} <= given
-    for rule in DRIVER_RULES:
-        assert {("", resource, verb) for resource in rule["resources"] for verb in rule["verbs"]} <= given
-    assert not any(resource == "secrets" or "*" in (group, resource, verb) for group, resource, verb in given)
+    settings = from_environ(environment(*values))
+    for right in needed(settings):
+        what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        assert (right.verb, right.group, what, right.name) in given
+    assert not any(
+        resource == "secrets" or "*" in (group, resource, verb) or verb == "escalate"
+        for verb, group, resource, _ in given
+    )
+    deleted = {resource for verb, _, resource, name in given if verb.startswith("delete") and not name}
+    assert deleted == {"jobs", "pods", "configmaps"}
+
+
+@pytest.mark.parametrize("values", [[], NAMESPACED], ids=["ClusterRole", "Role"])
+def test_the_operator_binds_the_drivers_role_which_deletes_nothing(values: list[str]) -> None:
+    role = from_environ(environment(*values)).engine.driver_role
+    (found,) = (body for body in render(*values) if (body["kind"], body["metadata"]["name"]) == (role.kind, role.name))
+    assert [(rule["resources"], rule["verbs"]) for rule in found["rules"]] == [
+        (["pods"], ["get", "list", "watch", "create"]),
+        (["configmaps"], ["patch"]),
+    ]
 
 
 def test_watched_namespaces_get_roles_and_nothing_is_cluster_wide() -> None:
     bodies = render("watchNamespaces={a,b}")
     assert not [body for body in bodies if body["kind"].startswith("Cluster")]
-    assert sorted(body["metadata"]["namespace"] for body in bodies if body["kind"] == "Role") == ["a", "b"]
+    roles = sorted((b["metadata"]["namespace"], b["metadata"]["name"]) for b in bodies if b["kind"] == "Role")
+    assert roles == [
+        ("a", "logkeep"), ("a", "logkeep-driver"), ("b", "logkeep"), ("b", "logkeep-driver"), ("sys", "logkeep-lease"),
+    ]  # fmt: skip
 
 
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
@@ -132,7 +184,7 @@ def test_roles_for_people_are_part_of_the_clusters_roles() -> None:
             name.removeprefix(AGGREGATE) for name in body["metadata"]["labels"] if name.startswith(AGGREGATE)
         )
         for body in render()
-        if body["kind"] == "ClusterRole" and body["metadata"]["name"] != "sys-logkeep"
+        if body["kind"] == "ClusterRole" and not body["metadata"]["name"].startswith("sys-logkeep")
     }
     assert roles == {
         "logkeep-view": ["admin", "edit", "view"],
@@ -153,14 +205,16 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
     (bound,) = (b for b in bodies if b["kind"] == "RoleBinding" and b["metadata"]["namespace"] == "kafka")
     assert bound["roleRef"]["name"] == "logkeep-strimzi"
     assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "logkeep", "namespace": "sys"}]
-    assert not [body for body in render("strimzi.namespaces={kafka}") if body["kind"] == "Role"]
+    names = [body["metadata"]["name"] for body in render("strimzi.namespaces={kafka}") if body["kind"] == "Role"]
+    assert names == ["logkeep-lease"]
 
 
 @pytest.mark.parametrize(
     "value",
     [
         "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
-        "workers=0", "watchNamespaces={A}", "metrics.service.port=0",
+        "workers=0", "watchNamespaces={A}", "metrics.service.port=0", "replicas=-1", "leaderElection.enabled=false",
+        "podDisruptionBudget.maxUnavailable=0",
         "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
         "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespaces.A=1",
     ],

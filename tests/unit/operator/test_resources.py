@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from logkeep_operator.resources import (
 )
 from logkeep_operator.resources.credentials import KafkaAccess
 from logkeep_operator.resources.memory import executor_min_mib, split
-from logkeep_operator.settings import EngineSettings
+from logkeep_operator.settings import EngineSettings, RoleName
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
 
 
@@ -340,8 +339,6 @@ def test_a_setting_that_would_do_nothing_or_hide_the_pods_is_refused(key: str, w
     [
         *WIRED,
         "spark.kubernetes.driver.connectionTimeout",
-        "spark.kubernetes.driver.ownPersistentVolumeClaim",
-        "spark.kubernetes.driver.reusePersistentVolumeClaim",
         "spark.kubernetes.driverEnv.LOGKEEP_TASK_MEMORY",
         "spark.kubernetes.executor.label.cost-centre",
         "spark.kubernetes.executor.annotation.a",
@@ -376,13 +373,32 @@ def test_long_names_of_one_beginning_have_different_labels() -> None:
 
 
 def test_the_driver_may_do_what_spark_needs_and_the_executor_nothing() -> None:
-    kinds = {(body["kind"], body["metadata"]["name"]) for body in access_objects("team")}
-    assert kinds == {
+    made = access_objects("team", RoleName("ClusterRole", "sys-logkeep-driver"))
+    assert {(body["kind"], body["metadata"]["name"]) for body in made} == {
         ("ServiceAccount", "logkeep-engine"),
         ("ServiceAccount", "logkeep-executor"),
-        ("Role", "logkeep-engine"),
-        ("RoleBinding", "logkeep-engine"),
+        ("RoleBinding", "logkeep-driver"),
     }
-    role = next(body for body in access_objects("team") if body["kind"] == "Role")
-    assert "deletecollection" in role["rules"][0]["verbs"]
-    assert "secrets" not in json.dumps(access_objects("team"))
+    binding = made[-1]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", "sys-logkeep-driver")
+    assert [subject["name"] for subject in binding["subjects"]] == ["logkeep-engine"]
+
+
+def test_spark_deletes_nothing_whatever_the_resource_says() -> None:
+    kept = "spark.kubernetes.executor.deleteOnTermination"
+    conf = request_of(run(backup_spec(spark={"conf": {kept: "true"}}))).spark_conf
+    assert conf[kept] == "false"
+    for switch in ("driver.service.deleteOnTermination", "driver.ownPersistentVolumeClaim"):
+        assert conf[f"spark.kubernetes.{switch}"] == "false"
+    assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
+
+
+CLAIM = "spark.kubernetes.executor.volumes.persistentVolumeClaim.scratch.options.claimName"
+
+
+@pytest.mark.parametrize("name", ["OnDemand", "scratch-SPARK_EXECUTOR_ID"])
+def test_claims_that_the_driver_would_make_need_an_account_that_may(name: str) -> None:
+    with pytest.raises(SpecInvalid, match="PersistentVolumeClaim, which its account may not"):
+        check_spec(parse_backup(backup_spec(spark={"conf": {CLAIM: name}})))
+    check_spec(parse_backup(backup_spec(spark={"conf": {CLAIM: "there"}})))
+    check_spec(parse_backup(backup_spec(spark={"conf": {CLAIM: name}, "serviceAccountName": "mine"})))

@@ -14,6 +14,26 @@ def test_the_image_is_all_that_must_be_said() -> None:
     assert (settings.metrics_port, settings.probe_port) == (8081, 8080)
 
 
+LEASE = {"LOGKEEP_ENGINE_IMAGE": "e", "LOGKEEP_LEASE_NAME": "logkeep", "LOGKEEP_LEASE_NAMESPACE": "sys"}
+
+
+def test_each_process_has_a_name_of_its_own_in_the_lease() -> None:
+    one, other = (from_environ({**LEASE, "LOGKEEP_POD_NAME": "logkeep-1"}).lease for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.identity.startswith("logkeep-1_")
+    assert one.identity != other.identity
+    assert (one.duration, one.renew_deadline, one.retry_period) == (15, 10, 2)
+    assert from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).lease is None
+
+
+@pytest.mark.parametrize(("duration", "deadline", "period"), [("10", "10", "2"), ("15", "5", "5"), ("9", "10", "2")])
+def test_times_of_the_lease_that_let_two_act_are_refused(duration: str, deadline: str, period: str) -> None:
+    times = {"DURATION_SECONDS": duration, "RENEW_DEADLINE_SECONDS": deadline, "RETRY_PERIOD_SECONDS": period}
+    with pytest.raises(SettingsInvalid, match="must be greater than LOGKEEP_LEASE_RENEW_DEADLINE_SECONDS"):
+        from_environ(LEASE | {f"LOGKEEP_LEASE_{name}": value for name, value in times.items()})
+
+
 def test_namespaces_are_a_list() -> None:
     assert from_environ({"LOGKEEP_ENGINE_IMAGE": "e", "LOGKEEP_NAMESPACES": "b, a,b,"}).namespaces == ("b", "a")
 
@@ -58,6 +78,9 @@ def test_runs_are_limited_also_in_namespaces() -> None:
         ("LOGKEEP_WORKERS", "0"),
         ("LOGKEEP_ENGINE_PULL_POLICY", "Sometimes"),
         ("LOGKEEP_LOG_LEVEL", "LOUD"),
+        ("LOGKEEP_DRIVER_ROLE", "logkeep-driver"),
+        ("LOGKEEP_DRIVER_ROLE", "Role/"),
+        ("LOGKEEP_LEASE_NAME", "logkeep"),
         ("LOGKEEP_ENGINE_USER", "1000"),
     ],
 )

@@ -264,6 +264,7 @@ def test_pods_elsewhere_get_the_authority_from_the_runs_config_map() -> None:
         assert volumes(pod)["kafka-ca"]["configMap"] == {
             "name": "nightly-0123456789-request",
             "items": [{"key": "kafka-ca.crt", "path": "ca.crt"}],
+            "defaultMode": 0o444,
         }
 
 

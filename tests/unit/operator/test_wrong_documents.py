@@ -56,6 +56,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "phase is a number": {"phase": 5},
     "phase is without end": {"phase": "Running" * 1000},
     "time is a text": {"startTime": "yesterday"},
+    "rate is below none": {"bytesPerSecond": -1},
+    "time left is a text": {"secondsLeft": "a while"},
+    "a topic that moves has no name": {"moving": [{"topic": 5, "done": 1, "total": 2}]},
+    "a topic that moves is done with a text": {"moving": [{"topic": "a", "done": "1", "total": 2}]},
     "time is no number": {"updateTime": NAN},
     "time is too large for a float": {"updateTime": 10**400},
     "attempt is a text": {"attempt": "two"},
@@ -132,6 +136,16 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "coverage of fewer topics than none": {"coverage": {"protected": -1}},
     "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},
     "coverage with half a character": {"coverage": {"topicsVanished": ["\ud800"]}},
+    "an archive that is a number": {"archive": 5},
+    "an archive without a size": {"archive": {"recovery": {"lastTime": 1.0}}},
+    "a size that is a text": {"archive": {"size": {"bytes": "1"}, "recovery": {"lastTime": 1.0}}},
+    "a size that does not fit 64 bits": {"archive": {"size": {"bytes": 1 << 63}, "recovery": {"lastTime": 1.0}}},
+    "a recoverable time that is no number": {"archive": {"size": {}, "recovery": {"lastTime": NAN}}},
+    "a recoverable time in the year 100,000,000": {"archive": {"size": {}, "recovery": {"lastTime": 1e18}}},
+    "a topic behind with half a character": {
+        "archive": {"size": {}, "recovery": {"lastTime": 1.0, "behind": [{"topic": "\ud800"}]}}
+    },
+    "an archive of a later version": {"archive": {"size": {}, "recovery": {"lastTime": 1.0}, "more": 1}},
 }
 
 

@@ -16,6 +16,7 @@ from logkeep_operator.reconcile import (
     DeleteAskedRun,
     DeleteConfigMap,
     DeleteJob,
+    DeletePod,
     Documents,
     FoundKafka,
     JobState,
@@ -133,6 +134,8 @@ class World:
                     self.jobs[found.run_id] = replace(found, suspended=suspend)
                 case DeleteConfigMap(name=name):
                     self.delete_config_map(name)
+                case DeletePod(name=name):
+                    self.pods = [pod for pod in self.pods if pod.name != name]
         self.events += [(event.type, event.reason) for event in plan.events]
         if plan.status is not None and not conflict:
             self.resource = replace(self.resource, status=plan.status)

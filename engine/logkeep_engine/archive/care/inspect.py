@@ -14,10 +14,10 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
@@ -105,7 +105,9 @@ class BranchInfo(_Json):
 @dataclass(frozen=True)
 class InspectedTopic(_Json):
     """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
-    it if `spec.source.topicIds` does not choose another. What its `branches` hold is in none of the other numbers."""
+    it if `spec.source.topicIds` does not choose another. `runs` have archived something of it that is there still. All
+    that was committed before `complete` (ms since the epoch, -1: nobody knows it) is archived. What its `branches` hold
+    is in none of the other numbers."""
 
     name: str
     topic_id: str
@@ -118,7 +120,10 @@ class InspectedTopic(_Json):
     bytes: int
     stored_bytes: int
     segments: int
+    runs: int
     times: TimeRange
+    complete: int
+    complete_time: str
     partitions: tuple[InspectedPartition, ...]
     branches: tuple[BranchInfo, ...]
 
@@ -171,18 +176,21 @@ def describe(
     state: ArchiveState,
     *,
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
+    complete: Mapping[str, int] = MappingProxyType({}),
     lost_tails: Iterable[LostTail] = (),
     topics: Callable[[str], bool] | None = None,
     shows: Shows = as_counted,
 ) -> Description:
     """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
-    those that are missing (see `archive.reading.beginnings`), `lost_tails` those of the catalog (see
-    `archive.catalog.lost_tail`). `shows` as in `incarnations.taken`."""
+    those that are missing (see `archive.reading.beginnings`), `complete` the times up to which topics are (see
+    `archive.reading.completeness`), `lost_tails` those of the catalog (see `archive.catalog.lost_tail`). `shows` as in
+    `incarnations.taken`."""
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
+    making = _Making(state, beginnings, complete, _runs_by_epoch(state))
     described = tuple(
-        _topic(state, beginnings, found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
+        making.topic(found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
         for name, found in incarnations(state.topics.values()).items()
         if topics is None or topics(name)
         for chosen in [taken(state, found, shows)]
@@ -230,68 +238,90 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
     )
 
 
-def _topic(
-    state: ArchiveState,
-    beginnings: Mapping[Partition, int],
-    found: Sequence[TopicEntry],
-    at: int,
-    archived: int,
-    chosen: TopicEntry,
-) -> InspectedTopic:
-    """The incarnation number `at`, from 0."""
-    topic = found[at]
-    topic_id = topic.topic_id
-    count = max(topic.partitions, archived)
-    entries = [entry for partition in range(count) for entry in state.segments.get((topic_id, partition), ())]
-    return InspectedTopic(
-        name=topic.name,
-        topic_id=topic_id,
-        incarnation=at + 1,
-        incarnations=len(found),
-        taken=chosen is topic,
-        replication_factor=topic.replication_factor,
-        configs=dict(topic.configs),
-        records=sum(entry.records for entry in entries),
-        bytes=sum(entry.bytes for entry in entries),
-        stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),
-        segments=len(entries),
-        times=_times(entries),
-        partitions=tuple(_partition(state, beginnings, topic_id, partition) for partition in range(count)),
-        branches=tuple(
-            _branch(branch) for partition in range(count) for branch in state.branches.get((topic_id, partition), ())
-        ),
-    )
+def _runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
+    """A function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt only; an
+    epoch of nobody's last attempt is of the next run with more attempts than one."""
+    last = {run.epoch: run.run_id for run in state.runs.values()}
+    retried = sorted((run.epoch, run.run_id) for run in state.runs.values() if run.attempts > 1)
+
+    def name(epoch: int) -> str:
+        return last.get(epoch) or next((run_id for later, run_id in retried if later > epoch), "")
+
+    return name
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Describes topics one by one."""
+
+    state: ArchiveState
+    beginnings: Mapping[Partition, int]
+    complete: Mapping[str, int]
+    run_of: Callable[[int], str]
+
+    def topic(self, found: Sequence[TopicEntry], at: int, archived: int, chosen: TopicEntry) -> InspectedTopic:
+        """The incarnation number `at`, from 0."""
+        state, topic = self.state, found[at]
+        topic_id = topic.topic_id
+        count = max(topic.partitions, archived)
+        totals = SegmentTotals()
+        for partition in range(count):
+            totals.add_rows(state.segments.rows((topic_id, partition)))
+        complete = self.complete.get(topic_id, -1)
+        return InspectedTopic(
+            name=topic.name,
+            topic_id=topic_id,
+            incarnation=at + 1,
+            incarnations=len(found),
+            taken=chosen is topic,
+            replication_factor=topic.replication_factor,
+            configs=dict(topic.configs),
+            records=totals.records,
+            bytes=totals.bytes,
+            stored_bytes=totals.stored_bytes,
+            segments=totals.segments,
+            runs=len({self.run_of(epoch) for epoch in totals.epochs}),
+            times=_times(totals),
+            complete=complete,
+            complete_time=moment(complete),
+            partitions=tuple(_partition(state, self.beginnings, topic_id, partition) for partition in range(count)),
+            branches=tuple(
+                _branch(branch)
+                for partition in range(count)
+                for branch in state.branches.get((topic_id, partition), ())
+            ),
+        )
 
 
 def _branch(branch: Branch) -> BranchInfo:
-    entries = list(branch.segments)
+    totals = totals_of(branch.held.rows)
     return BranchInfo(
         id=branch.id,
         partition=branch.key[1],
         start=branch.offset,
         end=branch.end,
-        records=sum(entry.records for entry in entries),
-        bytes=sum(entry.bytes for entry in entries),
-        stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),
-        segments=len(entries),
-        times=_times(entries),
+        records=totals.records,
+        bytes=totals.bytes,
+        stored_bytes=totals.stored_bytes,
+        segments=totals.segments,
+        times=_times(totals),
     )
 
 
 def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
 ) -> InspectedPartition:
-    entries = list(state.segments.get((topic_id, partition), ()))
+    totals = totals_of(state.segments.rows((topic_id, partition)))
     accounted = state.accounted_for(topic_id, partition)
     return InspectedPartition(
         partition=partition,
         start=accounted[0][0] if accounted else -1,
         end=accounted[-1][1] if accounted else -1,
-        records=sum(entry.records for entry in entries),
-        bytes=sum(entry.bytes for entry in entries),
-        stored_bytes=sum(entry.files.stored_bytes or entry.bytes for entry in entries),
-        segments=len(entries),
-        times=_times(entries),
+        records=totals.records,
+        bytes=totals.bytes,
+        stored_bytes=totals.stored_bytes,
+        segments=totals.segments,
+        times=_times(totals),
         gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
         holes=tuple(holes(state, (topic_id, partition), beginnings)),
         removed=tuple(state.removed.get((topic_id, partition), ())),
@@ -312,12 +342,8 @@ def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[
     )
 
 
-def _times(entries: list[SegmentEntry]) -> TimeRange:
-    first = min(
-        (entry.times.min_base_timestamp for entry in entries if entry.times.min_base_timestamp >= 0), default=-1
-    )
-    last = max((entry.times.max_timestamp for entry in entries), default=-1)
-    return TimeRange(first, last, moment(first), moment(last))
+def _times(totals: SegmentTotals) -> TimeRange:
+    return TimeRange(totals.first, totals.last, moment(totals.first), moment(totals.last))
 
 
 def _plain(value: Any) -> Any:

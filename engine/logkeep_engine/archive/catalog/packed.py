@@ -238,6 +238,11 @@ class PackedSegments(_Rows):
     def _key(self, index: int) -> Partition:
         return self._partition
 
+    @property
+    def packed(self) -> bytes | bytearray:
+        """The rows, to be read only."""
+        return self._rows
+
     def position(self, offset: int) -> int:
         """The number of segments with a base offset below `offset`."""
         return bisect_left(range(len(self)), offset, key=self._base)

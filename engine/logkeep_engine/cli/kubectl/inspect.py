@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.inspect import show_archive
+from logkeep_engine.cli.inspect import Partitions, show_archive
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resources_named
@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
 def inspect(
     name: Resource,
     endpoint: Endpoint = None,
+    partitions: Partitions = False,
     *,
     where: Where,
     output: OutputFormat = Output.TEXT,
@@ -64,7 +65,7 @@ def inspect(
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
-            show_archive(Archive.open(storage), output)
+            show_archive(Archive.open(storage), output, partitions=partitions)
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from logkeep_engine.cli.output import byte_count, human_bytes
+from logkeep_engine.cli.output import byte_count
+from logkeep_engine.contract.values import human_bytes
 
 Body = Mapping[str, Any]
 Row = tuple[str, str]

@@ -10,8 +10,9 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Interval, Where, Yes
 from logkeep_engine.cli.options import Debug, Server, spread
-from logkeep_engine.cli.output import human_bytes, print_json
+from logkeep_engine.cli.output import print_json
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.values import human_bytes
 
 
 def register(app: typer.Typer) -> None:

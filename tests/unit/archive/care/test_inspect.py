@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
@@ -115,3 +117,38 @@ def test_an_archive_without_commits_can_be_described(storage: Storage) -> None:
     archive = Archive.create_or_open(storage, CLUSTER)
     found = describe(archive.info, archive.load())
     assert (found.commit, found.runs, found.topics, found.groups) == (-1, (), (), ())
+
+
+def test_a_line_a_topic_and_partitions_only_for_who_asks(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 10), chunk(storage, 20, 30)])
+        writer.end(RunOutcome.SUCCEEDED)
+    with begin(storage, "run-2") as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 10, partition=1, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+        begun = writer.state.runs["run-2"].begin_time
+        plan = BackupPlan("run-2", (ORDERS,))
+        storage.create(writer.archive.run_file("run-2", "plan.json"), plan.to_json())
+    shown = CliRunner().invoke(app, ["inspect", storage.uri]).stdout
+    (line,) = (line.split() for line in shown.splitlines() if line.startswith("orders"))
+    first, last = "2023-11-14T22:13:20.000Z", "2023-11-14T22:13:20.029Z"
+    assert line[:5] == ["orders", "2", "2", "3", "30"]
+    assert line[7:] == [first, last, moment(begun), "10", "offsets"]
+    by_partition = CliRunner().invoke(app, ["inspect", storage.uri, "--partitions"]).stdout
+    lines = [line.split()[:4] for line in by_partition.splitlines() if line.startswith("orders")]
+    assert lines == [["orders", "0", "0", "to"], ["orders", "1", "0", "to"]]
+    found = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "-o", "json"]).stdout)
+    (topic,) = found["topics"]
+    assert (topic["runs"], topic["complete"], topic["completeTime"]) == (2, begun, moment(begun))
+    assert [part["partition"] for part in topic["partitions"]] == [0, 1]
+
+
+def test_attempts_of_a_run_are_one_run(storage: Storage) -> None:
+    for start in (0, 10):
+        with begin(storage) as writer:
+            writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, start + 10, epoch=writer.epoch)])
+            if start:
+                writer.end(RunOutcome.SUCCEEDED)
+    archive = Archive.open(storage)
+    (topic,) = describe(archive.info, archive.load()).topics
+    assert (topic.runs, topic.segments) == (1, 2)

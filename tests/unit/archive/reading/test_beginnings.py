@@ -64,7 +64,7 @@ def test_chunk_that_failed_before_one_that_was_committed_is_missed(storage: Stor
 
 def test_inspect_shows_it_like_any_other_hole(storage: Storage) -> None:
     run(storage, "one", [(40, 100), (100, 200), (200, 300), (300, 400)], [(100, 200), (300, 400)])
-    shown = CliRunner().invoke(app, ["inspect", storage.uri])
+    shown = CliRunner().invoke(app, ["inspect", storage.uri, "--partitions"])
     (row,) = [line for line in shown.stdout.splitlines() if line.startswith("orders") and "100 to 399" in line]
     assert row.rstrip().endswith(" 40 to 99, 200 to 299")
     (topic,) = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "-o", "json"]).stdout)["topics"]

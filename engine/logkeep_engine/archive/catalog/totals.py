@@ -1,0 +1,66 @@
+"""Sums over segments as they lie packed in memory. An entry of each would take twenty times as long."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from logkeep_engine.archive.catalog import fields
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.fields import LAYOUT_BIT
+from logkeep_engine.archive.catalog.packed import ROW_BYTES
+
+Rows = bytes | bytearray
+
+_ROW = struct.Struct(fields.ROW_LAYOUT)
+_EPOCH, _RECORDS, _BYTES = fields.at("epoch"), fields.at("records"), fields.at("bytes")
+_FIRST, _LAST = fields.at("times.min_base_timestamp"), fields.at("times.max_timestamp")
+_STORED = fields.at("files.stored_bytes")
+
+
+@dataclass(slots=True)
+class SegmentTotals:
+    """The sums of some segments. `stored_bytes` are those of the objects that hold logs or records. `first` and `last`
+    are times in ms since the epoch, from the earliest first time of a batch to the latest of a record; -1 if there is
+    none. `epochs` are those at which the segments were written."""
+
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+    stored_bytes: int = 0
+    first: int = -1
+    last: int = -1
+    epochs: set[int] = field(default_factory=set)
+
+    def add_rows(self, rows: Rows, start: int = 0) -> None:
+        """Add the rows from the one with the number `start` on."""
+        packed = bytes(rows[start * ROW_BYTES :])
+        for row in _ROW.iter_unpack(packed):
+            size, first, stored = row[_BYTES], row[_FIRST], row[_STORED]
+            self.records += row[_RECORDS]
+            self.bytes += size
+            # In other layouts the place holds another number.
+            self.stored_bytes += stored or size if row[-1] >> LAYOUT_BIT == Layout.KAFKA else size
+            if first >= 0 and (first < self.first or self.first < 0):
+                self.first = first
+            if row[_LAST] > self.last:
+                self.last = row[_LAST]
+            self.epochs.add(row[_EPOCH])
+        self.segments += len(packed) // ROW_BYTES
+
+    def add(self, other: SegmentTotals) -> None:
+        """Add the sums of other segments."""
+        self.segments += other.segments
+        self.records += other.records
+        self.bytes += other.bytes
+        self.stored_bytes += other.stored_bytes
+        self.first = min((first for first in (self.first, other.first) if first >= 0), default=-1)
+        self.last = max(self.last, other.last)
+        self.epochs |= other.epochs
+
+
+def totals_of(rows: Rows, start: int = 0) -> SegmentTotals:
+    """The sums of packed rows, from the one with the number `start` on."""
+    found = SegmentTotals()
+    found.add_rows(rows, start)
+    return found

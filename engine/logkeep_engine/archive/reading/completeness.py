@@ -1,0 +1,56 @@
+"""The time up to which an archive has everything of a topic.
+
+The newest record does not tell it: a topic on which nobody writes has no new ones. A backup that succeeded tells it. It
+asked for the ends of all logs after it had begun, and archived everything below them. Which topics it chose is in its
+plan.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection
+from itertools import islice
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.beginnings import PLAN_FILE
+from logkeep_engine.errors import ObjectMissing
+
+log = logging.getLogger(__name__)
+
+MAX_PLANS = 16  # a topic that is gone from the cluster would have all of them read
+_BACKUP = "KafkaBackup"  # `RunEntry.kind`
+
+
+def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[str]) -> dict[str, int]:
+    """The times in ms since the epoch, by topic id, for all of these that one of the last backups has archived whole.
+    Everything that was committed before is archived. Raises storage errors."""
+    found: dict[str, int] = {}
+    left = set(topic_ids)
+    succeeded = (
+        run for run in reversed(state.runs.values()) if run.kind == _BACKUP and run.outcome is RunOutcome.SUCCEEDED
+    )
+    for run in islice(succeeded, MAX_PLANS):
+        if not left:
+            break
+        for topic_id in left & _topics_of(archive, run):
+            found[topic_id] = run.begin_time
+            left.discard(topic_id)
+    return found
+
+
+def _topics_of(archive: Archive, run: RunEntry) -> set[str]:
+    """The ids of the topics in the plan of a run that have not turned out to be deleted; none if it cannot be read.
+    Topics that a later attempt added were not there when the run began."""
+    path = archive.run_file(run.run_id, PLAN_FILE)
+    try:
+        plan = json.loads(archive.storage.read(path))
+        gone = {topic["topic_id"] for topic in plan.get("gone", ())}
+        return {topic["topic_id"] for topic in plan["topics"]} - gone
+    except ObjectMissing:
+        return set()
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
+        return set()

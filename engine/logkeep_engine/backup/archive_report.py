@@ -1,0 +1,114 @@
+"""Describes the archive after a backup: how large it is, what a restore brings back, and when the cluster may delete
+records that are not archived.
+
+Everything but the last comes from the state that the run has in memory. For the last the brokers are asked. If they do
+not answer, the report has nothing about it, and no run fails for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.totals import SegmentTotals
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.archive.reading.completeness import complete_until
+from logkeep_engine.backup.coverage import protected_topics
+from logkeep_engine.backup.watch import BACKUP, Backed, ask_deadlines
+from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind
+from logkeep_engine.contract.run import MAX_LIST
+from logkeep_engine.kafka.connection import KafkaConnection
+
+GROWTH_MS = 7 * 86_400_000
+LEAST_GROWTH_MS = 3_600_000
+_DAY_MS = 86_400_000
+
+
+def archive_report(backed: Backed, connection: KafkaConnection) -> ArchiveReport:
+    """The report of a run that has tried everything. Raises storage errors."""
+    by_topic = topic_totals(backed.state)
+    whole = SegmentTotals()
+    for totals in by_topic.values():
+        whole.add(totals)
+    now = time.time_ns() // 1_000_000
+    return ArchiveReport(
+        size=ArchiveSize(
+            topics=len(by_topic),
+            segments=whole.segments,
+            records=whole.records,
+            bytes=whole.bytes,
+            stored_bytes=whole.stored_bytes,
+            bytes_per_day=growth(list(backed.state.runs.values()), now),
+        ),
+        recovery=recovery(backed, by_topic, whole.first),
+        retention=ask_deadlines(backed, connection),
+    )
+
+
+def topic_totals(state: ArchiveState) -> dict[str, SegmentTotals]:
+    """The sums of each topic id, of all partitions."""
+    found: dict[str, SegmentTotals] = {}
+    for key in state.segments:
+        found.setdefault(key[0], SegmentTotals()).add_rows(state.segments.rows(key))
+    return found
+
+
+def growth(runs: Sequence[RunEntry], now: int) -> int | None:
+    """The bytes a day that backups have added lately. The runs up to the first that succeeded are left out: they
+    archived what had been there before."""
+    backups = [run for run in runs if run.kind == BACKUP]
+    first = next((at for at, run in enumerate(backups) if run.outcome is RunOutcome.SUCCEEDED), None)
+    if first is None or first + 1 == len(backups):
+        return None
+    since = max(backups[first].begin_time, now - GROWTH_MS)
+    if now - since < LEAST_GROWTH_MS:
+        return None
+    return sum(run.bytes for run in backups[first + 1 :] if run.begin_time >= since) * _DAY_MS // (now - since)
+
+
+def recovery(backed: Backed, by_topic: Mapping[str, SegmentTotals], first: int) -> Recoverable:
+    """The times and topics that a restore brings back. Raises storage errors, if a topic is behind."""
+    plan, state = backed.plan, backed.state
+    gone = {topic.topic_id for topic in plan.gone}
+    topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
+    names = topics.keys() | {name for name, _ in plan.unavailable}
+    behind = sorted(names - {topic.name for topic in protected_topics(plan, state, backed.not_archived)})
+    told = _behind(backed, topics, behind, by_topic) if behind else []
+    return Recoverable(
+        first_time=_time(first),
+        last_time=backed.begun / 1000,
+        topics=len(names),
+        topics_behind=len(behind),
+        behind=tuple(sorted(told, key=lambda topic: (topic.last_time or 0.0, topic.topic))[:MAX_LIST]),
+    )
+
+
+def _behind(
+    backed: Backed, topics: Mapping[str, TopicEntry], names: Sequence[str], by_topic: Mapping[str, SegmentTotals]
+) -> list[TopicBehind]:
+    plan, state = backed.plan, backed.state
+    left: dict[str, int] = {}
+    for topic_id, _, start, end in backed.left_open():
+        left[topic_id] = left.get(topic_id, 0) + end - start
+    silent = {name for name, _ in plan.unavailable}
+    refused = {fork.topic_id for fork in plan.forks if not fork.branch_id}
+    refused |= {topic_id for topic_id, _ in backed.not_archived}
+    known = {topic.name: topic for topic in (*state.topics.values(), *topics.values())}
+    ids = {name: known[name].topic_id for name in names if name in known}
+    until = complete_until(backed.archive, state, ids.values())
+    return [
+        TopicBehind(
+            topic=name,
+            first_time=_time(by_topic[topic_id].first) if topic_id in by_topic else None,
+            last_time=_time(until[topic_id]) if topic_id in until else None,
+            offsets=None if name in silent or topic_id in refused else left.get(topic_id),
+        )
+        for name in names
+        for topic_id in [ids.get(name, "")]
+    ]
+
+
+def _time(ms: int) -> float | None:
+    return ms / 1000 if moment(ms) else None

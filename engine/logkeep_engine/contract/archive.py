@@ -1,0 +1,116 @@
+"""The report about an archive that the driver of a backup makes at the end of its run: `RunResult.archive`.
+
+Each list has at most MAX_LIST items, so the report is small whatever the number of topics. Times are seconds since the
+epoch. None stands for what nobody knows.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+LATEST_TIME = 253402300799.0  # the end of the year 9999: later times have no name
+
+Count = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
+Time = Annotated[float, Field(strict=True, ge=0, le=LATEST_TIME, allow_inf_nan=False)]
+Seconds = Annotated[int, Field(strict=True, ge=0, le=int(LATEST_TIME))]
+TopicName = Annotated[str, Field(max_length=249)]
+
+
+class Cause(StrEnum):
+    """The reason why a cluster deletes records: they are older than `retention.ms`, the log is larger than
+    `retention.bytes`, or records of that age were seen to be deleted, whatever the configuration says."""
+
+    TIME = "Time"
+    SIZE = "Size"
+    DELETED = "Deleted"
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class ArchiveSize(_Told):
+    """The records that the archive holds. `bytes` are those of record batches; `stored_bytes` are those of the objects
+    that hold them, without indexes. `bytes_per_day` is the growth of `bytes`."""
+
+    topics: Count = 0
+    segments: Count = 0
+    records: Count = 0
+    bytes: Count = 0
+    stored_bytes: Count = 0
+    bytes_per_day: Count | None = None
+
+
+class TopicBehind(_Told):
+    """A topic of which the run could not archive everything. All that was committed before `last_time` is archived.
+    `offsets` are those that were left; None if some partition gave no answer."""
+
+    topic: TopicName
+    first_time: Time | None = None
+    last_time: Time | None = None
+    offsets: Count | None = None
+
+
+class Recoverable(_Told):
+    """The times and topics that a restore brings back. `first_time` is that of the earliest record. All that was
+    committed before `last_time` is archived, except of the topics in `behind`. Of the `topics` of the run
+    `topics_behind` are behind."""
+
+    first_time: Time | None = None
+    last_time: Time
+    topics: Count = 0
+    topics_behind: Count = 0
+    behind: tuple[TopicBehind, ...] = ()
+
+
+class TopicDeadline(_Told):
+    """The time from which on the cluster may delete a record of the topic that is not archived. `oldest_time`: no such
+    record of this partition is older. `window_seconds`: how long the cluster keeps a record."""
+
+    topic: TopicName
+    partition: Count
+    deadline: Time
+    oldest_time: Time
+    window_seconds: Seconds
+    cause: Cause
+
+
+class Deadlines(_Told):
+    """The deadlines of the run's topics, the soonest first. `deadline` None: no topic has one. `unknown_topics` are
+    those whose limits the brokers did not tell. `check_time` is when the brokers were asked."""
+
+    check_time: Time
+    deadline: Time | None = None
+    unknown_topics: Count = 0
+    topics: tuple[TopicDeadline, ...] = ()
+
+
+class ArchiveReport(_Told):
+    """The archive after the run. `retention` None: the brokers could not be asked."""
+
+    size: ArchiveSize
+    recovery: Recoverable
+    retention: Deadlines | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> ArchiveReport:
+        """From JSON. Raises ValueError for what is none."""
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"archive.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, without what nobody knows."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def without_topics(self) -> ArchiveReport:
+        """The report without lists."""
+        recovery = self.recovery.model_copy(update={"behind": ()})
+        retention = self.retention.model_copy(update={"topics": ()}) if self.retention is not None else None
+        return ArchiveReport(size=self.size, recovery=recovery, retention=retention)

@@ -1,0 +1,106 @@
+"""The part of the status about the archive, as the last run has told of it: how large it is, what a restore brings
+back, and when the cluster may delete records that are not archived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from logkeep_engine.contract.archive import ArchiveSize, Deadlines, Recoverable
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.values import human_bytes
+from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
+from logkeep_operator.api.status import (
+    MAX_LISTED,
+    BehindStatus,
+    DeadlineStatus,
+    RecoveryStatus,
+    RetentionStatus,
+    timestamp,
+)
+from logkeep_operator.reconcile.checked import MAX_TOPIC
+
+T = TypeVar("T")
+
+
+def with_archive(status: Status, result: RunResult, uri: str) -> Status:
+    """The status with the archive as the run has left it. What the run has not told stays as it was, with one
+    exception: a run that succeeded without asking the brokers ends the deadlines of the run before. They stand after a
+    run that failed, since they are about what it has not archived."""
+    if result.archive_id:
+        before = status.archive if status.archive is not None else ArchiveStatus()
+        archive = replace(
+            before,
+            id=result.archive_id,
+            uri=uri,
+            cluster_id=result.cluster_id or None,
+            epoch=result.epoch,
+            commit=result.commit if result.commit >= 0 else None,
+        )
+        status = replace(status, archive=archive)
+    if result.archive is None:
+        return status
+    told = result.archive.retention
+    kept = status.retention if result.outcome == StatusOutcome.FAILED else None
+    return replace(
+        status,
+        archive=_sized(status.archive or ArchiveStatus(), result.archive.size),
+        recovery=_recovery(result.archive.recovery),
+        retention=_retention(told) if told is not None else kept,
+    )
+
+
+def _sized(archive: ArchiveStatus, size: ArchiveSize) -> ArchiveStatus:
+    return replace(
+        archive,
+        topics=size.topics,
+        segments=size.segments,
+        records=size.records,
+        bytes=size.bytes,
+        stored_bytes=size.stored_bytes,
+        size=human_bytes(size.stored_bytes),
+        bytes_per_day=size.bytes_per_day,
+        growth=f"{human_bytes(size.bytes_per_day)}/day" if size.bytes_per_day is not None else None,
+    )
+
+
+def _recovery(told: Recoverable) -> RecoveryStatus:
+    return RecoveryStatus(
+        first_time=_time(told.first_time),
+        last_time=_time(told.last_time),
+        topics=told.topics,
+        topics_behind=told.topics_behind,
+        behind=tuple(
+            BehindStatus(topic.topic[:MAX_TOPIC], _time(topic.first_time), _time(topic.last_time), topic.offsets)
+            for topic in _listed(told.behind)
+        ),
+    )
+
+
+def _retention(told: Deadlines) -> RetentionStatus:
+    return RetentionStatus(
+        check_time=_time(told.check_time),
+        deadline=_time(told.deadline),
+        unknown_topics=told.unknown_topics,
+        topics=tuple(
+            DeadlineStatus(
+                topic=topic.topic[:MAX_TOPIC],
+                partition=topic.partition,
+                deadline=_time(topic.deadline),
+                oldest_time=_time(topic.oldest_time),
+                window_seconds=topic.window_seconds,
+                cause=topic.cause,
+            )
+            for topic in _listed(told.topics)
+        ),
+    )
+
+
+def _listed(items: Iterable[T]) -> tuple[T, ...]:
+    return tuple(items)[:MAX_LISTED]
+
+
+def _time(seconds: float | None) -> str | None:
+    return timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds is not None else None

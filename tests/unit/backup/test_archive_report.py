@@ -1,0 +1,158 @@
+"""How large an archive is, how fast it grows, and which topics are behind."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, RunEntry, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.completeness import complete_until
+from logkeep_engine.backup.archive_report import growth, recovery, topic_totals
+from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.backup.watch import Backed
+from logkeep_engine.contract.run import MAX_LIST
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, TIME, begin, chunk
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+USERS = TopicEntry("users", "uuuuuuuuuuuuuuuuuuuuuu", 1, 1)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def run(begun: int, size: int = 0, outcome: RunOutcome = RunOutcome.SUCCEEDED, kind: str = "KafkaBackup") -> RunEntry:
+    return RunEntry(f"run-{begun}", 1, kind, begun, begun + 1, outcome, bytes=size)
+
+
+def test_growth_is_that_of_the_last_week_without_the_first_run() -> None:
+    runs = [run(TIME, 10**12), run(TIME + DAY, 1000), run(TIME + 2 * DAY, 3000)]
+    assert growth(runs, TIME + 4 * DAY) == 1000
+    assert growth([*runs, run(TIME + 20 * DAY, 700)], TIME + 21 * DAY) == 100
+
+
+def test_growth_is_not_known_before_there_is_something_to_compare() -> None:
+    failed = run(TIME, 10**12, RunOutcome.FAILED)
+    assert growth([], TIME) is None
+    assert growth([failed, run(TIME + DAY, 10**12)], TIME + 2 * DAY) is None
+    assert growth([run(TIME), run(TIME + 1000, 5)], TIME + 2000) is None
+    assert growth([run(TIME), run(TIME + 1000, 5, kind="Convert")], TIME + DAY) is None
+
+
+def test_totals_of_a_topic_are_those_of_all_its_partitions(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(
+            topics=[ORDERS, USERS],
+            receipts=[
+                chunk(storage, 0, 20),
+                chunk(storage, 20, 30, partition=1),
+                chunk(storage, 5, 6, topic=USERS),
+            ],
+        )
+        writer.end(RunOutcome.SUCCEEDED)
+        totals = topic_totals(writer.state)
+    orders = totals[ORDERS.topic_id]
+    assert (orders.segments, orders.records, orders.first, orders.last) == (2, 30, TIME, TIME + 29)
+    assert orders.bytes == orders.stored_bytes > 0
+    assert totals[USERS.topic_id].records == 1
+
+
+def backed(storage: Storage, plan: BackupPlan, run_id: str) -> Backed:
+    archive = Archive.open(storage)
+    return Backed(run_id, archive, archive.load(), plan)
+
+
+def planned(run_id: str, *chunks: Chunk) -> BackupPlan:
+    return BackupPlan(run_id, (ORDERS, USERS), chunks)
+
+
+def piece(start: int, end: int, topic: TopicEntry = ORDERS, partition: int = 0) -> Chunk:
+    return Chunk(topic.name, topic.topic_id, partition, start, end, 1, 100)
+
+
+def back_up(storage: Storage, plan: BackupPlan, done: int, outcome: RunOutcome = RunOutcome.SUCCEEDED) -> Backed:
+    """A run that does the first chunks of its plan."""
+    with begin(storage, plan.run_id) as writer:
+        storage.create(writer.archive.run_file(plan.run_id, "plan.json"), plan.to_json())
+        receipts = [
+            chunk(
+                storage,
+                item.start,
+                item.end,
+                partition=item.partition,
+                topic=ORDERS if item.topic == "orders" else USERS,
+                epoch=writer.epoch,
+            )
+            for item in plan.chunks[:done]
+        ]
+        writer.commit(topics=plan.topics, receipts=receipts)
+        writer.end(outcome, partial=outcome is RunOutcome.FAILED)
+    return backed(storage, plan, plan.run_id)
+
+
+def told(found: Backed) -> dict[str, tuple[float | None, int | None]]:
+    by_topic = topic_totals(found.state)
+    report = recovery(found, by_topic, min((totals.first for totals in by_topic.values()), default=-1))
+    assert report.last_time == found.begun / 1000
+    assert report.topics_behind == len(report.behind)
+    return {topic.topic: (topic.last_time, topic.offsets) for topic in report.behind}
+
+
+def test_a_topic_is_complete_up_to_the_last_run_that_archived_it_whole(storage: Storage) -> None:
+    first = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 2)
+    assert told(first) == {}
+    time.sleep(0.002)
+    # The run gets half of one partition and nothing of the other: its own segment promises nothing.
+    second = back_up(
+        storage, planned("run-2", piece(10, 20), piece(20, 30), piece(0, 10, partition=1)), 1, RunOutcome.FAILED
+    )
+    assert told(second) == {"orders": (first.begun / 1000, 20)}
+    assert second.begun > first.begun
+    state = second.state
+    assert complete_until(second.archive, state, state.topics) == {
+        ORDERS.topic_id: first.begun,
+        USERS.topic_id: first.begun,
+    }
+    time.sleep(0.002)
+    third = back_up(storage, planned("run-3", piece(20, 30), piece(0, 10, partition=1)), 2)
+    assert told(third) == {}
+    assert complete_until(third.archive, third.state, [ORDERS.topic_id]) == {ORDERS.topic_id: third.begun}
+
+
+def test_of_a_topic_that_no_run_has_archived_whole_nothing_is_promised(storage: Storage) -> None:
+    only = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 1, RunOutcome.FAILED)
+    assert told(only) == {"users": (None, 10)}
+    silent = replace(only, plan=replace(only.plan, unavailable=(("users", 0), ("unheard", -1))))
+    assert told(silent) == {"unheard": (None, None), "users": (None, None)}
+
+
+def test_a_plan_that_cannot_be_read_promises_nothing(storage: Storage) -> None:
+    done = back_up(storage, planned("run-1", piece(0, 10)), 1)
+    path = done.archive.run_file("run-1", "plan.json")
+    for content in (b"{", b"[]", b'{"topics": 1}'):
+        storage.delete([path])
+        storage.create(path, content)
+        assert complete_until(done.archive, done.state, [ORDERS.topic_id]) == {}
+    storage.delete([path])
+    assert complete_until(done.archive, done.state, [ORDERS.topic_id]) == {}
+
+
+def test_the_report_on_100000_partitions_is_small(storage: Storage) -> None:
+    topics = tuple(TopicEntry(f"topic-{number}", f"{number:a>22}", 100, 1) for number in range(1000))
+    chunks = tuple(piece(0, 1000, topic, number) for topic in topics for number in range(100))
+    state = ArchiveState()
+    state.add_facts(topics, [Coverage(item.topic_id, item.partition, 0, 500) for item in chunks], (), ())
+    state.runs["run-1"] = replace(run(TIME, outcome=RunOutcome.FAILED), run_id="run-1")
+    archive = Archive.create_or_open(storage, "cluster")
+    report = recovery(Backed("run-1", archive, state, BackupPlan("run-1", topics, chunks)), {}, -1)
+    assert (report.topics_behind, len(report.behind)) == (1000, MAX_LIST)
+    assert {topic.offsets for topic in report.behind} == {50_000}
+    assert len(report.model_dump_json()) < 4096

@@ -1,0 +1,83 @@
+"""Progress of a run on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import logkeep_engine
+from logkeep_engine.cli import app
+from logkeep_engine.cli.progress import RunShown
+from logkeep_engine.contract.run import PartitionProgress, Progress, TopicProgress
+
+THOUSAND = tuple(PartitionProgress(f"topic-{number:04}", 0, 0, 60, 0, 0, 0) for number in range(1000))
+
+
+def progress(*moving: str, done: int = 30_000, **changes: object) -> Progress:
+    facts: dict[str, object] = {
+        "partitions": 1000,
+        "partitions_done": 500,
+        "records": 30_000,
+        "bytes": 3 << 30,
+        "offsets_done": done,
+        "offsets_total": 60_000,
+        "partitions_shown": THOUSAND,
+        "moving": tuple(TopicProgress(name, 20, 60) for name in moving),
+        "bytes_per_second": 100 << 20,
+        "seconds_left": 3725,
+    }
+    return Progress("run", "Running", 0.0, 1.0, **{**facts, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=140, _environ={})
+
+
+def shown_on(terminal: Console) -> RunShown:
+    shown = RunShown("KafkaBackup")
+    shown._console = terminal
+    return shown
+
+
+def bars(shown: RunShown) -> list[tuple[str, float, float | None]]:
+    assert shown._bars is not None
+    return [(task.description, task.completed, task.total) for task in shown._bars.tasks]
+
+
+def test_a_terminal_shows_the_whole_and_below_it_the_topics_that_move(terminal: Console) -> None:
+    with shown_on(terminal) as shown:
+        shown.show(progress("topic-0777", "topic-0998"))
+        assert bars(shown) == [
+            ("[bold]Running[/bold] 500 of 1000 partitions 100.0 MiB/s", 30_000, 60_000),
+            ("topic-0777", 20, 60),
+            ("topic-0998", 20, 60),
+        ]
+        shown.show(progress("topic-0998", "topic-0999", done=30_100))
+        assert [name for name, _, _ in bars(shown)[1:]] == ["topic-0998", "topic-0999"]
+        shown.show(progress())
+        assert len(bars(shown)) == 1
+
+
+def test_a_name_is_shown_as_it_is(terminal: Console) -> None:
+    with shown_on(terminal) as shown:
+        shown.show(progress("a[bold]\x1b"))
+        assert bars(shown)[1][0] == r"a\[bold]\x1b"
+
+
+def test_a_pipe_gets_lines_with_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunShown("KafkaRestore") as shown:
+        shown.show(progress("topic-0777"))
+        shown.show(progress())  # too soon for another line
+    line = capsys.readouterr().err
+    assert line == (
+        "running: 50%, 500 of 1000 partitions, 30000 records, 3.0 GiB restored, 100.0 MiB/s, 1:02:05 left\n"
+    )
+
+
+def test_the_command_tells_its_version() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"logkeep {logkeep_engine.__version__}\n")
