@@ -7,7 +7,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -16,18 +16,28 @@ from tests.apiserver.operator import Namespace, Operator, progress, result, run_
 from tests.apiserver.plugin import Plugin, account
 from tests.unit.operator.world import backup_spec
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(500)
 
 
-class Done(NamedTuple):
-    """How a command has ended."""
+class Command:
+    """`kubectl logkeep run nightly --wait` as a process."""
 
-    exit_code: int
-    stdout: str
-    stderr: str
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.stdout = self.stderr = ""
+
+    def goes_on(self) -> None:
+        """Raises AssertionError with what it said if it has ended."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"it has ended: {self.process.communicate()}")
+
+    def end(self) -> int:
+        """Wait for its end; its exit code."""
+        self.stdout, self.stderr = self.process.communicate(timeout=240)
+        return self.process.returncode
 
 
-Ending = Callable[[], Done]
+Start = Callable[..., Command]
 
 
 @pytest.fixture
@@ -52,19 +62,13 @@ def succeed_first(namespace: Namespace) -> str:
 
 
 @pytest.fixture
-def waiting(runner: Plugin) -> Iterator[Callable[..., Ending]]:
-    """Start `kubectl logkeep run nightly --wait`; the answer waits for its end."""
+def waiting(runner: Plugin) -> Iterator[Start]:
+    """Start the command, which goes on while the test plays the cluster."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> Ending:
-        process = runner.start("run", "nightly", "--wait", "--timeout", "200", *arguments)
-        started.append(process)
-
-        def end() -> Done:
-            stdout, stderr = process.communicate(timeout=240)
-            return Done(process.returncode, stdout, stderr)
-
-        return end
+    def start(*arguments: str) -> Command:
+        started.append(runner.start("run", "nightly", "--wait", "--timeout", "200", *arguments))
+        return Command(started[-1])
 
     yield start
     for process in started:
@@ -72,21 +76,25 @@ def waiting(runner: Plugin) -> Iterator[Callable[..., Ending]]:
         process.communicate()
 
 
-def next_job(namespace: Namespace, *before: str) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
-        return next((job for job in namespace.items("jobs") if run_id_of(job) not in before), None)
+def next_job(namespace: Namespace, before: str, *commands: Command) -> dict[str, Any]:
+    """Wait for the Job of the run for which the commands wait."""
 
-    return wait_for("the Job of another run", look)
+    def look() -> dict[str, Any] | None:
+        for command in commands:
+            command.goes_on()
+        return next((job for job in namespace.items("jobs") if run_id_of(job) != before), None)
+
+    return wait_for("the Job of another run", look, timeout=150)
 
 
 def test_who_may_only_ask_gets_a_run_and_its_outcome(
-    namespace: Namespace, operator: Operator, runner: Plugin, waiting: Callable[..., Ending]
+    namespace: Namespace, operator: Operator, runner: Plugin, waiting: Start
 ) -> None:
     first = succeed_first(namespace)
     for refused in (["status"], ["topics"], ["logs", "nightly"], ["inspect", "nightly"]):
         assert runner(*refused).exit_code == 2
-    end = waiting("--ttl", "600", "-o", "json")
-    job = next_job(namespace, first)
+    command = waiting("--ttl", "600", "-o", "json")
+    job = next_job(namespace, first, command)
     run_id = run_id_of(job)
     namespace.pod(job, "driver", phase="Running")
     namespace.write(job, progress(run_id, 250))
@@ -97,11 +105,10 @@ def test_who_may_only_ask_gets_a_run_and_its_outcome(
     assert shown[1].split()[:5] == [name, "nightly", "Running", run_id, "250"]
     namespace.write(job, result=result(run_id))
     namespace.job_ends(job, "Complete")
-    done = end()
-    assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
+    assert command.end() == 0, command.stderr
+    told = json.loads(command.stdout)
     assert (told["status"]["phase"], told["status"]["runId"]) == ("Succeeded", run_id)
-    assert f"run {run_id}, 25%, 250 records" in done.stderr
+    assert f"run {run_id}, 25%, 250 records" in command.stderr
     owner = namespace.get("kbrun", name)["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("KafkaBackup", "nightly")
     namespace.kubectl("wait", "--for=condition=Ready", f"kbrun/{name}", "--timeout=30s")
@@ -109,31 +116,30 @@ def test_who_may_only_ask_gets_a_run_and_its_outcome(
 
 
 def test_a_run_that_fails_gives_its_exit_code_and_two_who_ask_share_one(
-    namespace: Namespace, operator: Operator, waiting: Callable[..., Ending]
+    namespace: Namespace, operator: Operator, waiting: Start
 ) -> None:
     first = succeed_first(namespace)
     operator.kill()
     both = [waiting(), waiting()]
-    wait_for("two who ask", lambda: len(namespace.items("kafkabackupruns")) == 2)
+    wait_for("two who ask", lambda: len(namespace.items("kafkabackupruns")) == 2, timeout=150)
     operator.start()
-    job = next_job(namespace, first)
+    job = next_job(namespace, first, *both)
     ended = result(run_id_of(job), outcome="Failed", exit_code=3, error_code="ArchiveFenced", message="Another writes.")
     namespace.write(job, result=ended)
     namespace.job_ends(job, "Failed", "PodFailurePolicy", "exit code 3")
-    for end in both:
-        done = end()
-        assert done.exit_code == 3, done.stderr
-        assert "error: ArchiveFenced: Another writes." in done.stderr
+    for command in both:
+        assert command.end() == 3, command.stderr
+        assert "error: ArchiveFenced: Another writes." in command.stderr
     assert {item["status"]["runId"] for item in namespace.items("kafkabackupruns")} == {run_id_of(job)}
     namespace.phase("kbak", "nightly", "Failed")
 
 
 def test_without_the_backup_it_ends_and_the_object_waits_for_it(
-    namespace: Namespace, operator: Operator, waiting: Callable[..., Ending]
+    namespace: Namespace, operator: Operator, waiting: Start
 ) -> None:
-    ended = waiting()()
-    assert ended.exit_code == 2, ended.stderr
-    assert "there is no KafkaBackup 'nightly'" in ended.stderr
+    command = waiting()
+    assert command.end() == 2, command.stderr
+    assert "there is no KafkaBackup 'nightly'" in command.stderr
     (asked,) = namespace.items("kafkabackupruns")
     answer = namespace.apply("KafkaBackup", "nightly", backup_spec())
     assert answer.returncode == 0, answer.stderr
