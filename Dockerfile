@@ -76,7 +76,7 @@ WORKDIR /tmp
 ENTRYPOINT ["tini", "-s", "--", "logkeep-operator"]
 
 FROM ${ENGINE_BASE} AS engine
-COPY docker/entrypoint.sh docker/logkeep /usr/local/bin/
+COPY docker/entrypoint.sh docker/logkeep docker/kubectl-logkeep /usr/local/bin/
 COPY engine/logkeep_engine /opt/code/logkeep_engine
 COPY engine/pyspark_logkeep /opt/code/pyspark_logkeep
 RUN python3 -m compileall -q /opt/code

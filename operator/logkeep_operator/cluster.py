@@ -23,6 +23,7 @@ from kubernetes import client, config
 
 from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
+from logkeep_operator.api.asked import ASKED_KIND, ASKED_PLURAL, AskedRun, AskedStatus
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnavailable, Conflict, NotFound
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
@@ -42,6 +43,7 @@ _PLURALS = {
     "Event": ("/api/v1", "events"),
     "Job": ("/apis/batch/v1", "jobs"),
     "KafkaBackup": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaBackup"]),
+    ASKED_KIND: (f"/apis/{GROUP}/{VERSION}", ASKED_PLURAL),
     "KafkaRestore": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaRestore"]),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
     "Pod": ("/api/v1", "pods"),
@@ -119,12 +121,32 @@ class KubernetesCluster:
         except NotFound:
             return False
         names = {item["name"] for item in listed.get("resources", ())}
-        return all(plural in names and f"{plural}/status" in names for plural in KINDS.values())
+        return all(plural in names and f"{plural}/status" in names for plural in (*KINDS.values(), ASKED_PLURAL))
 
     def write_status(self, resource: Resource, status: Status) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more."""
         body = {**resource.body, "apiVersion": API_VERSION, "kind": resource.key.kind, "status": status.to_dict()}
         self._call("PUT", f"{_path(resource.key.kind, resource.key.namespace, resource.key.name)}/status", body=body)
+
+    # ---- KafkaBackupRuns
+
+    def asked_runs(self, namespace: str | None) -> list[AskedRun]:
+        """The KafkaBackupRuns of a namespace, or of the whole cluster."""
+        return [AskedRun.from_object(body) for body in self._list(ASKED_KIND, namespace)]
+
+    def answer_asked_run(self, asked: AskedRun, status: AskedStatus) -> None:
+        """Replace its whole status. Raises Conflict when it is not what was read any more."""
+        body = {**asked.body, "apiVersion": API_VERSION, "kind": ASKED_KIND, "status": status.to_dict()}
+        self._call("PUT", f"{_path(ASKED_KIND, asked.namespace, asked.name)}/status", body=body)
+
+    def adopt_asked_run(self, asked: AskedRun, uid: str) -> None:
+        """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
+        owner = {"apiVersion": API_VERSION, "kind": asked.key.kind, "name": asked.backup, "uid": uid}
+        known = asked.body["metadata"].get("ownerReferences") or []
+        try:
+            self._merge(ASKED_KIND, asked.namespace, asked.name, {"metadata": {"ownerReferences": [*known, owner]}})
+        except NotFound:
+            return
 
     # ---- children
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from logkeep_engine.contract.references import StrimziRef
 from logkeep_operator.api import Key, Resource
+from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.asking import AskedRuns
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.errors import ApiError, ApiRefused, Conflict
 from logkeep_operator.metrics import Metrics
@@ -31,6 +34,7 @@ from logkeep_operator.reconcile import (
     Plan,
     PodState,
     SuspendJob,
+    answers_without_backup,
     documents,
     holds_place,
     is_at_rest,
@@ -68,6 +72,7 @@ class Controller:
         self._wake = wake
         self.places = places if places is not None else DriverPlaces(Concurrency(), ())
         self.seen = Seen()
+        self.asked = AskedRuns(cluster)
         self._cleaned: set[str] = set()  # namespaces in which nothing of an earlier version's access is left
 
     def reconcile(self, key: Key) -> float | None:
@@ -89,23 +94,29 @@ class Controller:
     def _look(self, key: Key) -> float | None:
         with self._metrics.reconcile_seconds.time():
             resource = self._cluster.resource(key)
-            if resource is None:
-                self._metrics.gone(key)
-                self.seen.forget(key)
-                self.places.forget(key)
-                return None
-            self._metrics.seen(key, resource.status, resource.created)
-            self.seen.note(resource)
             now = self._cluster.now()
-            if is_at_rest(resource, now):
-                self.places.leave(key)
-                return wake_after_rest(resource, now)
-            plan = self._decide(self.observe(resource, now), now)
+            asked = self.asked.of(key, now)
             try:
+                if resource is None:
+                    self._look_in_vain(key, asked, now)
+                    return None
+                self._metrics.seen(key, resource.status, resource.created)
+                self.seen.note(resource)
+                if not asked and is_at_rest(resource, now):
+                    self.places.leave(key)
+                    return wake_after_rest(resource, now)
+                plan = self._decide(replace(self.observe(resource, now), asked=asked), now)
                 return self._carry_out(resource, plan)
             except Conflict as conflict:
                 log.debug("%s: %s", key, conflict)
                 return 0.5
+
+    def _look_in_vain(self, key: Key, asked: tuple[AskedRun, ...], now: datetime) -> None:
+        """Forget a resource that is gone, and answer those who ask for a run of it."""
+        self._metrics.gone(key)
+        self.seen.forget(key)
+        self.places.forget(key)
+        self.asked.carry_out(key.namespace, answers_without_backup(asked, key, now))
 
     def _decide(self, observed: Observed, now: datetime) -> Plan:
         """The plan for a resource. One that begins a driver has taken a place before."""
@@ -131,10 +142,14 @@ class Controller:
         """The resources that need a look, now or later, each with the seconds until then. Namespace None stands for the
         whole cluster."""
         mark = self.places.mark()
-        snapshot = ResourceSnapshot(self._cluster, namespace, self._may_need_something)
+        asked = self.asked.all(namespace, self._cluster.now())
+        snapshot = ResourceSnapshot(
+            self._cluster, namespace, lambda one: one.key in asked or self._may_need_something(one)
+        )
         now = self._cluster.now()
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
+        found += [(key, 0.0) for key, some in asked.items() if self._lacks_backup(snapshot, key, some, now)]
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
@@ -143,18 +158,23 @@ class Controller:
                 found += [(key, wake)] if wake is not None else []
                 continue
             try:
-                plan = self._foresee(self.observe(resource, now, snapshot), now, mark)
+                observed = replace(self.observe(resource, now, snapshot), asked=asked.get(key, ()))
+                plan = self._foresee(observed, now, mark)
             except Exception as error:  # one resource holds up no others: a look of its own fails, later and later
                 log.warning("%s: %s: %s", key, type(error).__name__, error)
                 found.append((key, 0.0))
                 continue
-            if plan.actions or plan.status is not None:
+            if plan.actions or plan.status is not None or plan.answers:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
         self.places.counted(namespace, snapshot.resources.keys(), mark)
         self.wake_due()
         return found
+
+    def _lacks_backup(self, snapshot: ResourceSnapshot, key: Key, asked: tuple[AskedRun, ...], now: datetime) -> bool:
+        """Whether those who ask for a run of a backup that is not there are to be told so."""
+        return key not in snapshot.resources and bool(answers_without_backup(asked, key, now))
 
     def _may_need_something(self, resource: Resource) -> bool:
         try:
@@ -196,6 +216,7 @@ class Controller:
                     self.places.leave(key)  # the next look sees whether there is a Job after all
                 raise
         self._finish(resource, plan)
+        self.asked.carry_out(key.namespace, plan.answers)
         return plan.requeue_after
 
     def _finish(self, resource: Resource, plan: Plan) -> None:

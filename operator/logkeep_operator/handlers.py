@@ -22,6 +22,7 @@ from typing import Any
 import kopf
 
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
+from logkeep_operator.api.asked import ASKED_KIND, AskedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.errors import ApiError, OperatorError
@@ -118,8 +119,16 @@ class Operator:
             self.listed[namespace if namespace in self.listed else None].set()
         elif kind in KINDS:
             self._resource_event(Resource.from_object(kind, body), how)
+        elif kind == ASKED_KIND:
+            self._asked_event(AskedRun.from_object(body), how)
         else:
             self._child_event(kind, body, how)
+
+    def _asked_event(self, asked: AskedRun, how: str) -> None:
+        """Take an event about a KafkaBackupRun. Its spec never changes: later events are echoes of its status."""
+        if how == "ADDED":
+            self.controller.asked.note(asked)
+            self.queue.add(asked.key, anew=True)
 
     def _resource_event(self, resource: Resource, how: str) -> None:
         news = News.RESOURCE if how == "DELETED" else self.controller.seen.news(resource)

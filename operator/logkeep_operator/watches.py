@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from logkeep_operator.api import KINDS
+from logkeep_operator.api.asked import ASKED_KIND
 from logkeep_operator.cluster import (
     CHILDREN,
     CHILDREN_QUERY,
@@ -49,7 +50,7 @@ async def watch(cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[s
     connector = aiohttp.TCPConnector(limit=0, ssl=cluster.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         for namespace in namespaces or (None,):
-            for kind in (*KINDS, *CHILDREN):
+            for kind in (*KINDS, ASKED_KIND, *CHILDREN):
                 group.create_task(_Watch(cluster, reach, session, kind, namespace, tell).run())
 
 

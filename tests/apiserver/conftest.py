@@ -32,7 +32,7 @@ def install_crds(apiserver: ApiServer) -> ApiServer:
     apiserver.kubectl("apply", "--server-side", "-f", ROOT / "crds")
     apiserver.kubectl(
         *("wait", "--for=condition=Established", "--timeout=120s"),
-        *("crd", "kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev"),
+        *("crd", "kafkabackups.logkeep.dev", "kafkabackupruns.logkeep.dev", "kafkarestores.logkeep.dev"),
     )
     return apiserver
 

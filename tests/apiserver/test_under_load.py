@@ -223,7 +223,7 @@ def test_idle_resources_cost_a_few_calls_however_many_they_are(
         calls.restart()
         time.sleep(21)
         asked = calls.counted()
-        assert sum(asked.values()) <= 40, f"four resyncs of five lists: {asked}"
+        assert sum(asked.values()) <= 40, f"four resyncs of six lists: {asked}"
 
 
 # ---- by hand

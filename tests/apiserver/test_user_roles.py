@@ -11,7 +11,7 @@ from tests.cluster.apiserver import ApiServer
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
-KINDS = ("kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev")
+KINDS = ("kafkabackups.logkeep.dev", "kafkabackupruns.logkeep.dev", "kafkarestores.logkeep.dev")
 # Verbs that each role has, by resource. What is not here is refused.
 MAY: dict[str, dict[str, tuple[str, ...]]] = {
     "logkeep-view": dict.fromkeys(KINDS, READ),
@@ -20,6 +20,7 @@ MAY: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(KINDS, READ + WRITE),
         **dict.fromkeys((f"{kind}/status" for kind in KINDS), ("get", "update", "patch")),
     },
+    "logkeep-run": {"kafkabackupruns.logkeep.dev": (*READ, "create", "delete")},
 }
 # Making a KafkaBackup makes pods by the operator's hand; the roles themselves give nothing of this.
 ASKED = (*KINDS, *(f"{kind}/status" for kind in KINDS), "secrets", "pods", "pods/exec", "jobs.batch", "configmaps")

@@ -77,12 +77,13 @@ class KubeApi:
 _CORE = ("configmaps", "events", "namespaces", "pods", "serviceaccounts")
 _GROUPS = {
     "jobs": "/apis/batch/v1",
+    "kafkabackupruns": "/apis/logkeep.dev/v1alpha1",
     "kafkabackups": "/apis/logkeep.dev/v1alpha1",
     "kafkarestores": "/apis/logkeep.dev/v1alpha1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
 }
-_SHORT = {"kbak": "kafkabackups", "krst": "kafkarestores", "cm": "configmaps"}
+_SHORT = {"kbak": "kafkabackups", "kbrun": "kafkabackupruns", "krst": "kafkarestores", "cm": "configmaps"}
 
 
 def path_of(namespace: str, kind: str, *name: str) -> str:

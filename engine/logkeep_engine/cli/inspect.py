@@ -15,6 +15,7 @@ from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.inspect import Description, InspectedTopic
+    from logkeep_engine.archive.catalog.archive import Archive
 
 
 def register(app: typer.Typer) -> None:
@@ -36,25 +37,29 @@ def inspect(
 ) -> None:
     """Show what an archive holds: runs, topics, consumer groups."""
     with errors(debug):
-        from logkeep_engine.archive.care.inspect import describe
-        from logkeep_engine.archive.reading.beginnings import missing_beginnings
-        from logkeep_engine.archive.reading.completeness import complete_until
-        from logkeep_engine.archive.reading.visible import shows
+        show_archive(server.archive(uri), output, partitions=partitions)
 
-        archive = server.archive(uri)
-        state = archive.load()
-        described = describe(
-            archive.info,
-            state,
-            beginnings=missing_beginnings(archive, state),
-            complete=complete_until(archive, state, state.topics),
-            lost_tails=archive.lost_tails(state),
-            shows=shows(archive.storage, state),
-        )
-        if output is Output.JSON:
-            print_json(described.to_json())
-        else:
-            _print_archive(described, partitions)
+
+def show_archive(archive: Archive, output: Output, *, partitions: bool) -> None:
+    """Print what an archive holds."""
+    from logkeep_engine.archive.care.inspect import describe
+    from logkeep_engine.archive.reading.beginnings import missing_beginnings
+    from logkeep_engine.archive.reading.completeness import complete_until
+    from logkeep_engine.archive.reading.visible import shows
+
+    state = archive.load()
+    described = describe(
+        archive.info,
+        state,
+        beginnings=missing_beginnings(archive, state),
+        complete=complete_until(archive, state, state.topics),
+        lost_tails=archive.lost_tails(state),
+        shows=shows(archive.storage, state),
+    )
+    if output is Output.JSON:
+        print_json(described.to_json())
+    else:
+        _print_archive(described, partitions)
 
 
 def _print_archive(archive: Description, partitions: bool) -> None:

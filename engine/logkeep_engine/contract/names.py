@@ -81,4 +81,9 @@ KEY_KAFKA_CA = "kafka-ca.crt"  # certificate authorities that Strimzi's Kafka re
 KEY_PROGRESS = "progress.json"
 KEY_RESULT = "result.json"
 
+# Labels of the pods of a run.
+LABEL_RUN = "logkeep.dev/run"
+LABEL_ROLE = "logkeep.dev/role"
+ROLE_DRIVER = "driver"
+
 TERMINATION_MESSAGE_MAX_BYTES = 4096

@@ -234,8 +234,9 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True)
 class Status(StatusPart):
-    """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`, `recovery`, `retention`
-    and `coverage`, only a KafkaRestore `last_handled_retry` and `offset_map`. Both kinds have all other fields."""
+    """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
+    `last_handled_backup_runs`, `recovery`, `retention` and `coverage`, only a KafkaRestore `last_handled_retry` and
+    `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -249,6 +250,7 @@ class Status(StatusPart):
     last_schedule_time: str | None = None
     next_schedule_time: str | None = None
     last_handled_run: str | None = None
+    last_handled_backup_runs: str | None = None
     last_handled_retry: str | None = None
     offset_map: str | None = None
     coverage: CoverageStatus | None = None

@@ -1,6 +1,7 @@
 """Decisions of the operator, pure: `reconcile(observed, now, engine) -> Plan`. No I/O, no clock; `controller` gathers
 and applies."""
 
+from logkeep_operator.reconcile.asked import answers_without_backup, wants_look
 from logkeep_operator.reconcile.observed import (
     Documents,
     FoundKafka,
@@ -15,7 +16,11 @@ from logkeep_operator.reconcile.observed import (
 )
 from logkeep_operator.reconcile.plan import (
     Action,
+    AdoptAskedRun,
+    Answer,
+    AnswerAskedRun,
     Create,
+    DeleteAskedRun,
     DeleteConfigMap,
     DeleteJob,
     DeletePod,
@@ -30,7 +35,11 @@ from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, pl
 
 __all__ = [
     "Action",
+    "AdoptAskedRun",
+    "Answer",
+    "AnswerAskedRun",
     "Create",
+    "DeleteAskedRun",
     "DeleteConfigMap",
     "DeleteJob",
     "DeletePod",
@@ -46,6 +55,7 @@ __all__ = [
     "SuspendJob",
     "Turns",
     "Waiter",
+    "answers_without_backup",
     "documents",
     "due",
     "holds_place",
@@ -58,4 +68,5 @@ __all__ = [
     "refused",
     "wake_after",
     "wake_after_rest",
+    "wants_look",
 ]

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from logkeep_operator.api import Condition, Status
+from logkeep_operator.api.asked import AskedStatus
 from logkeep_operator.api.status import timestamp
 
 MESSAGE_MAX = 1024
@@ -59,7 +60,9 @@ def cut(message: str) -> str:
     return message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 1] + "…"
 
 
-def merge(before: Status, wanted: Iterable[Condition], generation: int, now: datetime) -> tuple[Condition, ...]:
+def merge(
+    before: Status | AskedStatus, wanted: Iterable[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
     """The wanted conditions with times: a time changes only when the condition's status does. Others stay as they
     are."""
     new = {condition.type: condition for condition in wanted}

@@ -11,10 +11,12 @@ from typing import Any
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_operator.api import Resource
+from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.api.status import parse_timestamp
 from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
+    ANNOTATION_RUN_ASKED,
     ANNOTATION_RUN_KEY,
     ANNOTATION_RUN_SCHEDULED,
     ANNOTATION_RUN_TRIGGER,
@@ -33,20 +35,22 @@ _BY_OPERATOR = {"true": True, "false": False}
 class RunOrigin:
     """Facts about a run that its children carry in annotations, as the status would say them. All are None if an
     earlier version made the children. `previous` is the id of the run that the status named when this one was started,
-    empty for none. `scheduled` is the time of the schedule for which this or an earlier run was started last.
+    empty for none. `scheduled` is the time of the schedule for which this or an earlier run was started last,
+    `asked` the hash of the KafkaBackupRuns.
     """
 
     key: str | None = None
     trigger: str | None = None
     previous: str | None = None
     scheduled: str | None = None
+    asked: str | None = None
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> RunOrigin:
         """Read the origin from a child's annotations."""
         said = metadata.get("annotations") or {}
         names = (ANNOTATION_RUN_KEY, ANNOTATION_RUN_TRIGGER, ANNOTATION_PREVIOUS_RUN, ANNOTATION_RUN_SCHEDULED)
-        return cls(*(said.get(name) for name in names))
+        return cls(*(said.get(name) for name in (*names, ANNOTATION_RUN_ASKED)))
 
     def annotations(self) -> dict[str, str]:
         """The annotations that hold the origin."""
@@ -55,6 +59,7 @@ class RunOrigin:
             ANNOTATION_RUN_TRIGGER: self.trigger,
             ANNOTATION_PREVIOUS_RUN: self.previous,
             ANNOTATION_RUN_SCHEDULED: self.scheduled,
+            ANNOTATION_RUN_ASKED: self.asked,
         }
         return {name: value for name, value in said.items() if value is not None}
 
@@ -139,7 +144,8 @@ class FoundKafka:
 class Observed:
     """One resource and all that belongs to it. `backup` is the KafkaBackup that a restore's backupRef names, if it is
     there. `warnings` maps names of Jobs and pods to the newest Warning event about them; it is looked up only for those
-    that do not get on. `kafka` is Strimzi's resource, None if the spec names none.
+    that do not get on. `kafka` is Strimzi's resource, None if the spec names none. `asked` are the KafkaBackupRuns of a
+    KafkaBackup, if some of them ask for something.
     """
 
     resource: Resource
@@ -149,6 +155,7 @@ class Observed:
     backup: Resource | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
     kafka: FoundKafka | None = None
+    asked: Sequence[AskedRun] = ()
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:
         """The pods of one role of a run, oldest first."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from logkeep_operator.api import Status
+from logkeep_operator.api.asked import AskedRun, AskedStatus
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,31 @@ class DeletePod:
     uid: str
 
 
+@dataclass(frozen=True)
+class AnswerAskedRun:
+    """Write the status of a KafkaBackupRun."""
+
+    asked: AskedRun
+    status: AskedStatus
+
+
+@dataclass(frozen=True)
+class AdoptAskedRun:
+    """Let a KafkaBackupRun be deleted with its KafkaBackup, which has this uid."""
+
+    asked: AskedRun
+    uid: str
+
+
+@dataclass(frozen=True)
+class DeleteAskedRun:
+    """Delete a KafkaBackupRun whose run has ended long enough ago."""
+
+    name: str
+    uid: str
+
+
+Answer = AnswerAskedRun | AdoptAskedRun | DeleteAskedRun
 Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap | DeletePod
 
 
@@ -77,7 +103,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """First the actions in their order, then the status (None: leave it), then the events. `requeue_after` is in
+    """First the actions in their order, then the status (None: leave it), then the events, then the answers to
+    KafkaBackupRuns. `requeue_after` is in
     seconds, None waits for an event. `started` and `finished` are for the counters: a run was started for the first
     time, a run ended with this outcome.
 
@@ -92,3 +119,4 @@ class Plan:
     started: bool = False
     finished: str | None = None
     waits_since: datetime | None = None
+    answers: tuple[Answer, ...] = ()

@@ -20,6 +20,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, pars
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
 from logkeep_operator.api.status import parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions, retry
+from logkeep_operator.reconcile.asked import with_answers
 from logkeep_operator.reconcile.executors import useless_executors
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
@@ -56,7 +57,8 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
     plan = _decide(observed, now, engine, turns)
-    return replace(plan, actions=(*plan.actions, *useless_executors(observed)))
+    plan = replace(plan, actions=(*plan.actions, *useless_executors(observed)))
+    return with_answers(observed, plan, now)
 
 
 def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns) -> Plan:

@@ -2,9 +2,9 @@
 one.
 
 A KafkaRestore wants one run for ever, whose id depends on the uid only. A KafkaBackup wants another run when a part of
-its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new value, or when a time
-of its schedule is due. `key` says these inputs: two hashes and the time. The id also depends on the run before, since a
-spec that is changed back means another run with another plan.
+its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new value, when a time of
+its schedule is due, or when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the time. The id also
+depends on the run before, since a spec that is changed back means another run with another plan.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ _NOT_INPUTS = {"suspend", "schedule", "run_policy", "spark", "limits", "retentio
 @dataclass(frozen=True)
 class WantedRun:
     """The run that a resource wants. `inputs` is the part of `key` that comes from the spec. `scheduled` is the time of
-    the schedule for which this or an earlier run was started last."""
+    the schedule for which this or an earlier run was started last, `asked` the hash of the KafkaBackupRuns."""
 
     id: str
     key: str
     inputs: str
     trigger: str | None = None
     scheduled: str | None = None
+    asked: str | None = None
 
 
-def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec, due: datetime | None = None) -> WantedRun:
-    """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has."""
+def wanted_run(
+    resource: Resource,
+    spec: KafkaBackupSpec | KafkaRestoreSpec,
+    due: datetime | None = None,
+    waiting: str | None = None,
+) -> WantedRun:
+    """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has, `waiting`
+    the hash of the KafkaBackupRuns for which no run was started yet, if there are some."""
     if isinstance(spec, KafkaRestoreSpec):
         run_id = _hash(resource.uid)[:_ID_LENGTH]
         return WantedRun(run_id, run_id, run_id)
@@ -47,13 +54,14 @@ def wanted_run(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec, due
     trigger = resource.trigger if resource.trigger is not None else resource.status.last_handled_run
     # A schedule that was taken away asks for nothing new, either.
     scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
-    asked = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "")
-    key = ".".join([inputs, *(part for part in asked if part)])
+    asked = waiting if waiting is not None else resource.status.last_handled_backup_runs
+    parts = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", asked or "")
+    key = ".".join([inputs, *(part for part in parts if part)])
     last = resource.status.run
     if last is not None and last.key == key and last.outcome is not StatusOutcome.REPLACED:
-        return WantedRun(last.id, key, inputs, trigger, scheduled)
+        return WantedRun(last.id, key, inputs, trigger, scheduled, asked)
     run_id = _hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH]
-    return WantedRun(run_id, key, inputs, trigger, scheduled)
+    return WantedRun(run_id, key, inputs, trigger, scheduled, asked)
 
 
 def inputs_of(key: str) -> str:

@@ -54,7 +54,7 @@ def scheduled_times(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec
     newest = times.latest(first, at) if first is not None and first <= at else None
     if newest is None or (last is not None and newest <= last):
         return ScheduledTimes(next=following)
-    if spec.suspend or _goes_on(status):
+    if spec.suspend or goes_on(status):
         return ScheduledTimes(next=first)
     deadline = schedule.starting_deadline_seconds
     if deadline is not None and at - newest > timedelta(seconds=deadline):
@@ -73,7 +73,7 @@ def wake_after(resource: Resource, now: datetime, status: Status | None = None) 
         spec = parse_backup(resource.spec)
     except SpecInvalid:
         return None
-    if spec.schedule is None or spec.suspend or _goes_on(status):
+    if spec.schedule is None or spec.suspend or goes_on(status):
         return None
     return max((first + _jitter(resource.uid, spec.schedule) - now).total_seconds(), 0.0)
 
@@ -89,7 +89,8 @@ def _last(status: Status, at: datetime) -> datetime | None:
     return last if last is not None and last <= at + CLOCK_SET_BACK else None
 
 
-def _goes_on(status: Status) -> bool:
+def goes_on(status: Status) -> bool:
+    """Whether the run of the status has not ended."""
     return status.run is not None and status.run.outcome is None
 
 

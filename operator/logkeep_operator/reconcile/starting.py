@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_operator.api import RunStatus
 from logkeep_operator.api.status import parse_timestamp
+from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
 from logkeep_operator.reconcile.runs import WantedRun, wanted_run
-from logkeep_operator.reconcile.schedule import scheduled_times, with_times
+from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
 from logkeep_operator.reconcile.step import Step
 from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.turns import Turns, place_of
@@ -45,7 +46,8 @@ class Starting(Step):
         self.spec = spec
         self.engine = engine
         self.times = scheduled_times(self.resource, spec, now)
-        self.wanted = wanted_run(self.resource, spec, self.times.due)
+        waiting = asked_hash(observed.asked) if not goes_on(self.before) else None
+        self.wanted = wanted_run(self.resource, spec, self.times.due, waiting)
         self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
 
     def create(self, wanted: WantedRun) -> None:
@@ -83,7 +85,7 @@ class Starting(Step):
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
-        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled).annotations()
+        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled, wanted.asked).annotations()
 
     def _wait_for_others(self, run_id: str) -> None:
         """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""
@@ -134,7 +136,9 @@ class Starting(Step):
         self.event("Warning", "ConfigMapRecreated", message, run.id)
 
     def note_reasons(self) -> None:
-        """Note for which annotation and for which time of the schedule the wanted run was started."""
+        """Note for which annotation, which time of the schedule and which KafkaBackupRuns the wanted run was
+        started."""
         if isinstance(self.spec, KafkaBackupSpec):
-            handled = replace(self.status, last_handled_run=self.wanted.trigger)
+            wanted = self.wanted
+            handled = replace(self.status, last_handled_run=wanted.trigger, last_handled_backup_runs=wanted.asked)
             self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)

@@ -153,10 +153,12 @@ class Step:
         self.event("Warning", "RunFound", message, found.id)
         trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
         scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time
+        asked = found.origin.asked if found.origin.asked is not None else self.before.last_handled_backup_runs
         run = found.status(self.resource.key.name, self.now)
         self.status = replace(
-            self.status, run=run, progress=None, last_handled_run=trigger, last_schedule_time=scheduled
-        )
+            self.status, run=run, progress=None, last_handled_run=trigger, last_schedule_time=scheduled,
+            last_handled_backup_runs=asked,
+        )  # fmt: skip
         if self.resource.key.kind == "KafkaRestore":
             self.status = replace(self.status, last_handled_retry=self.resource.retry)
         return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)

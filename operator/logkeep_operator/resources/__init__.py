@@ -6,6 +6,7 @@ from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_RESOURCE,
+    ANNOTATION_RUN_ASKED,
     ANNOTATION_RUN_KEY,
     ANNOTATION_RUN_SCHEDULED,
     ANNOTATION_RUN_TRIGGER,
@@ -30,6 +31,7 @@ from logkeep_operator.resources.run import GRACE_SECONDS, RunToStart, job, progr
 __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
     "ANNOTATION_RESOURCE",
+    "ANNOTATION_RUN_ASKED",
     "ANNOTATION_RUN_KEY",
     "ANNOTATION_RUN_SCHEDULED",
     "ANNOTATION_RUN_TRIGGER",

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import hashlib
 
+from logkeep_engine.contract import names as contract
 from logkeep_operator.api import Key
 
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_KIND = "logkeep.dev/kind"
 LABEL_NAME = "logkeep.dev/name"
-LABEL_RUN = "logkeep.dev/run"
-LABEL_ROLE = "logkeep.dev/role"
+LABEL_RUN = contract.LABEL_RUN
+LABEL_ROLE = contract.LABEL_ROLE
 LABEL_KUEUE = "kueue.x-k8s.io/queue-name"  # of a Job: the queue of Kueue that suspends it and lets it go
 ANNOTATION_RESOURCE = "logkeep.dev/resource"  # the whole name, where the label had to be shortened
 # What a status says of a run, on the run's children: from them a run is known that no status tells of.
@@ -19,9 +20,10 @@ ANNOTATION_RUN_KEY = "logkeep.dev/run-key"
 ANNOTATION_RUN_TRIGGER = "logkeep.dev/run-trigger"
 ANNOTATION_RUN_SCHEDULED = "logkeep.dev/run-scheduled"
 ANNOTATION_PREVIOUS_RUN = "logkeep.dev/previous-run"
+ANNOTATION_RUN_ASKED = "logkeep.dev/run-asked"
 ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"
-ROLE_DRIVER = "driver"
+ROLE_DRIVER = contract.ROLE_DRIVER
 ROLE_EXECUTOR = "executor"
 
 # Job names of at most 40 give driver pods of at most 46 characters ("-" and five random ones), which is the longest

@@ -190,6 +190,7 @@ def test_roles_for_people_are_part_of_the_clusters_roles() -> None:
         "logkeep-view": ["admin", "edit", "view"],
         "logkeep-edit": ["admin", "edit"],
         "logkeep-admin": ["admin"],
+        "logkeep-run": [],
     }
 
 
@@ -244,13 +245,14 @@ def refusals_of(part: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("plural", ["kafkabackups", "kafkarestores"])
+@pytest.mark.parametrize("plural", ["kafkabackups", "kafkabackupruns", "kafkarestores"])
 def test_the_reference_names_every_field(plural: str) -> None:
     reference = (ROOT / "docs/reference/crds.md").read_text()
     schema = yaml.safe_load((ROOT / f"crds/{plural}.yaml").read_text())["spec"]["versions"][0]["schema"][
         "openAPIV3Schema"
     ]
-    section = reference[reference.index(f"## {'KafkaBackup' if plural == 'kafkabackups' else 'KafkaRestore'} ") :]
+    kinds = {"kafkabackups": "KafkaBackup", "kafkabackupruns": "KafkaBackupRun", "kafkarestores": "KafkaRestore"}
+    section = reference[reference.index(f"## {kinds[plural]} ") :]
     rows = set(re.findall(r"^- \*{0,2}([\w.\[\]]+)\*{0,2} \(", section, re.MULTILINE))
     for part in ("spec", "status"):
         assert set(fields_of(schema["properties"][part])) <= rows

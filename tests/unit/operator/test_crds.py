@@ -13,16 +13,24 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from logkeep_engine.contract.asking import KafkaBackupRunSpec
 from logkeep_engine.contract.spec import API_VERSION, KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_operator.api import KINDS, Phase, Status, StatusOutcome
+from logkeep_operator.api.asked import ASKED_KIND, ASKED_PLURAL, AskedPhase, AskedStatus
 
 ROOT = Path(__file__).parents[3]
-MODELS: dict[str, type[BaseModel]] = {"KafkaBackup": KafkaBackupSpec, "KafkaRestore": KafkaRestoreSpec}
+MODELS: dict[str, type[BaseModel]] = {
+    "KafkaBackup": KafkaBackupSpec,
+    "KafkaBackupRun": KafkaBackupRunSpec,
+    "KafkaRestore": KafkaRestoreSpec,
+}
+SCHEDULED = ("lastScheduleTime", "nextScheduleTime")
+PLURALS = {**KINDS, ASKED_KIND: ASKED_PLURAL}
 LIMITS = ("enum", "minimum", "maximum", "minLength", "minItems", "pattern")
 
 
 def crd(kind: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((ROOT / "crds" / f"{KINDS[kind]}.yaml").read_text())
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "crds" / f"{PLURALS[kind]}.yaml").read_text())
     return loaded
 
 
@@ -87,7 +95,7 @@ def differences(path: str, ours: dict[str, Any], model: dict[str, Any], definiti
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLURALS)
 def test_spec_is_that_of_the_contract(kind: str) -> None:
     model = MODELS[kind].model_json_schema(by_alias=True)
     assert differences("spec", schema(kind, "spec"), model, model["$defs"]) == []
@@ -150,7 +158,7 @@ SIZES = {
         ("KafkaBackup", {"offsetMap", "lastHandledRetry"}),
         (
             "KafkaRestore",
-            {"lastHandledRun", "lastScheduleTime", "nextScheduleTime", "coverage", "recovery", "retention", *SIZES},
+            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SCHEDULED, *SIZES},
         ),
     ],
 )
@@ -158,7 +166,13 @@ def test_status_is_that_of_the_operator(kind: str, others: set[str]) -> None:
     assert status_differences("status", schema(kind, "status"), Status, others) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_status_of_a_run_that_was_asked_for_is_that_of_the_operator() -> None:
+    found = schema("KafkaBackupRun", "status")
+    assert status_differences("status", found, AskedStatus, set()) == []
+    assert found["properties"]["phase"]["enum"] == list(AskedPhase)
+
+
+@pytest.mark.parametrize("kind", PLURALS)
 def test_every_field_is_described_in_one_sentence(kind: str) -> None:
     missing = []
 
@@ -177,13 +191,13 @@ def test_every_field_is_described_in_one_sentence(kind: str) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLURALS)
 def test_group_names_and_columns(kind: str) -> None:
     spec = crd(kind)["spec"]
     names, version = spec["names"], spec["versions"][0]
     assert f"{spec['group']}/{version['name']}" == API_VERSION
-    assert (names["kind"], names["plural"], names["categories"]) == (kind, KINDS[kind], ["logkeep"])
-    assert names["shortNames"] == [{"KafkaBackup": "kbak", "KafkaRestore": "krst"}[kind]]
+    assert (names["kind"], names["plural"], names["categories"]) == (kind, PLURALS[kind], ["logkeep"])
+    assert names["shortNames"] == [{"KafkaBackup": "kbak", "KafkaBackupRun": "kbrun", "KafkaRestore": "krst"}[kind]]
     assert version["subresources"] == {"status": {}}
     shown = [column["name"] for column in version["additionalPrinterColumns"] if not column.get("priority")]
     assert (
@@ -201,14 +215,15 @@ def test_group_names_and_columns(kind: str) -> None:
                 "Next Schedule",
                 "Age",
             ],
+            "KafkaBackupRun": ["Backup", "Phase", "Run", "Records", "Age"],
             "KafkaRestore": ["Phase", "Ready", "Percent", "Records", "Age"],
         }[kind]
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLURALS)
 def test_the_chart_has_the_same_crd(kind: str) -> None:
-    name = f"{KINDS[kind]}.yaml"
+    name = f"{PLURALS[kind]}.yaml"
     assert (ROOT / "charts/logkeep/crds" / name).read_bytes() == (ROOT / "crds" / name).read_bytes()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from logkeep_operator import controller
 from logkeep_operator.api import Key, Resource
+from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
@@ -31,6 +32,9 @@ class Lists:
             Resource.from_object("KafkaBackup", {"metadata": _metadata(name), "spec": backup_spec()})
             for name in self.names
         ]
+
+    def asked_runs(self, namespace: str | None) -> list[AskedRun]:
+        return []
 
     def all_children(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
         return []

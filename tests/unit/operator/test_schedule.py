@@ -12,6 +12,7 @@ import pytest
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Phase, Resource, Status
+from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
@@ -107,6 +108,9 @@ def test_the_controller_and_the_resync_come_back_for_a_backup_at_rest() -> None:
 
         def resource(self, key: Key) -> Resource:
             return world.resource
+
+        def asked_runs(self, namespace: str | None) -> list[AskedRun]:
+            return []
 
     asked = Controller(cast(KubernetesCluster, AtRest()), ENGINE, Metrics())
     left = (moment("2026-11-22T02:00:00Z") - world.now).total_seconds()

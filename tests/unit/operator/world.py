@@ -8,8 +8,12 @@ from typing import Any
 
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Key, Resource, Status
+from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.reconcile import (
+    AdoptAskedRun,
+    AnswerAskedRun,
     Create,
+    DeleteAskedRun,
     DeleteConfigMap,
     DeleteJob,
     DeletePod,
@@ -75,6 +79,7 @@ class World:
         self.kafka: FoundKafka | None = None
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
+        self.asked: list[AskedRun] = []
 
     @property
     def status(self) -> Status:
@@ -105,9 +110,11 @@ class World:
         """Pods without their Job go, as the garbage collector does it."""
         self.pods = [pod for pod in self.pods if pod.run_id in self.jobs]
 
-    def step(self, *, conflict: bool = False) -> Plan:
-        """Reconcile once and do what the plan says; with `conflict` the status is not taken."""
+    def step(self, *, conflict: bool = False, answered: bool = True) -> Plan:
+        """Reconcile once and do what the plan says; with `conflict` the status is not taken, and without `answered` no
+        KafkaBackupRun is told."""
         observed = Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka)
+        observed = replace(observed, asked=tuple(self.asked))
         plan = reconcile(observed, self.now, ENGINE, self.turns)
         for action in plan.actions:
             match action:
@@ -132,7 +139,28 @@ class World:
         self.events += [(event.type, event.reason) for event in plan.events]
         if plan.status is not None and not conflict:
             self.resource = replace(self.resource, status=plan.status)
+        if answered and not conflict:
+            self.answer(plan)
         return plan
+
+    def ask(self, name: str, ttl: int = 3600) -> None:
+        """Ask for a run with a KafkaBackupRun."""
+        metadata = {"namespace": "team", "name": name, "uid": f"uid-of-{name}"}
+        spec = {"backupRef": {"name": "nightly"}, "ttlSecondsAfterFinished": ttl}
+        self.asked.append(AskedRun.from_object({"metadata": metadata, "spec": spec}))
+
+    def answer(self, plan: Plan) -> None:
+        """Do what the plan says about the KafkaBackupRuns."""
+        known = {one.name: one for one in self.asked}
+        for answer in plan.answers:
+            match answer:
+                case AnswerAskedRun(asked=asked, status=status):
+                    known[asked.name] = replace(known[asked.name], status=status)
+                case AdoptAskedRun(asked=asked, uid=uid):
+                    known[asked.name] = replace(known[asked.name], owners=frozenset({uid}))
+                case DeleteAskedRun(name=name):
+                    del known[name]
+        self.asked = list(known.values())
 
     def create_config_map(self, run_id: str, body: dict[str, Any]) -> None:
         """Make it, or leave the one that is there."""
@@ -152,7 +180,7 @@ class World:
         """Reconcile until nothing changes; that must not take long, or two steps undo each other."""
         for _ in range(6):
             plan = self.step()
-            if plan.status is None and not plan.actions:
+            if plan.status is None and not plan.actions and not plan.answers:
                 return
         raise AssertionError(f"does not settle: {plan}")
 

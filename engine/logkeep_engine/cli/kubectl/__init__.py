@@ -1,0 +1,45 @@
+"""The plugin `kubectl logkeep`: what the operator does, from where kubectl works, with the user's own rights.
+
+    kubectl logkeep status
+    kubectl logkeep run nightly --wait
+    kubectl logkeep inspect nightly
+
+kubectl finds a plugin by the name of its program, `kubectl-logkeep`, and hands on what follows its name. Each command
+is a module with a function `register`. `calls` is the only module that talks to the Kubernetes API; `lines` makes what
+people read of what it answers. `docs/reference/kubectl-logkeep.md` is the reference.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from logkeep_engine.cli.errors import open_stdout
+from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
+from logkeep_engine.cli.kubectl.options import EXIT_CODES
+from logkeep_engine.cli.output import say
+from logkeep_engine.contract.names import ExitCode
+
+app = typer.Typer(
+    name="kubectl logkeep",
+    help="Backups and restores of Apache Kafka in a Kubernetes cluster.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (status, run, restore, topics, logs, inspect):  # as --help lists them
+    command.register(app)
+
+
+def main() -> None:
+    """The entry point of the program `kubectl-logkeep`."""
+    open_stdout()
+    try:
+        app(prog_name="kubectl logkeep")
+    except KeyboardInterrupt:  # outside of a command: while options are read
+        say("error: interrupted")
+        sys.exit(int(ExitCode.INTERRUPTED))

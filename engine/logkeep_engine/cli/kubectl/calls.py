@@ -1,0 +1,217 @@
+"""The calls of the plugin to the Kubernetes API, with the credentials of the user's kubeconfig. JSON in and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from logkeep_engine.cli.kubectl.errors import ApiFailed, ClusterUnreachable, NoSuchResource, api_error
+from logkeep_engine.contract.spec import API_VERSION
+
+if TYPE_CHECKING:
+    import urllib3
+    from kubernetes.client import ApiClient
+
+_CONNECT_SECONDS = 10.0
+_READ_SECONDS = 30.0
+_PAGE = "500"
+_LOGKEEP = f"/apis/{API_VERSION}"
+_PLURALS = {
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "KafkaBackup": (_LOGKEEP, "kafkabackups"),
+    "KafkaBackupRun": (_LOGKEEP, "kafkabackupruns"),
+    "KafkaRestore": (_LOGKEEP, "kafkarestores"),
+    "Pod": ("/api/v1", "pods"),
+    "Secret": ("/api/v1", "secrets"),
+}
+_NO_KUBECONFIG = "Set KUBECONFIG or --kubeconfig, and try kubectl with the same."
+
+
+def connect(kubeconfig: str | None, context: str | None, namespace: str | None) -> Kubernetes:
+    """The cluster of the kubeconfig, or in a pod without one that of the pod. Raises ClusterUnreachable."""
+    import urllib3
+    import yaml
+    from kubernetes import client, config
+    from kubernetes.config.config_exception import ConfigException
+
+    configuration = client.Configuration()
+    try:
+        config.load_kube_config(kubeconfig, context, client_configuration=configuration)  # type: ignore[no-untyped-call]
+        found = _namespace_of(kubeconfig, context)
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
+        if kubeconfig is not None or context is not None or not _in_pod(configuration):
+            raise ClusterUnreachable(f"The kubeconfig: {_first_line(error)}", hint=_NO_KUBECONFIG) from error
+        found = _namespace_of_pod()
+    configuration.retries = urllib3.Retry(total=0)
+    return Kubernetes(client.ApiClient(configuration), namespace or found)
+
+
+def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
+    from kubernetes import config
+
+    contexts, current = config.list_kube_config_contexts(kubeconfig)  # type: ignore[no-untyped-call]
+    chosen = current if context is None else next(one for one in contexts if one["name"] == context)
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+def _in_pod(configuration: Any) -> bool:
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        return False
+    return True
+
+
+def _namespace_of_pod() -> str:
+    with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as file:
+        return file.read().strip()
+
+
+class Kubernetes:
+    """A Kubernetes API, asked as the user. Every method raises ClusterUnreachable, LoginRefused, RightMissing,
+    KindNotServed, RequestRefused or ApiFailed."""
+
+    def __init__(self, api: ApiClient, namespace: str) -> None:
+        self._api = api
+        self.namespace = namespace
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """The object. Raises NoSuchResource, too."""
+        return self._json("GET", kind, name)
+
+    def find(self, kind: str, name: str) -> dict[str, Any] | None:
+        """The object, None if there is none."""
+        try:
+            return self.get(kind, name)
+        except NoSuchResource:
+            return None
+
+    def items(self, kind: str, *, everywhere: bool = False, labels: Mapping[str, str] | None = None) -> list[Any]:
+        """The objects of a kind in the namespace, or in all of them, read page by page."""
+        query = {"limit": _PAGE}
+        if labels:
+            query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
+        found: list[Any] = []
+        while True:
+            page = self._json("GET", kind, query=query, everywhere=everywhere)
+            found += page.get("items") or ()
+            following = (page.get("metadata") or {}).get("continue")
+            if not following:
+                return found
+            query["continue"] = following
+
+    def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the object. The answer is the object as made."""
+        query = {"fieldManager": "kubectl-logkeep", "fieldValidation": "Strict"}
+        return self._json("POST", body["kind"], query=query, body=body)
+
+    def log_lines(self, pod: str, query: Mapping[str, str]) -> Iterator[str]:
+        """The lines of a pod's log as they come."""
+        path = f"{self._path('Pod', self.namespace, pod)}/log"
+        answer = self._ask("GET", path, query, None, read=None)
+        try:
+            if answer.status >= 300:
+                raise self._error(answer, "Pod", pod)
+            rest = b""
+            for piece in answer.stream(1 << 16):
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+            if rest:
+                yield rest.decode(errors="replace")
+        except _transport() as error:
+            raise ApiFailed(f"The log of pod {pod} broke off: {_first_line(error)}", hint="Try it again.") from error
+        finally:
+            answer.close()
+
+    # ---- requests
+
+    def _json(
+        self,
+        method: str,
+        kind: str,
+        name: str = "",
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        everywhere: bool = False,
+    ) -> dict[str, Any]:
+        path = self._path(kind, None if everywhere else self.namespace, name)
+        answer = self._ask(method, path, query or {}, body, read=_READ_SECONDS)
+        try:
+            data = answer.read()
+        except _transport() as error:
+            raise self._unreachable(error) from error
+        if answer.status >= 300:
+            named = name or str(((body or {}).get("metadata") or {}).get("name", ""))
+            raise self._refusal(answer.status, data, kind, named, everywhere)
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            raise ApiFailed(f"{self._api.configuration.host} answers with no JSON: {data[:80]!r}") from error
+        if not isinstance(found, dict):
+            raise ApiFailed(f"{self._api.configuration.host} answers with no object: {data[:80]!r}")
+        return found
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        *,
+        read: float | None,
+    ) -> urllib3.BaseHTTPResponse:
+        import urllib3
+
+        headers = {"Accept": "application/json, */*"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        request = self._api.param_serialize(
+            method, path, query_params=list(query.items()), header_params=headers, auth_settings=["BearerToken"]
+        )
+        try:
+            return self._api.rest_client.pool_manager.request(
+                method,
+                request[1],
+                headers=request[2],
+                body=None if body is None else json.dumps(body).encode(),
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=read),
+                preload_content=False,
+            )
+        except _transport() as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> ClusterUnreachable:
+        return ClusterUnreachable(
+            f"The Kubernetes API at {self._api.configuration.host} does not answer: {_first_line(error)}",
+            hint="Is this the cluster that you mean (--context)? Does kubectl reach it?",
+        )
+
+    def _error(self, answer: urllib3.BaseHTTPResponse, kind: str, name: str) -> Exception:
+        return self._refusal(answer.status, answer.read(), kind, name, everywhere=False)
+
+    def _refusal(self, status: int, data: bytes, kind: str, name: str, everywhere: bool) -> Exception:
+        namespace = None if everywhere else self.namespace
+        return api_error(status, data, kind=kind, plural=_PLURALS[kind][1], namespace=namespace, name=name)
+
+    @staticmethod
+    def _path(kind: str, namespace: str | None, name: str = "") -> str:
+        base, plural = _PLURALS[kind]
+        scope = f"{base}/namespaces/{namespace}" if namespace is not None else base
+        return f"{scope}/{plural}/{name}" if name else f"{scope}/{plural}"
+
+
+def _transport() -> tuple[type[Exception], ...]:
+    import urllib3
+
+    return (urllib3.exceptions.HTTPError, OSError)
+
+
+def _first_line(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    text = str(reason if isinstance(reason, Exception) else error) or type(error).__name__
+    return text.strip().splitlines()[0]

@@ -1,0 +1,147 @@
+"""The command `kubectl logkeep inspect`: what the archive of a resource holds, read with the Secret that it names.
+
+The user's own right to read that Secret decides. Its values go to the client of the object store and nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.inspect import Partitions, show_archive
+from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, Resource, Where
+from logkeep_engine.cli.kubectl.status import resources_named
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.output import say
+from logkeep_engine.contract import names
+from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.references import S3SecretRef
+from logkeep_engine.contract.spec import StorageSpec, StorageTls
+from logkeep_engine.errors import CredentialsMissing, SpecError, StorageRefused
+
+if TYPE_CHECKING:
+    from logkeep_engine.cli.kubectl.calls import Kubernetes
+    from logkeep_engine.storage import Storage
+
+Endpoint = Annotated[
+    str | None, typer.Option(help="URL of the S3 server as it is reached from here, such as of a port-forward.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `kubectl logkeep`."""
+    app.command(epilog=EXIT_CODES)(inspect)
+
+
+@spread
+def inspect(
+    name: Resource,
+    endpoint: Endpoint = None,
+    partitions: Partitions = False,
+    *,
+    where: Where,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Show what the archive of a resource holds, as `logkeep inspect` does. Your own rights must allow its Secret."""
+    with errors(debug):
+        from logkeep_engine.archive.catalog.archive import Archive
+
+        cluster = where.connect()
+        found = resources_named(cluster, name)
+        if len(found) > 1:
+            raise SpecError(f"{name!r} is a KafkaBackup and a KafkaRestore", hint=f"Write kbak/{name} or krst/{name}.")
+        raw = _place(cluster, found[0])
+        spec = parse_model(StorageSpec, {**raw, "endpoint": endpoint} if endpoint else raw)
+        with ExitStack() as files:
+            storage = _open(cluster, spec, files)
+            storage.check()
+            show_archive(Archive.open(storage), output, partitions=partitions)
+
+
+def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The storage that a resource names, as written, or that the KafkaBackup of a restore names."""
+    path = ("spec", "storage") if body["kind"] == BACKUP else ("spec", "source", "storage")
+    storage = lines.part(body, *path)
+    backup = lines.part(body, "spec", "source", "backupRef", "name")
+    if storage is None and backup is not None:
+        storage = lines.part(cluster.get(BACKUP, str(backup)), "spec", "storage")
+    if not isinstance(storage, Mapping):
+        raise SpecError(f"{lines.short_name(body)} names no storage")
+    return storage
+
+
+def _open(cluster: Kubernetes, spec: StorageSpec, files: ExitStack) -> Storage:
+    """The storage, opened with what the resource names. `files` keeps what the client reads later."""
+    from logkeep_engine.storage import open_storage
+
+    if spec.uri.startswith("file:"):
+        claim = f"the claim {spec.volume.claim_name}" if spec.volume is not None else "a volume"
+        raise StorageRefused(
+            f"The archive {spec.uri} lies on {claim}, which only pods can read.",
+            hint=f"Run `logkeep inspect {spec.uri}` in a pod of the engine's image that mounts it there.",
+        )
+    environ = dict(os.environ)
+    if spec.tls is not None:
+        environ[names.OWN_KEYS.ca_file] = _ca_file(cluster, spec.tls, files)
+    if spec.credentials is None or spec.credentials.secret_ref is None:
+        if spec.credentials is not None:
+            say("The pods use an identity of their own (workloadIdentity). Here your own credentials are used.")
+        return open_storage(spec.model_copy(update={"credentials": None}), environ)
+    for name in (names.OWN_KEYS.access, names.OWN_KEYS.secret, names.OWN_KEYS.token):
+        environ.pop(name, None)  # a token of the user's own does not belong to the keys of a Secret
+    return open_storage(spec, {**environ, **_keys(cluster, spec.credentials.secret_ref)})
+
+
+def _ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
+    """A file with the authorities that the resource trusts as the object store."""
+    kind = "Secret" if tls.ca_secret_ref is not None else "ConfigMap"
+    reference = tls.ca_secret_ref or tls.ca_config_map_ref
+    assert reference is not None, "the contract wants one of them"
+    data = cluster.get(kind, reference.name).get("data") or {}
+    if reference.certificate_key not in data:
+        raise CredentialsMissing(
+            f"{kind} {reference.name!r} in namespace {cluster.namespace} has no key {reference.certificate_key}.",
+            hint=f"It has the keys {', '.join(sorted(data)) or 'none'}.",
+        )
+    text = data[reference.certificate_key]
+    if kind == "Secret":
+        text = _decoded(reference.name, reference.certificate_key, text)
+    file = files.enter_context(NamedTemporaryFile("w", suffix=".pem", encoding="utf-8"))  # noqa: SIM115
+    file.write(text)
+    file.flush()
+    return file.name
+
+
+def _keys(cluster: Kubernetes, reference: S3SecretRef) -> dict[str, str]:
+    """The keys of the object store, under the names that the engine reads them by."""
+    secret = reference.name
+    data = cluster.get("Secret", secret).get("data") or {}
+    wanted = {
+        names.OWN_KEYS.access: reference.access_key_id_key,
+        names.OWN_KEYS.secret: reference.secret_access_key_key,
+        names.OWN_KEYS.token: reference.session_token_key,
+    }
+    missing = [key for name, key in wanted.items() if key not in data and name != names.OWN_KEYS.token]
+    if missing:
+        raise CredentialsMissing(
+            f"Secret {secret!r} in namespace {cluster.namespace} has no key {' and no key '.join(missing)}.",
+            hint=f"It has the keys {', '.join(sorted(data)) or 'none'}.",
+        )
+    return {name: _decoded(secret, key, data[key]) for name, key in wanted.items() if key in data}
+
+
+def _decoded(secret: str, key: str, value: str) -> str:
+    try:
+        return base64.b64decode(value).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise CredentialsMissing(f"Secret {secret!r}, key {key}: the value is no text.") from None

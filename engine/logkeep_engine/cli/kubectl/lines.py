@@ -1,0 +1,341 @@
+"""Lines for people, made of resources as the API shows them. Pure: the time is handed in.
+
+A status may be of an earlier or a later operator. What is not there is not shown, and never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from logkeep_engine.cli.output import byte_count
+from logkeep_engine.contract.values import human_bytes
+
+Body = Mapping[str, Any]
+Row = tuple[str, str]
+
+NOTHING = "-"
+_COLUMNS = ("KIND", "NAME", "PHASE", "READY", "DONE", "LAST SUCCESS", "RECOVERABLE", "NEXT RUN", "SIZE", "AGE")
+_SHORT = {"KafkaBackup": "kbak", "KafkaRestore": "krst"}
+_STATES = ("Ready", "Reconciling", "Stalled")
+
+
+def part(body: Body, *path: str) -> Any:
+    """What stands at a path of keys; None where something on the way is not there, or no mapping."""
+    found: Any = body
+    for key in path:
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(key)
+    return found
+
+
+def items(body: Body, *path: str) -> list[Mapping[str, Any]]:
+    """The mappings in a list at a path of keys."""
+    found = part(body, *path)
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+
+
+def condition(body: Body, kind: str) -> Mapping[str, Any]:
+    """The condition of this type, empty if there is none."""
+    return next((item for item in items(body, "status", "conditions") if item.get("type") == kind), {})
+
+
+def short_name(body: Body) -> str:
+    """The name with its kind, as kubectl takes it: kbak/nightly."""
+    kind = str(body.get("kind"))
+    return f"{_SHORT.get(kind, kind.lower())}/{part(body, 'metadata', 'name')}"
+
+
+def age(since: str | None, now: datetime) -> str:
+    """How long ago, or with `in` how long from now, in one unit: 5m, 3h, 2d, in 40s."""
+    moment = _moment(since)
+    if moment is None:
+        return NOTHING
+    told = _span(abs(now - moment))
+    return f"in {told}" if moment > now else told
+
+
+def ago(since: str | None, now: datetime) -> str:
+    """A time and how long ago that was: 2026-11-21T02:00:00Z (7h ago)."""
+    moment = _moment(since)
+    if moment is None:
+        return NOTHING
+    return f"{since} ({age(since, now)})" if moment > now else f"{since} ({age(since, now)} ago)"
+
+
+def _moment(text: object) -> datetime | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _span(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    for size, unit in ((2 * 86400, "d"), (2 * 3600, "h"), (2 * 60, "m")):
+        if seconds >= size:
+            return f"{seconds // (size // 2)}{unit}"
+    return f"{seconds}s"
+
+
+# ---- a line a resource
+
+
+def overview_columns(*, everywhere: bool) -> tuple[str, ...]:
+    """The heads of the columns of `overview`."""
+    return ("NAMESPACE", *_COLUMNS) if everywhere else _COLUMNS
+
+
+def overview(body: Body, now: datetime, *, everywhere: bool) -> tuple[str, ...]:
+    """The line of a resource. Its state is that of the condition that says most."""
+    status = part(body, "status") or {}
+    row = (
+        str(body.get("kind")),
+        str(part(body, "metadata", "name")),
+        str(status.get("phase") or "Unknown"),
+        ready(body),
+        _done(status),
+        age(status.get("lastSuccessTime"), now),
+        age(part(status, "recovery", "lastTime"), now),
+        age(status.get("nextScheduleTime"), now),
+        str(part(status, "archive", "size") or NOTHING),
+        age(part(body, "metadata", "creationTimestamp"), now),
+    )
+    return (str(part(body, "metadata", "namespace")), *row) if everywhere else row
+
+
+def ready(body: Body) -> str:
+    """`yes`, or the reason why the resource is not ready, with what else must not be overlooked."""
+    found = condition(body, "Ready")
+    said = "yes" if found.get("status") == "True" else str(found.get("reason") or NOTHING)
+    return ",".join([said, *alarms(body)])
+
+
+def alarms(body: Body) -> list[str]:
+    """The names of conditions beside the state that say that something is wrong."""
+    wrong = {"DataLoss": "True", "Coverage": "False", "RetentionRisk": "True"}
+    return [kind for kind, bad in wrong.items() if condition(body, kind).get("status") == bad]
+
+
+def _done(status: Body) -> str:
+    run, progress = status.get("run"), status.get("progress")
+    if not isinstance(progress, Mapping) or not isinstance(run, Mapping):
+        return NOTHING
+    return f"{progress.get('percent', 0)}%"
+
+
+# ---- all about one resource
+
+
+def detail(body: Body, now: datetime) -> list[Row]:
+    """Names and values of what the status of a resource says, without lists."""
+    status = part(body, "status") or {}
+    rows = [
+        ("resource", f"{body.get('kind')} {part(body, 'metadata', 'namespace')}/{part(body, 'metadata', 'name')}"),
+        ("phase", str(status.get("phase") or "Unknown: the operator has not looked at it yet")),
+    ]
+    rows += _conditions(body)
+    rows += _run(status, now)
+    rows += _archive(status)
+    rows += _times(body, status, now)
+    rows += _coverage(status)
+    return rows
+
+
+def _conditions(body: Body) -> list[Row]:
+    """The condition that says the state, and those beside it."""
+    state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
+    state = state or condition(body, "Ready")
+    rows = [("state", f"{state.get('reason')}: {state.get('message')}")] if state else []
+    others = [item for item in items(body, "status", "conditions") if item.get("type") not in _STATES]
+    for item in others:
+        rows.append((str(item.get("type")), f"{item.get('status')}: {item.get('message')}"))
+    return rows
+
+
+def _run(status: Body, now: datetime) -> list[Row]:
+    run = part(status, "run")
+    if not isinstance(run, Mapping):
+        return []
+    outcome = run.get("outcome") or f"goes on, attempt {run.get('attempt') or 1}"
+    rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
+    if run.get("endTime"):
+        rows.append(("ended", ago(run.get("endTime"), now)))
+    if isinstance(part(status, "progress"), Mapping):
+        rows.append(("progress", progress_line(part(status, "progress"))))
+    return rows
+
+
+def progress_line(progress: Body) -> str:
+    """The progress of a run in one line."""
+    size = human_bytes(float(progress.get("bytes") or 0))
+    told = [
+        f"{progress.get('percent', 0)}%",
+        f"{progress.get('display', '0/0')} partitions",
+        f"{progress.get('records', 0)} records",
+        size,
+    ]
+    if progress.get("bytesPerSecond"):
+        told.append(f"{human_bytes(float(progress['bytesPerSecond']))}/s")
+    if progress.get("secondsLeft") is not None:
+        told.append(f"{_span(timedelta(seconds=int(progress['secondsLeft'])))} left")
+    if progress.get("executors") is not None:
+        told.append(f"{progress['executors']} executors")
+    return ", ".join(told)
+
+
+def _archive(status: Body) -> list[Row]:
+    archive = part(status, "archive")
+    if not isinstance(archive, Mapping):
+        return []
+    rows = [("archive", f"{archive.get('uri') or archive.get('id')}, commit {archive.get('commit', NOTHING)}")]
+    if archive.get("storedBytes") is not None:
+        held = f"{archive.get('topics')} topics, {archive.get('records')} records, "
+        held += f"{byte_count(int(archive.get('bytes') or 0))}, stored {byte_count(int(archive['storedBytes']))}"
+        rows.append(("holds", held))
+    if archive.get("growth"):
+        rows.append(("grows", str(archive["growth"])))
+    return rows
+
+
+def _times(body: Body, status: Body, now: datetime) -> list[Row]:
+    rows = []
+    if body.get("kind") == "KafkaBackup":
+        rows.append(("last success", ago(status.get("lastSuccessTime"), now)))
+    recovery, retention = part(status, "recovery"), part(status, "retention")
+    if isinstance(recovery, Mapping):
+        first, last = recovery.get("firstTime") or NOTHING, ago(recovery.get("lastTime"), now)
+        rows.append(("recoverable", f"from {first} to {last}"))
+        if recovery.get("topicsBehind"):
+            rows.append(("behind", f"{recovery['topicsBehind']} of {recovery.get('topics')} topics"))
+    if isinstance(retention, Mapping) and retention.get("deadline"):
+        rows.append(("kept by the cluster until", ago(retention["deadline"], now)))
+    if status.get("nextScheduleTime"):
+        rows.append(("next run", ago(status["nextScheduleTime"], now)))
+    return rows
+
+
+def _coverage(status: Body) -> list[Row]:
+    coverage = part(status, "coverage")
+    if not isinstance(coverage, Mapping):
+        return []
+    words = {"protected": "protected", "leftOut": "left out", "unmatched": "patterns without a topic"}
+    words |= {"vanished": "vanished", "unreadable": "unreadable"}
+    told = [f"{coverage.get(key)} {word}" for key, word in words.items() if coverage.get(key)]
+    return [("topics", ", ".join(told) or "none")]
+
+
+HISTORY = ("run", "outcome", "began", "seconds", "records", "bytes", "executors", "message")
+
+
+def history(body: Body, now: datetime) -> list[tuple[str, ...]]:
+    """A row for each run that has ended, the newest first, below the heads HISTORY."""
+    rows: list[tuple[str, ...]] = []
+    for entry in items(body, "status", "history"):
+        size = entry.get("bytes")
+        rows.append(
+            (
+                _shown(entry.get("runId")),
+                _shown(entry.get("outcome")),
+                ago(entry.get("startTime"), now),
+                _seconds(entry),
+                _shown(entry.get("records")),
+                NOTHING if size is None else human_bytes(float(size)),
+                _shown(entry.get("executors")),
+                _shown(entry.get("message")),
+            )
+        )
+    return rows
+
+
+def _seconds(entry: Body) -> str:
+    if entry.get("durationSeconds") is not None:
+        return str(entry["durationSeconds"])
+    start, end = _moment(entry.get("startTime")), _moment(entry.get("endTime"))
+    return NOTHING if start is None or end is None else str(int((end - start).total_seconds()))
+
+
+def _shown(value: object) -> str:
+    return NOTHING if value is None or value == "" else str(value)
+
+
+# ---- topics
+
+TOPICS = ("NAME", "TOPIC", "STATE", "RECOVERABLE TO", "NOT ARCHIVED", "KEPT UNTIL")
+_LISTS = (("topicsLeftOut", "left out"), ("topicsVanished", "vanished"), ("topicsUnreadable", "unreadable"))
+
+
+def topics(body: Body, now: datetime) -> list[tuple[str, ...]]:
+    """A row for each topic that the status of a backup names, below the heads TOPICS: those furthest behind, those that
+    the cluster deletes soonest, those that are not protected."""
+    name = str(part(body, "metadata", "name"))
+    behind = {str(item.get("topic")): item for item in items(body, "status", "recovery", "behind")}
+    deadlines = {str(item.get("topic")): item for item in items(body, "status", "retention", "topics")}
+    all_to = part(body, "status", "recovery", "lastTime")
+    rows: list[tuple[str, ...]] = []
+    for topic in dict.fromkeys([*behind, *deadlines]):
+        late = behind.get(topic)
+        to = late.get("lastTime") if late is not None else all_to
+        state = "behind" if late is not None else "protected"
+        left = late.get("offsets") if late is not None else 0
+        until = part(deadlines.get(topic, {}), "deadline")
+        rows.append((name, topic, state, ago(to, now), _shown(left), ago(until, now)))
+    for pattern in part(body, "status", "coverage", "patternsUnmatched") or ():
+        rows.append((name, str(pattern), "pattern without a topic", NOTHING, NOTHING, NOTHING))
+    for key, state in _LISTS:
+        for topic in part(body, "status", "coverage", key) or ():
+            rows.append((name, str(topic), state, NOTHING, NOTHING, NOTHING))
+    return rows
+
+
+def topic_sums(body: Body, now: datetime) -> list[str]:
+    """Sentences about all topics of a backup, also those that the status does not name."""
+    name = str(part(body, "metadata", "name"))
+    recovery, coverage = part(body, "status", "recovery") or {}, part(body, "status", "coverage") or {}
+    told = []
+    if coverage:
+        told.append(f"{coverage.get('protected', 0)} topics protected, {coverage.get('leftOut', 0)} left out")
+    if recovery:
+        told.append(f"{recovery.get('topicsBehind', 0)} of {recovery.get('topics', 0)} behind")
+        told.append(f"all others recoverable to {ago(recovery.get('lastTime'), now)}")
+    unknown = part(body, "status", "retention", "unknownTopics")
+    if unknown:
+        told.append(f"{unknown} with limits that the brokers do not tell")
+    if not told:
+        return [f"{name}: no run has told of topics yet"]
+    shown = [*_names(coverage), *(item.get("topic") for item in items(body, "status", "recovery", "behind"))]
+    wanted = sum(int(coverage.get(key) or 0) for key in ("leftOut", "vanished", "unreadable", "unmatched"))
+    wanted += int(recovery.get("topicsBehind") or 0)
+    if wanted > len(shown):
+        told.append(f"{wanted - len(shown)} more are not named in the status")
+    return [f"{name}: " + "; ".join(told)]
+
+
+def _names(coverage: Body) -> Sequence[Any]:
+    keys: Iterable[str] = ("patternsUnmatched", *(key for key, _ in _LISTS))
+    return [name for key in keys for name in coverage.get(key) or ()]
+
+
+# ---- a run that is waited for
+
+
+def run_line(body: Body) -> str:
+    """The state of a KafkaBackupRun in one line."""
+    status = part(body, "status") or {}
+    if not status:
+        return "asked for; no operator has answered yet"
+    told = [str(status.get("phase") or "Pending").lower()]
+    if status.get("runId"):
+        told.append(f"run {status['runId']}")
+    if status.get("records") is not None and status.get("phase") != "Pending":
+        told.append(f"{status.get('percent', 0)}%, {status['records']} records")
+        told.append(human_bytes(float(status.get("bytes") or 0)))
+    found = condition(body, "Ready")
+    if found.get("message"):
+        told.append(f"{found.get('reason')}: {found['message']}")
+    return ", ".join(told)

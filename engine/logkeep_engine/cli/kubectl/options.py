@@ -1,0 +1,69 @@
+"""Options of all commands of the plugin, named as kubectl names its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.cli.kubectl.calls import Kubernetes
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed, may succeed when tried again; 2 refused: an option, a right, a resource or the "
+    "archive must change first; 3 another run owns the archive; 4 data loss; 130 interrupted. A command that waits for "
+    "a run ends with the code of that run."
+)
+BACKUP, RESTORE = "KafkaBackup", "KafkaRestore"
+_KINDS = {
+    **dict.fromkeys(("kbak", "kafkabackup", "kafkabackups", "kafkabackups.logkeep.dev"), BACKUP),
+    **dict.fromkeys(("krst", "kafkarestore", "kafkarestores", "kafkarestores.logkeep.dev"), RESTORE),
+}
+
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="The namespace; by default that of the context.")
+]
+Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig; by default the current one.")]
+Kubeconfig = Annotated[str | None, typer.Option(help="The kubeconfig; by default $KUBECONFIG, or ~/.kube/config.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
+Resource = Annotated[str, typer.Argument(metavar="NAME", help="The resource: NAME, kbak/NAME or krst/NAME.")]
+Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="Name of the KafkaBackup.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Follow the run to its end, and end with its exit code.")]
+Timeout = Annotated[
+    float | None, typer.Option(help="With --wait: give up after so many seconds. The run goes on.", min=1)
+]
+
+
+@dataclass(frozen=True)
+class Where:
+    """The cluster and the namespace."""
+
+    namespace: Namespace = None
+    context: Context = None
+    kubeconfig: Kubeconfig = None
+
+    def connect(self) -> Kubernetes:
+        """A connection to the cluster. Raises ClusterUnreachable."""
+        from logkeep_engine.cli.kubectl.calls import connect
+
+        return connect(self.kubeconfig, self.context, self.namespace)
+
+
+def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
+    """The kinds that a name may be of, and the name: `kbak/nightly` is of one kind. Raises SpecError for another kind
+    than those."""
+    prefix, slash, name = text.rpartition("/")
+    if not slash:
+        return kinds, text
+    kind = _KINDS.get(prefix.lower())
+    if kind not in kinds:
+        raise SpecError(f"{text!r}: {prefix!r} is none of {', '.join(kinds)}", hint=f"Write {name!r} alone.")
+    return (kind,), name
+
+
+def backup_name(text: str) -> str:
+    """The name of a KafkaBackup. Raises SpecError."""
+    return named(text, BACKUP)[1]

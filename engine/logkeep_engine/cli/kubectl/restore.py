@@ -1,0 +1,181 @@
+"""The command `kubectl logkeep restore`: makes a KafkaRestore of a backup, or prints it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl.errors import NoSuchResource
+from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, RESTORE, Backup, Timeout, Wait, Where, backup_name
+from logkeep_engine.cli.kubectl.status import clean
+from logkeep_engine.cli.kubectl.waiting import follow
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
+from logkeep_engine.cli.output import print_json, say
+from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, parse_restore
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.cli.kubectl.calls import Kubernetes
+
+RestoreName = Annotated[
+    str | None, typer.Option("--name", help="Name of the KafkaRestore; by default the backup's name and the time.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the KafkaRestore as YAML, and make nothing.")]
+Servers = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The target cluster, host:port[,host:port], without TLS and login."),
+]
+ClusterOf = Annotated[
+    str | None, typer.Option(metavar="BACKUP", help="The target is the cluster of this KafkaBackup, with its login.")
+]
+Include = Annotated[list[str] | None, typer.Option("--topic", help="Topics, a regular expression. Repeatable.")]
+Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Topics to leave out. Repeatable.")]
+Rename = Annotated[
+    list[str] | None, typer.Option("--rename", metavar="FROM=TO", help="Rename topics: '(.*)=old.\\1'. Repeatable.")
+]  # fmt: skip
+Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
+Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The cluster into which is restored."""
+
+    bootstrap_server: Servers = None
+    cluster_of: ClusterOf = None
+
+
+@dataclass(frozen=True)
+class ChoiceOptions:
+    """What is restored, and under which names."""
+
+    topic: Include = None
+    exclude: Exclude = None
+    rename: Rename = None
+    if_topic_exists: Exists = None
+    groups: Groups = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `kubectl logkeep`."""
+    app.command(epilog=EXIT_CODES)(restore)
+
+
+@spread
+def restore(
+    backup: Backup,
+    name: RestoreName = None,
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    *,
+    target: TargetOptions,
+    chosen: ChoiceOptions,
+    where: Where,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Restore topics of a backup: make a KafkaRestore. For other settings take --dry-run, and edit what it prints."""
+    with errors(debug):
+        if not wait or dry_run:
+            refuse({"--timeout": timeout}, "has no effect without --wait")
+        if dry_run:
+            refuse({"--wait": wait}, "has no effect with --dry-run")
+        source = backup_name(backup)
+        cluster = where.connect()
+        cluster.get(BACKUP, source)  # a name that is wrong would wait for ever
+        spec = restore_spec(source, _cluster_spec(cluster, target), chosen)
+        parse_restore(spec)
+        made = name or f"{source}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        metadata = {"name": made, "namespace": cluster.namespace}
+        body = {"apiVersion": API_VERSION, "kind": RESTORE, "metadata": metadata, "spec": spec}
+        if dry_run:
+            _print(body, output)
+            return
+        body = cluster.create(body)
+        say(f"krst/{made} restores KafkaBackup {source}")
+        if wait:
+            _wait(cluster, made, timeout, output)
+        elif output is Output.JSON:
+            print_json(clean(body))
+
+
+def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions) -> dict[str, Any]:
+    """The spec of a KafkaRestore, with what was chosen and nothing else. Raises SpecError."""
+    spec: dict[str, Any] = {"source": {"backupRef": {"name": backup}}, "cluster": dict(cluster)}
+    topics: dict[str, Any] = {}
+    if chosen.topic:
+        topics["include"] = list(chosen.topic)
+    if chosen.exclude:
+        topics["exclude"] = list(chosen.exclude)
+    if chosen.rename:
+        topics["rename"] = [_rename(rule) for rule in chosen.rename]
+    if topics:
+        spec["topics"] = topics
+    if chosen.if_topic_exists is not None:
+        spec["ifTopicExists"] = chosen.if_topic_exists.value
+    if chosen.groups:
+        spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
+    return spec
+
+
+def _rename(rule: str) -> dict[str, str]:
+    before, sign, after = rule.rpartition("=")
+    if not sign or not before or not after:
+        raise SpecError(f"--rename {rule!r} is no FROM=TO", hint="Write, for example, '(.*)=restored.\\1'.")
+    return {"from": before, "to": after}
+
+
+def _cluster_spec(cluster: Kubernetes, target: TargetOptions) -> Mapping[str, Any]:
+    if (target.bootstrap_server is None) == (target.cluster_of is None):
+        raise SpecError(
+            "--bootstrap-server, --cluster-of: exactly one of them says into which Kafka cluster is restored",
+            hint="For the backup's own cluster name the backup again: --cluster-of BACKUP.",
+        )
+    if target.cluster_of is not None:
+        found: Mapping[str, Any] = cluster.get(BACKUP, backup_name(target.cluster_of))["spec"]["cluster"]
+        return found
+    servers = (target.bootstrap_server or "").split(",")
+    return {"bootstrapServers": [server.strip() for server in servers if server.strip()]}
+
+
+def _print(body: dict[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        print_json(body)
+    else:
+        print(yaml.safe_dump(body, sort_keys=False, allow_unicode=False), end="", flush=True)
+
+
+def _line(body: Mapping[str, Any]) -> str:
+    ready = lines.condition(body, "Ready")
+    told = [str(lines.part(body, "status", "phase") or "Pending").lower()]
+    progress = lines.part(body, "status", "progress")
+    if isinstance(progress, Mapping):
+        told.append(lines.progress_line(progress))
+    if ready.get("message"):
+        told.append(f"{ready.get('reason')}: {ready['message']}")
+    return ", ".join(told)
+
+
+def _wait(cluster: Kubernetes, name: str, timeout: float | None, output: Output) -> None:
+    def look() -> dict[str, Any]:
+        try:
+            return cluster.get(RESTORE, name)
+        except NoSuchResource as error:
+            raise NoSuchResource(
+                f"KafkaRestore {name!r} was deleted while it was waited for.", hint="Its run was stopped."
+            ) from error
+
+    body, end = follow(look, _line, timeout, f"kubectl logkeep -n {cluster.namespace} status krst/{name}")
+    if output is Output.JSON:
+        print_json(clean(body))
+    say(f"error: {end.message}" if end.code else end.message)
+    if end.code:
+        raise typer.Exit(int(end.code))

@@ -1,0 +1,92 @@
+"""The command `kubectl logkeep run`: asks for a run of a backup with a KafkaBackupRun, and follows it to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl.errors import NoSuchResource, RightMissing
+from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
+from logkeep_engine.cli.kubectl.status import clean
+from logkeep_engine.cli.kubectl.waiting import follow
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
+from logkeep_engine.cli.output import print_json, say
+from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS
+from logkeep_engine.contract.spec import API_VERSION
+
+if TYPE_CHECKING:
+    from logkeep_engine.cli.kubectl.calls import Kubernetes
+
+Ttl = Annotated[
+    int | None,
+    typer.Option(help="Seconds that the KafkaBackupRun stays after its end; a day by default.", min=MIN_TTL_SECONDS),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `kubectl logkeep`."""
+    app.command(epilog=EXIT_CODES)(run)
+
+
+@spread
+def run(
+    backup: Backup,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    ttl: Ttl = None,
+    *,
+    where: Where,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Ask for a run of a backup. It needs the right to create KafkaBackupRuns, and none to change the backup."""
+    with errors(debug):
+        if not wait:
+            refuse({"--timeout": timeout}, "has no effect without --wait")
+        name = backup_name(backup)
+        cluster = where.connect()
+        _check_name(cluster, name)
+        made = cluster.create(_request(name, cluster.namespace, ttl))
+        asked = str(made["metadata"]["name"])
+        say(f"{lines.short_name({**made, 'kind': 'kbrun'})} asks for a run of KafkaBackup {name}")
+        if wait:
+            _wait(cluster, asked, timeout, output)
+        elif output is Output.JSON:
+            print_json(clean(made))
+
+
+def _check_name(cluster: Kubernetes, name: str) -> None:
+    """Raises NoSuchResource for a name that is wrong. Who may not read backups learns it from the status."""
+    try:
+        cluster.get(BACKUP, name)
+    except RightMissing:
+        return
+
+
+def _request(backup: str, namespace: str, ttl: int | None) -> dict[str, Any]:
+    spec: dict[str, Any] = {"backupRef": {"name": backup}}
+    if ttl is not None:
+        spec["ttlSecondsAfterFinished"] = ttl
+    metadata = {"generateName": f"{backup}-", "namespace": namespace}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def _wait(cluster: Kubernetes, asked: str, timeout: float | None, output: Output) -> None:
+    def look() -> dict[str, Any]:
+        try:
+            return cluster.get(KIND, asked)
+        except NoSuchResource as error:
+            raise NoSuchResource(
+                f"KafkaBackupRun {asked!r} was deleted while its run was waited for.",
+                hint="The run, if it was started, goes on: kubectl logkeep status",
+            ) from error
+
+    body, end = follow(look, lines.run_line, timeout, f"kubectl -n {cluster.namespace} get kbrun {asked}")
+    if output is Output.JSON:
+        print_json(clean(body))
+    say(f"error: {end.message}" if end.code else end.message)
+    if end.code:
+        raise typer.Exit(int(end.code))

@@ -1,0 +1,102 @@
+"""The command `kubectl logkeep status`: a line for each resource, or all about one of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl.errors import NoSuchResource
+from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, RESTORE, AllNamespaces, Where, named
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
+from logkeep_engine.cli.output import facts, print_json, say, stdout, table
+
+if TYPE_CHECKING:
+    from logkeep_engine.cli.kubectl.calls import Kubernetes
+
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `kubectl logkeep`."""
+    app.command(epilog=EXIT_CODES)(status)
+
+
+@spread
+def status(
+    name: Name = None,
+    all_namespaces: AllNamespaces = False,
+    *,
+    where: Where,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Show backups and restores: their state, the last success, what can be restored, the next run."""
+    with errors(debug):
+        if name is not None:
+            refuse({"--all-namespaces": all_namespaces}, "has no effect with the name of a resource")
+        cluster = where.connect()
+        now = datetime.now(UTC)
+        if name is None:
+            _show_all(cluster, now, output, everywhere=all_namespaces)
+        else:
+            _show_one(cluster, name, now, output)
+
+
+def _show_all(cluster: Kubernetes, now: datetime, output: Output, *, everywhere: bool) -> None:
+    found = [
+        {**body, "kind": kind} for kind in (BACKUP, RESTORE) for body in cluster.items(kind, everywhere=everywhere)
+    ]
+    if output is Output.JSON:
+        print_json({"items": [clean(body) for body in found]})
+        return
+    if not found:
+        where = "any namespace" if everywhere else f"namespace {cluster.namespace}"
+        say(f"There is no KafkaBackup and no KafkaRestore in {where}.")
+        return
+    shown = table(*lines.overview_columns(everywhere=everywhere))
+    for body in found:
+        shown.add_row(*lines.overview(body, now, everywhere=everywhere))
+    stdout().print(shown)
+
+
+def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> None:
+    found = resources_named(cluster, text)
+    if output is Output.JSON:
+        print_json({"items": [clean(body) for body in found]})
+        return
+    out = stdout()
+    for body in found:
+        out.print(facts(lines.detail(body, now)))
+        for entry in lines.items(body, "status", "loss"):
+            say(f"lost: {entry.get('topic')}-{entry.get('partition')} offsets {entry.get('start')} to "
+                f"{int(entry.get('end') or 0) - 1}: {entry.get('reason')}")  # fmt: skip
+        rows = lines.history(body, now)
+        if rows:
+            shown = table(*lines.HISTORY)
+            for row in rows:
+                shown.add_row(*row)
+            out.print(shown)
+
+
+def resources_named(cluster: Kubernetes, text: str) -> list[dict[str, Any]]:
+    """The resources of this name: one, or a backup and a restore. Raises NoSuchResource."""
+    kinds, name = named(text, BACKUP, RESTORE)
+    if len(kinds) == 1:
+        return [cluster.get(kinds[0], name)]
+    found = [body for kind in kinds if (body := cluster.find(kind, name)) is not None]
+    if not found:
+        raise NoSuchResource(
+            f"There is no KafkaBackup and no KafkaRestore {name!r} in namespace {cluster.namespace}.",
+            hint="Is it in another -n/--namespace?",
+        )
+    return found
+
+
+def clean(body: dict[str, Any]) -> dict[str, Any]:
+    """The resource without what only the API server needs."""
+    metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "managedFields"}
+    return {**body, "metadata": metadata}

@@ -1,0 +1,81 @@
+"""Waits for the end of a run that an object of the API tells of, and makes an exit code of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.cli.kubectl.lines import condition
+from logkeep_engine.cli.output import say
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.errors import LogkeepError
+
+POLL_SECONDS = 1.0
+# It may be created later. Whoever waits at a terminal has rather mistyped its name.
+_MISTYPED = "BackupNotFound"
+
+
+class StillGoesOn(LogkeepError):
+    """The run had not ended within the time that the user has given."""
+
+    code = "StillGoesOn"
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run has ended: its exit code, and what is said of it."""
+
+    code: ExitCode
+    message: str
+
+
+def ended(body: Mapping[str, Any]) -> RunEnd | None:
+    """How the run of a resource has ended, None while it goes on."""
+    ready, stalled = condition(body, "Ready"), condition(body, "Stalled")
+    if ready.get("status") == "True":
+        return RunEnd(ExitCode.OK, str(ready.get("message") or ""))
+    if stalled.get("status") == "True":
+        reason = str(stalled.get("reason") or "RunFailed")
+        return RunEnd(exit_code(reason), f"{reason}: {stalled.get('message')}")
+    if ready.get("reason") == _MISTYPED:
+        return RunEnd(ExitCode.REFUSED, f"{_MISTYPED}: {ready.get('message')}")
+    return None
+
+
+def exit_code(reason: str) -> ExitCode:
+    """The exit code of a run that has failed for a reason, as its driver has ended with."""
+    return next((kind.exit_code for kind in _errors(LogkeepError) if kind.code == reason), ExitCode.FAILED)
+
+
+def _errors(kind: type[LogkeepError]) -> list[type[LogkeepError]]:
+    return [kind, *(found for below in kind.__subclasses__() for found in _errors(below))]
+
+
+def follow(
+    look: Callable[[], dict[str, Any]],
+    line: Callable[[Mapping[str, Any]], str],
+    timeout: float | None,
+    hint: str,
+) -> tuple[dict[str, Any], RunEnd]:
+    """Look until the run has ended, and say each new line about it. Raises StillGoesOn after `timeout` seconds, and
+    what `look` raises. `hint` says how to look after the run when nobody waits any more."""
+    until = None if timeout is None else time.monotonic() + timeout
+    last = ""
+    try:
+        while True:
+            body = look()
+            end = ended(body)
+            if end is not None:
+                return body, end
+            told = line(body)
+            if told != last:
+                say(told)
+                last = told
+            if until is not None and time.monotonic() > until:
+                raise StillGoesOn(f"The run has not ended within {timeout:g} s. It goes on.", hint=hint)
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        say(f"hint: the run goes on. {hint}")
+        raise

@@ -1,0 +1,101 @@
+"""A KafkaBackupRun as it is read from the API: somebody asks for a run of a KafkaBackup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS, PLURAL, KafkaBackupRunSpec
+from logkeep_operator.api.resource import Key
+from logkeep_operator.api.status import Condition, StatusPart, parse_timestamp
+
+ASKED_KIND = KIND
+ASKED_PLURAL = PLURAL
+_DEFAULT_TTL = KafkaBackupRunSpec.model_fields["ttl_seconds_after_finished"].default
+
+
+class AskedPhase(StrEnum):
+    """The state of a KafkaBackupRun in one word."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class AskedStatus(StatusPart):
+    """The status of a KafkaBackupRun, field for field as in its CRD."""
+
+    observed_generation: int | None = None
+    phase: AskedPhase | None = None
+    conditions: tuple[Condition, ...] = ()
+    run_id: str | None = None
+    job: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    records: int | None = None
+    bytes: int | None = None
+    percent: int | None = None
+    message: str | None = None
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type, None if the status has none."""
+        return next((c for c in self.conditions if c.type == kind), None)
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """A KafkaBackupRun. `backup` is the name of the KafkaBackup, empty if the spec cannot be read."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    backup: str
+    ttl_seconds: int
+    deleting: bool
+    owners: frozenset[str]
+    status: AskedStatus
+    body: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_object(cls, body: Mapping[str, Any]) -> AskedRun:
+        """Make it of the API's JSON. A status that cannot be read counts as empty."""
+        metadata, spec = body["metadata"], body.get("spec") or {}
+        ttl = spec.get("ttlSecondsAfterFinished", _DEFAULT_TTL)
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 1),
+            backup=str((spec.get("backupRef") or {}).get("name") or ""),
+            ttl_seconds=ttl if isinstance(ttl, int) else MIN_TTL_SECONDS,
+            deleting="deletionTimestamp" in metadata,
+            owners=frozenset(str(owner.get("uid")) for owner in metadata.get("ownerReferences") or ()),
+            status=AskedStatus.from_dict(body.get("status") or {}),
+            body=body,
+        )
+
+    @property
+    def key(self) -> Key:
+        """The KafkaBackup that is to run."""
+        return Key("KafkaBackup", self.namespace, self.backup)
+
+    @property
+    def open(self) -> bool:
+        """Whether it still waits for the end of a run."""
+        return not self.deleting and self.status.phase not in (AskedPhase.SUCCEEDED, AskedPhase.FAILED)
+
+    @property
+    def pending(self) -> bool:
+        """Whether no run was started for it yet."""
+        return self.open and self.status.run_id is None
+
+    @property
+    def ended(self) -> datetime | None:
+        """The time at which its run has ended, None before."""
+        return None if self.open else parse_timestamp(self.status.end_time)

@@ -1,0 +1,59 @@
+"""The KafkaBackupRuns that ask for something, so that a look at any other KafkaBackup needs not read them.
+
+Which backups have some is remembered from events and resyncs only to spare calls: what is decided about them is always
+read from the API.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from logkeep_operator.api import Key
+from logkeep_operator.api.asked import ASKED_KIND, AskedRun
+from logkeep_operator.cluster import KubernetesCluster
+from logkeep_operator.reconcile import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, wants_look
+
+
+class AskedRuns:
+    """Safe to use from several threads."""
+
+    def __init__(self, cluster: KubernetesCluster) -> None:
+        self._cluster = cluster
+        self._keys: set[Key] = set()
+
+    def note(self, asked: AskedRun) -> None:
+        """Note that it was made. The next look at its backup reads it."""
+        self._keys.add(asked.key)
+
+    def of(self, key: Key, now: datetime) -> tuple[AskedRun, ...]:
+        """Those of a KafkaBackup, if some of them ask for something."""
+        if key not in self._keys:
+            return ()
+        self._keys.discard(key)  # before they are read: one that is made meanwhile is noted again
+        found = tuple(one for one in self._cluster.asked_runs(key.namespace) if one.key == key)
+        if not wants_look(found, now):
+            return ()
+        self._keys.add(key)
+        return found
+
+    def all(self, namespace: str | None, now: datetime) -> dict[Key, tuple[AskedRun, ...]]:
+        """Those of all KafkaBackups of a namespace, or of the whole cluster, that have some which ask for something."""
+        grouped: dict[Key, list[AskedRun]] = defaultdict(list)
+        for one in self._cluster.asked_runs(namespace):
+            grouped[one.key].append(one)
+        found = {key: tuple(some) for key, some in grouped.items() if wants_look(some, now)}
+        self._keys.update(found)
+        return found
+
+    def carry_out(self, namespace: str, answers: Sequence[Answer]) -> None:
+        """Do what a plan says about them."""
+        for answer in answers:
+            match answer:
+                case AnswerAskedRun():
+                    self._cluster.answer_asked_run(answer.asked, answer.status)
+                case AdoptAskedRun():
+                    self._cluster.adopt_asked_run(answer.asked, answer.uid)
+                case DeleteAskedRun():
+                    self._cluster.delete(ASKED_KIND, namespace, answer.name, answer.uid)

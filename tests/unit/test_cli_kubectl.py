@@ -1,0 +1,185 @@
+"""What `kubectl logkeep` prints of resources, whichever operator has written their statuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl.errors import KindNotServed, RightMissing, api_error
+from logkeep_engine.cli.kubectl.options import named
+from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
+from logkeep_engine.cli.kubectl.waiting import ended, exit_code
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.spec import IfTopicExists, parse_restore
+from logkeep_engine.errors import SpecError
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+NIGHT = "2026-11-22T02:00:00Z"
+
+
+def condition(kind: str, status: str, reason: str, message: str = "said so") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def backup(**status: Any) -> dict[str, Any]:
+    metadata = {"name": "nightly", "namespace": "team", "creationTimestamp": "2026-11-01T00:00:00Z"}
+    return {"kind": "KafkaBackup", "metadata": metadata, "spec": {}, "status": status}
+
+
+FULL = backup(
+    phase="Succeeded",
+    conditions=[
+        condition("Ready", "True", "RunSucceeded"),
+        condition("DataLoss", "False", "NoLoss"),
+        condition("RetentionRisk", "True", "NextRunTooLate", "clicks goes at noon"),
+    ],
+    run={"id": "r1", "outcome": "Succeeded", "startTime": NIGHT, "endTime": "2026-11-22T02:10:00Z"},
+    progress={"percent": 100, "display": "4/4", "records": 5, "bytes": 2048, "bytesPerSecond": 1024, "secondsLeft": 90},
+    lastSuccessTime="2026-11-22T02:10:00Z",
+    nextScheduleTime="2026-11-23T02:00:00Z",
+    archive={"uri": "s3://b/p", "commit": 7, "topics": 3, "records": 5, "bytes": 4096, "storedBytes": 2048,
+             "size": "2.0 KiB", "growth": "1.0 KiB/day"},
+    recovery={"firstTime": "2026-01-01T00:00:00Z", "lastTime": NIGHT, "topics": 3, "topicsBehind": 2,
+              "behind": [{"topic": "clicks", "lastTime": "2026-11-21T02:00:00Z", "offsets": 41}, {"topic": "new"}]},
+    retention={"deadline": "2026-11-22T12:00:00Z", "unknownTopics": 1,
+               "topics": [{"topic": "clicks", "partition": 1, "deadline": "2026-11-22T12:00:00Z"},
+                          {"topic": "orders", "partition": 0, "deadline": "2026-11-29T12:00:00Z"}]},
+    coverage={"protected": 3, "leftOut": 30, "vanished": 1, "topicsLeftOut": ["a", "b"], "topicsVanished": ["gone"]},
+    history=[{"runId": "r1", "outcome": "Succeeded", "startTime": NIGHT, "endTime": "2026-11-22T02:10:00Z",
+              "records": 5, "bytes": 2048, "message": "done"},
+             {"runId": "r0", "outcome": "Failed", "durationSeconds": 412, "executors": 0}],
+)  # fmt: skip
+
+
+def test_a_line_of_a_backup_says_what_the_morning_asks() -> None:
+    line = dict(zip(lines.overview_columns(everywhere=True), lines.overview(FULL, NOW, everywhere=True), strict=True))
+    assert line == {
+        "NAMESPACE": "team", "KIND": "KafkaBackup", "NAME": "nightly", "PHASE": "Succeeded",
+        "READY": "yes,RetentionRisk", "DONE": "100%", "LAST SUCCESS": "6h", "RECOVERABLE": "7h", "NEXT RUN": "in 17h",
+        "SIZE": "2.0 KiB", "AGE": "21d",
+    }  # fmt: skip
+
+
+def test_a_resource_that_no_operator_has_seen_has_a_line_and_details() -> None:
+    line = dict(
+        zip(lines.overview_columns(everywhere=False), lines.overview(backup(), NOW, everywhere=False), strict=True)
+    )
+    assert (line["PHASE"], line["READY"], line["DONE"], line["NEXT RUN"]) == ("Unknown", "-", "-", "-")
+    assert dict(lines.detail(backup(), NOW))["phase"] == "Unknown: the operator has not looked at it yet"
+    assert lines.history(backup(), NOW) == []
+    assert lines.topic_sums(backup(), NOW) == ["nightly: no run has told of topics yet"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"conditions": "x"}, {"run": []}, {"progress": 1}, {"recovery": "x"}, {"history": {}}]
+)
+def test_a_status_of_another_shape_is_no_error(wrong: dict[str, Any]) -> None:
+    body = backup(**wrong)
+    assert lines.overview(body, NOW, everywhere=False)
+    assert lines.detail(body, NOW)
+    assert lines.topics(body, NOW) == []
+
+
+def test_details_name_risk_archive_and_times() -> None:
+    rows = dict(lines.detail(FULL, NOW))
+    assert rows["state"] == "RunSucceeded: said so"
+    assert rows["RetentionRisk"] == "True: clicks goes at noon"
+    assert rows["run"] == "r1 Succeeded"
+    assert rows["began"] == f"{NIGHT} (7h ago)"
+    assert rows["progress"] == "100%, 4/4 partitions, 5 records, 2.0 KiB, 1.0 KiB/s, 90s left"
+    assert rows["holds"] == "3 topics, 5 records, 4096 (4.0 KiB), stored 2048 (2.0 KiB)"
+    assert rows["recoverable"] == f"from 2026-01-01T00:00:00Z to {NIGHT} (7h ago)"
+    assert rows["behind"] == "2 of 3 topics"
+    assert rows["kept by the cluster until"] == "2026-11-22T12:00:00Z (in 3h)"
+    assert rows["topics"] == "3 protected, 30 left out, 1 vanished"
+
+
+def test_the_history_has_seconds_whoever_wrote_it() -> None:
+    assert [row[3] for row in lines.history(FULL, NOW)] == ["600", "412"]
+    assert [row[6] for row in lines.history(FULL, NOW)] == ["-", "0"]
+
+
+def test_topics_are_named_with_how_far_behind_they_are() -> None:
+    rows = lines.topics(FULL, NOW)
+    assert [row[1:3] for row in rows] == [
+        ("clicks", "behind"), ("new", "behind"), ("orders", "protected"),
+        ("a", "left out"), ("b", "left out"), ("gone", "vanished"),
+    ]  # fmt: skip
+    assert rows[0][3:] == ("2026-11-21T02:00:00Z (31h ago)", "41", "2026-11-22T12:00:00Z (in 3h)")
+    assert rows[1][3:] == ("-", "-", "-")
+    (said,) = lines.topic_sums(FULL, NOW)
+    assert "3 topics protected, 30 left out; 2 of 3 behind" in said
+    assert said.endswith("28 more are not named in the status")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")]
+)
+def test_an_age_has_one_unit(seconds: int, told: str) -> None:
+    assert lines.age(datetime.fromtimestamp(NOW.timestamp() - seconds, UTC).isoformat(), NOW) == told
+
+
+def test_what_is_no_time_is_no_age() -> None:
+    assert (lines.age(None, NOW), lines.age("yesterday", NOW)) == ("-", "-")
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("BrokerUnavailable", ExitCode.FAILED), ("InvalidSpec", ExitCode.REFUSED), ("ArchiveFenced", ExitCode.FENCED),
+        ("DataLoss", ExitCode.DATA_LOSS), ("BackoffLimitExceeded", ExitCode.FAILED),
+    ],
+)  # fmt: skip
+def test_a_run_that_failed_has_the_exit_code_of_its_reason(reason: str, code: ExitCode) -> None:
+    assert exit_code(reason) is code
+    end = ended({"status": {"conditions": [condition("Stalled", "True", reason)]}})
+    assert end is not None
+    assert (end.code, end.message) == (code, f"{reason}: said so")
+
+
+def test_a_run_that_waits_has_not_ended_and_one_without_its_backup_has() -> None:
+    assert ended({}) is None
+    assert ended({"status": {"conditions": [condition("Ready", "False", "Queued")]}}) is None
+    end = ended({"status": {"conditions": [condition("Ready", "False", "BackupNotFound")]}})
+    assert end is not None
+    assert end.code is ExitCode.REFUSED
+
+
+def test_a_name_may_say_its_kind() -> None:
+    kinds = ("KafkaBackup", "KafkaRestore")
+    assert named("nightly", *kinds) == (kinds, "nightly")
+    assert named("krst/again", *kinds) == (("KafkaRestore",), "again")
+    with pytest.raises(SpecError, match="'pod' is none of KafkaBackup, KafkaRestore"):
+        named("pod/x", *kinds)
+
+
+def test_a_right_that_is_missing_is_named() -> None:
+    lacking = 'secrets "s3" is forbidden: User "eve" cannot get resource "secrets" in API group "" in the namespace'
+    told = {"kind": "Status", "message": f'{lacking} "team"', "details": {"name": "s3", "kind": "secrets"}}
+    said = json.dumps(told).encode()
+    error = api_error(403, said, kind="Secret", plural="secrets", namespace="team", name="s3")
+    assert isinstance(error, RightMissing)
+    assert error.message == "User 'eve' lacks a right: get on secrets in namespace team."
+    assert "kubectl auth can-i get secrets -n team" in error.hint
+
+
+def test_a_cluster_without_the_crds_is_told_from_a_missing_object() -> None:
+    error = api_error(404, b"404 page not found\n", kind="KafkaBackup", plural="kafkabackups", namespace="a", name="x")
+    assert isinstance(error, KindNotServed)
+    assert "kubectl apply --server-side" in error.hint
+
+
+def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
+    spec = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions())
+    assert spec == {"source": {"backupRef": {"name": "nightly"}}, "cluster": {"bootstrapServers": ["k:9092"]}}
+    chosen = ChoiceOptions(["orders.*"], ["orders.test"], ["(.*)=old.\\1"], IfTopicExists.APPEND, True)
+    typed = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, chosen))
+    assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
+    assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
+    assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
+    with pytest.raises(SpecError, match="is no FROM=TO"):
+        restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
