@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from logkeep_operator.api import GROUP, KINDS
+from logkeep_operator.api.asked import ASKED_PLURAL
 from logkeep_operator.cluster import STRIMZI_GROUP, KubernetesCluster, Right, connect
 from logkeep_operator.errors import ApiError, SettingsInvalid
 from logkeep_operator.resources.access import DRIVER_BINDING, EARLIER_ACCESS
@@ -19,6 +20,8 @@ LEASES = "coordination.k8s.io"
 NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "", ("get", "list", "watch")) for plural in KINDS.values()),
     *((GROUP, plural, "status", ("update",)) for plural in KINDS.values()),
+    (GROUP, ASKED_PLURAL, "", ("list", "watch", "patch", "delete")),
+    (GROUP, ASKED_PLURAL, "status", ("update",)),
     ("batch", "jobs", "", ("get", "list", "watch", "create", "patch", "delete")),
     (STRIMZI_GROUP, "kafkas", "", ("get",)),
     ("", "events", "", ("get", "list", "create", "patch")),
