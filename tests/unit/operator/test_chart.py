@@ -133,6 +133,14 @@ def test_replicas_agree_on_one_lease_which_they_may_write_and_no_other() -> None
 NAMESPACED = ["watchNamespaces={a}"]
 
 
+def test_no_service_of_the_namespace_sets_a_variable_of_the_operator() -> None:
+    """Kubernetes would: LOGKEEP_METRICS_PORT for a Service named logkeep-metrics."""
+    bodies = render()
+    pods = [body["spec"] for body in bodies if body["kind"] == "Pod"]
+    pods += [body["spec"]["template"]["spec"] for body in bodies if body["kind"] == "Deployment"]
+    assert [pod["enableServiceLinks"] for pod in pods] == [False, False]
+
+
 @pytest.mark.parametrize("values", [[], NAMESPACED], ids=["ClusterRole", "Role"])
 def test_permissions_are_what_the_operator_uses(values: list[str]) -> None:
     rules = one("Role" if values else "ClusterRole", *values)["rules"]
