@@ -1,4 +1,4 @@
-"""What `kubectl logkeep` prints of resources, whichever operator has written their statuses."""
+"""`kubectl logkeep` prints the same of resources, whichever operator has written their statuses."""
 
 from __future__ import annotations
 
