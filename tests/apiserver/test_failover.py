@@ -19,7 +19,7 @@ from tests.cluster.api_proxy import ApiProxy, delayed
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.world import backup_spec
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 RUNNING: dict[str, Any] = {"phase": "Running"}
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/logkeep"
