@@ -8,6 +8,7 @@ import yaml
 
 from tests.cluster.kube_api import Document
 from tests.cluster.logkeep import Resource, backup
+from tests.cluster.process import wait_until
 from tests.data.topics import NO_RETENTION, create_topic, produce, random_records
 from tests.e2e.home import Home
 
@@ -42,7 +43,14 @@ def test_twenty_backups_applied_at_once_all_succeed_with_no_setting_changed(home
         assert resource.wait("Succeeded", timeout=1200)["progress"]["records"] == records
     wall = time.monotonic() - began
 
-    pods = home.logkeep.api.items(f"/api/v1/namespaces/{home.namespace}/pods")
+    def pods_of_all() -> list[Document]:
+        return home.logkeep.api.items(f"/api/v1/namespaces/{home.namespace}/pods")
+
+    def ended() -> bool:  # a run has succeeded when its driver says so, which then ends
+        return all(pod["status"]["phase"] == "Succeeded" for pod in pods_of_all())
+
+    wait_until(ended, 120, "the drivers to end")
+    pods = pods_of_all()
     assert {pod["metadata"]["labels"]["logkeep.dev/role"] for pod in pods} == {"driver"}, "the drivers do small work"
     assert len(pods) == COUNT, "no run needed a second attempt"
     lives = sorted(lifetime(pod) for pod in pods)
