@@ -45,7 +45,7 @@ class Plugin:
         )
 
     def json(self, command: str, *arguments: str) -> Any:
-        """What the command prints as JSON. It must succeed."""
+        """The JSON that the command prints. It must succeed."""
         done = self(command, *arguments, "-o", "json")
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What `kubectl logkeep` prints of resources, whichever operator has written their statuses."""
+"""The lines that `kubectl logkeep` prints of resources, whichever operator has written their statuses."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_permissions_are_what_the_operator_uses(values: list[str]) -> None:
         for verb, group, resource, _ in given
     )
     deleted = {resource for verb, _, resource, name in given if verb.startswith("delete") and not name}
-    assert deleted == {"jobs", "pods", "configmaps"}
+    assert deleted == {"jobs", "pods", "configmaps", "kafkabackupruns"}
 
 
 @pytest.mark.parametrize("values", [[], NAMESPACED], ids=["ClusterRole", "Role"])

@@ -22,7 +22,7 @@ _STATES = ("Ready", "Reconciling", "Stalled")
 
 
 def part(body: Body, *path: str) -> Any:
-    """What stands at a path of keys; None where something on the way is not there, or no mapping."""
+    """The value at a path of keys; None where something on the way is not there, or no mapping."""
     found: Any = body
     for key in path:
         if not isinstance(found, Mapping):

@@ -54,7 +54,7 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class ChoiceOptions:
-    """What is restored, and under which names."""
+    """The options that say what is restored, and under which names."""
 
     topic: Include = None
     exclude: Exclude = None
