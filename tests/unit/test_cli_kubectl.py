@@ -1,22 +1,29 @@
-"""`kubectl logkeep` prints the same of resources, whichever operator has written their statuses."""
+"""The lines that `kubectl logkeep` prints of resources, whichever operator has written their statuses."""
 
 from __future__ import annotations
 
+import base64
 import json
+import tomllib
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl import inspect, lines
+from logkeep_engine.cli.kubectl.calls import Kubernetes
 from logkeep_engine.cli.kubectl.errors import KindNotServed, RightMissing, api_error
 from logkeep_engine.cli.kubectl.options import named
 from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.spec import IfTopicExists, parse_restore
-from logkeep_engine.errors import SpecError
+from logkeep_engine.contract.references import S3SecretRef
+from logkeep_engine.contract.spec import IfTopicExists, StorageTls, parse_restore
+from logkeep_engine.errors import CredentialsMissing, SpecError
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 NIGHT = "2026-11-22T02:00:00Z"
 
@@ -183,3 +190,48 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
     with pytest.raises(SpecError, match="is no FROM=TO"):
         restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
+
+
+class Objects:
+    """A cluster with these objects, by kind and name."""
+
+    namespace = "team"
+
+    def __init__(self, **objects: dict[str, str]) -> None:
+        self._objects = objects
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        return {"data": self._objects[f"{kind}_{name}"]}
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
+def test_authorities_that_a_resource_names_are_in_a_file_while_the_archive_is_read(kind: str) -> None:
+    field = {"Secret": "caSecretRef", "ConfigMap": "caConfigMapRef"}[kind]
+    tls = StorageTls.model_validate({field: {"name": "ca", "certificateKey": "bundle.pem"}})
+    text = "-----BEGIN CERTIFICATE-----"
+    cluster = cast(Kubernetes, Objects(**{f"{kind}_ca": {"bundle.pem": encoded(text) if kind == "Secret" else text}}))
+    with ExitStack() as files:
+        path = Path(inspect.ca_file(cluster, tls, files))
+        assert path.read_text() == text
+    assert not path.exists()
+    with ExitStack() as files, pytest.raises(CredentialsMissing, match=f"{kind} 'ca' in namespace team has no key b"):
+        inspect.ca_file(cast(Kubernetes, Objects(**{f"{kind}_ca": {"ca.crt": text}})), tls, files)
+
+
+def test_keys_of_a_secret_have_the_names_that_the_resource_gives_them() -> None:
+    data = {"id": encoded("AKIA"), "key": encoded("S3CRET"), "sessionToken": encoded("T")}
+    reference = S3SecretRef.model_validate({"name": "s3", "accessKeyIdKey": "id", "secretAccessKeyKey": "key"})
+    keys = inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3=data)), reference)
+    assert keys == {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_SESSION_TOKEN": "T"}
+    with pytest.raises(CredentialsMissing, match="the value is no text") as refused:
+        inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3={**data, "key": "/////w=="})), reference)
+    assert "/////w" not in str(refused.value)
+
+
+def test_the_plugin_installs_what_the_engine_has() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras["kubectl"]) < set(extras["engine"])

@@ -41,7 +41,7 @@ def wants_look(asked: Iterable[AskedRun], now: datetime) -> bool:
 def answers(
     asked: Sequence[AskedRun], uid: str, status: Status, now: datetime, known: Collection[str] = ()
 ) -> tuple[Answer, ...]:
-    """Decide about the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
+    """The answers to the KafkaBackupRuns of a backup with this status. `known` are the ids of runs whose
     children are there."""
     started = status.run.id if status.run is not None else None
     told = asked_hash(asked)
@@ -72,7 +72,7 @@ def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
 
 
 def answers_without_backup(asked: Sequence[AskedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
-    """Decide about those whose KafkaBackup is not there. It may come."""
+    """The answers to those whose KafkaBackup is not there. It may come."""
     message = f"spec.backupRef: there is no KafkaBackup {key.name!r} in namespace {key.namespace}."
     found: list[Answer] = []
     for one in asked:

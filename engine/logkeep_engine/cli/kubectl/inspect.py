@@ -92,17 +92,17 @@ def _open(cluster: Kubernetes, spec: StorageSpec, files: ExitStack) -> Storage:
         )
     environ = dict(os.environ)
     if spec.tls is not None:
-        environ[names.OWN_KEYS.ca_file] = _ca_file(cluster, spec.tls, files)
+        environ[names.OWN_KEYS.ca_file] = ca_file(cluster, spec.tls, files)
     if spec.credentials is None or spec.credentials.secret_ref is None:
         if spec.credentials is not None:
             say("The pods use an identity of their own (workloadIdentity). Here your own credentials are used.")
         return open_storage(spec.model_copy(update={"credentials": None}), environ)
     for name in (names.OWN_KEYS.access, names.OWN_KEYS.secret, names.OWN_KEYS.token):
         environ.pop(name, None)  # a token of the user's own does not belong to the keys of a Secret
-    return open_storage(spec, {**environ, **_keys(cluster, spec.credentials.secret_ref)})
+    return open_storage(spec, {**environ, **secret_keys(cluster, spec.credentials.secret_ref)})
 
 
-def _ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
+def ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
     """A file with the authorities that the resource trusts as the object store."""
     kind = "Secret" if tls.ca_secret_ref is not None else "ConfigMap"
     reference = tls.ca_secret_ref or tls.ca_config_map_ref
@@ -122,7 +122,7 @@ def _ca_file(cluster: Kubernetes, tls: StorageTls, files: ExitStack) -> str:
     return file.name
 
 
-def _keys(cluster: Kubernetes, reference: S3SecretRef) -> dict[str, str]:
+def secret_keys(cluster: Kubernetes, reference: S3SecretRef) -> dict[str, str]:
     """The keys of the object store, under the names that the engine reads them by."""
     secret = reference.name
     data = cluster.get("Secret", secret).get("data") or {}

@@ -54,7 +54,7 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class ChoiceOptions:
-    """The topics to restore, and their names."""
+    """The options that say what is restored, and under which names."""
 
     topic: Include = None
     exclude: Exclude = None
