@@ -34,7 +34,7 @@ from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.runners import Job, Runner
-from tests.unit.archive.build import FAST
+from tests.unit.archive.build import FAST, PATIENT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SOON = Limits(unknown=1)
@@ -497,6 +497,7 @@ def test_archive_of_another_cluster_is_refused(backups: Backups, topics: Topics,
 def test_archive_that_another_run_writes_is_left_alone(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     archive = Archive.create_or_open(backups.storage, topics.broker.cluster_id)
+    backups.timing = PATIENT
     with begin_run(archive, "the-other", wait=FAST):
         result = backups.run(unique)
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveBusy")

@@ -73,7 +73,7 @@ class Rights:
             if operation != without
         ]
         self._all(self._admin.create_acls(wanted))
-        eventually(lambda: len(self._admin.describe_acls(self._mine).result(30)) == len(wanted))
+        eventually(lambda: set(self._admin.describe_acls(self._mine).result(30)) == set(wanted))
 
     def _all(self, futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
