@@ -12,7 +12,7 @@ import socket
 import struct
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,14 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster import system
@@ -224,14 +231,23 @@ class KafkaCluster:
         serving = ",".join(broker.bootstrap for broker in self.brokers if broker.serves)
         return AdminClient({"bootstrap.servers": serving, "log_level": 0})
 
-    def registered(self) -> frozenset[int]:
-        """The ids of the brokers that the controller has registered and not fenced."""
-        return frozenset(self.admin().list_topics(timeout=30).brokers)
-
     def wait_until_registered(self, *numbers: int) -> None:
-        """Until the controller knows exactly these brokers as living, or all of the cluster."""
+        """Until each broker that serves knows exactly these brokers as living, or all of the cluster."""
         wanted = frozenset(numbers or self._ids)
-        wait_until(lambda: self.registered() == wanted, 60, f"the brokers {sorted(wanted)} to be the living ones")
+        living = f"the brokers {sorted(wanted)} to be the living ones"
+        wait_until(lambda: self._all_know(lambda view: frozenset(view.brokers) == wanted), 60, living)
+
+    def _all_know(self, holds: Callable[[ClusterMetadata], bool]) -> bool:
+        """Whether it holds of the cluster as each broker that serves knows it: one that hung knows it as it was."""
+        for broker in self.brokers:
+            if broker.serves:
+                admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+                try:
+                    if not holds(admin.list_topics(timeout=30)):
+                        return False
+                except KafkaException:
+                    return False
+        return True
 
     def placed(self, topic: str, partition: int = 0) -> Placed:
         """Where a partition lies. Raises KeyError if the broker that was asked does not know it."""
@@ -267,11 +283,11 @@ class KafkaCluster:
             wait_until(in_sync, 60, f"{name}-{partition} to be in sync on {list(replicas) or 'all its replicas'}")
             return
 
-        def all_in_sync() -> bool:
-            topics = self.admin().list_topics(timeout=30).topics.values()
-            return all(len(p.isrs) == len(p.replicas) for found in topics for p in found.partitions.values())
+        def in_sync_there(view: ClusterMetadata) -> bool:
+            partitions = [part for found in view.topics.values() for part in found.partitions.values()]
+            return all(len(part.isrs) == len(part.replicas) for part in partitions)
 
-        wait_until(all_in_sync, 60, "all partitions to be in sync")
+        wait_until(lambda: self._all_know(in_sync_there), 60, "all partitions to be in sync")
 
     def _try_placed(self, topic: str, partition: int) -> Placed:
         try:
@@ -331,7 +347,9 @@ class KafkaCluster:
         serving = next(broker for broker in self.brokers if broker.serves)
         _alter_reassignment(serving.bootstrap, topic, partition, replicas)
         wanted = tuple(replicas)
-        wait_until(lambda: self.placed(topic, partition).replicas == wanted, 60, f"{topic}-{partition} on {wanted}")
+        wait_until(
+            lambda: self._try_placed(topic, partition).replicas == wanted, 60, f"{topic}-{partition} on {wanted}"
+        )
 
     def collect_logs(self, folder: Path) -> None:
         """Copy what explains a failure."""

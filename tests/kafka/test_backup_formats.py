@@ -38,7 +38,6 @@ from tests.kafka.test_backup import (
     SLOW,
     driver,
     many_partitions,
-    wait_for_receipts,
 )
 from tests.runners import Job, Runner
 from tests.unit.archive.build import read_records
@@ -332,10 +331,8 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     many_partitions(topics, unique)
     spec = backups.spec(unique, format=format_name, topics=only(unique))
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", {**spec, "limits": SLOW})
-    process = driver(backups, tmp_path / "one", slow)
-    wait_for_receipts(process, tmp_path / "archive")
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
+    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGKILL)
+    assert process.wait(200) == -signal.SIGKILL
     state = backups.state()
     assert 0 < len(state.segments) < PARTITIONS
     before = objects(backups)
