@@ -47,6 +47,9 @@ SMALL = {
 }
 """Server properties of a node that answers soon and keeps little."""
 
+STEADY = {"broker.session.timeout.ms": "30000"}
+"""Server properties of a broker that nobody kills: a busy machine may hold it up for seconds, and it is not dead."""
+
 
 _SHARE = "-Xshare:auto"
 _TRAIN = "-XX:ArchiveClassesAtExit="

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.logkeep import Installation
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
@@ -22,7 +22,8 @@ def logkeep(node: Node) -> Installation:
 @pytest.fixture(scope="session")
 def broker(node: Node) -> Iterator[KafkaBroker]:
     """A broker on the node's address with SASL beside plain, whose quotas act within two seconds."""
-    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides={"quota.window.num": "2"}) as started:
+    overrides = {**STEADY, "quota.window.num": "2"}
+    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides=overrides) as started:
         yield started
 
 
