@@ -64,6 +64,9 @@ class Placed:
     in_sync: frozenset[int]
 
 
+_NOWHERE = Placed(-1, (), frozenset())
+
+
 class ClusterBroker:
     """One broker of a cluster; its port and data stay the same over all that is done to it."""
 
@@ -250,9 +253,16 @@ class KafkaCluster:
         return True
 
     def placed(self, topic: str, partition: int = 0) -> Placed:
-        """Where a partition lies. Raises KeyError if the broker that was asked does not know it."""
-        found = self.admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
-        return Placed(found.leader, tuple(found.replicas), frozenset(found.isrs))
+        """Where a partition lies. Waits for it: a broker may not know it yet."""
+        found = _NOWHERE
+
+        def known() -> bool:
+            nonlocal found
+            found = self._try_placed(topic, partition)
+            return found is not _NOWHERE
+
+        wait_until(known, 60, f"a broker that knows {topic}-{partition}")
+        return found
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the broker that leads the partition, -1 if none does."""
@@ -291,9 +301,10 @@ class KafkaCluster:
 
     def _try_placed(self, topic: str, partition: int) -> Placed:
         try:
-            return self.placed(topic, partition)
+            found = self.admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
         except (KafkaException, KeyError):
-            return Placed(-1, (), frozenset())
+            return _NOWHERE
+        return Placed(found.leader, tuple(found.replicas), frozenset(found.isrs))
 
     # ---- what is changed
 
