@@ -191,7 +191,7 @@ def test_keys_values_headers_and_times_are_archived_as_they_are(
         producer.produce(topic, b"value", key=None, headers=headers)
         producer.produce(topic, b"\x00\xff" * 500, key="ключ".encode(), timestamp=1)
         producer.produce(topic, b"large" * 150_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     result = backups.run(f"{unique}.*", format=format_name)
     assert (result.outcome, result.records >= 10) == ("Succeeded", True), result.message
     created, appended = assert_same(backups, topics, unique), assert_same(backups, topics, append_time)
@@ -543,7 +543,7 @@ def lossy(topics: Topics, topic: str) -> None:
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
     for number in range(6):
         producer.produce(topic, None if number in (3, 5) else b"value", key=b"%d" % number, partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 STRICT: dict[str, Any] = {"format": "Avro", "formatOptions": {"compatibility": "strict"}}
@@ -609,7 +609,7 @@ def test_partition_that_could_not_be_looked_through_is_not_archived_before_it_is
     topics.produce(unique, numbers(1000), key=lambda number: b"%d" % number)
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
     producer.produce(unique, None, key=b"key", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     file = topics.data_dir / f"{unique}-0" / "00000000000000000000.log"
     position, header = list(walk(file.read_bytes()))[4]
     flip(file, position + header.size - 1)

@@ -135,7 +135,7 @@ def test_last_stable_offset_stays_below_an_open_transaction(
     end_transaction(kafka.bootstrap, producer, [(unique, 0)])
     producer.begin_transaction()
     producer.produce(unique, b"b")
-    producer.flush(30)
+    producer.flush(120)
     where = [(unique, 0)]
     assert control.latest_offsets(where) == {(unique, 0): 3}
     assert control.bounds([*where, (unique, 5), ("no-such", 0)]).found == {(unique, 0): Bounds(0, 2)}
