@@ -53,13 +53,6 @@ def kafka() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def secure_kafka() -> Iterator[KafkaBroker]:
-    """A broker on loopback with SASL and TLS listeners beside the plain one."""
-    with KafkaBroker(overrides=STEADY, secure=True) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
 def _three_brokers() -> Iterator[KafkaCluster]:
     with KafkaCluster() as cluster:
         yield cluster

@@ -10,8 +10,6 @@ moved, and elections happen.
 import shutil
 import socket
 import struct
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster import system
-from tests.cluster.kafka import SMALL, java, new_cluster_id, write_properties
+from tests.cluster.kafka import SMALL, format_data_dir, java, new_id, write_properties
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State
 
@@ -138,7 +136,7 @@ class KafkaCluster:
         jvm: Sequence[str] = BROKER_JVM,
         class_path: Sequence[str] = (),
     ) -> None:
-        self.cluster_id = new_cluster_id()
+        self.cluster_id = new_id()
         self._ids = range(1, brokers + 1)
         self._overrides = dict(overrides or {})
         self._racks = dict(racks or {})
@@ -376,8 +374,7 @@ class KafkaCluster:
             {"process.roles": "controller", "listeners": f"CONTROLLER://{_HOST}:{port}", "log.dirs": str(data)},
             voters,
         )
-        tool = [*java(log_level="WARN"), "kafka.tools.StorageTool"]
-        system.run([*tool, "format", "-t", self.cluster_id, "-c", properties])
+        format_data_dir(data, self.cluster_id, _CONTROLLER, controller=True)
         return Process(self._state, "controller", [*java(CONTROLLER_JVM), "kafka.Kafka", properties])
 
     def _prepare_broker(self, number: int, port: int, voters: Mapping[str, str]) -> ClusterBroker:
@@ -394,22 +391,8 @@ class KafkaCluster:
             self._state, f"broker-{number}", [*java(self._jvm, class_path=self._class_path), "kafka.Kafka", properties]
         )
         broker = ClusterBroker(self._state, number, port, process)
-        self._format(broker)
+        format_data_dir(broker.data_dir, self.cluster_id, number, controller=False)
         return broker
-
-    def _format(self, broker: ClusterBroker) -> None:
-        """The files that Kafka's tool writes for a node that is no controller: a JVM less to wait for."""
-        directory_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        broker.data_dir.mkdir()
-        write_properties(
-            broker.data_dir / "meta.properties",
-            {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": str(broker.id),
-                "directory.id": directory_id,
-            },
-        )
 
     def _write(self, number: int, own: Mapping[str, str], voters: Mapping[str, str]) -> Path:
         path = self._state.path / f"server-{number}.properties"

@@ -232,25 +232,3 @@ def test_nobody_at_the_address_names_it_in_time() -> None:
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1.*connection refused"):
         run(enter())
     assert time.monotonic() - begin < 60
-
-
-def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:
-    ControlPlane(plain(strict.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
-    connection = secure(strict, "SASL_PLAINTEXT", "PLAIN")
-    control = ControlPlane(connection)
-    assert control.topics() == []
-    with pytest.raises(BrokerRefused, match="DESCRIBE_CONFIGS"):
-        control.topic_configs([unique])
-
-    async def attempt(what: str) -> None:
-        async with RawClient(connection) as client:
-            if what == "fetch":
-                await client.fetch(unique, 0, 0)
-            else:
-                await client.produce(unique, 0, batch([b"x"]))
-
-    for what in ("fetch", "produce"):
-        with pytest.raises(BrokerRefused, match=rf"{unique}.*TOPIC_AUTHORIZATION_FAILED.*Give the user the ACL"):
-            run(attempt(what))
-    with pytest.raises(BrokerRefused, match="ACL DESCRIBE on the cluster"):
-        control.partition_bytes(ControlPlane(plain(strict.bootstrap)).topics())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark import SparkContext
 
@@ -225,3 +226,31 @@ def test_metadata_of_the_remote_store_is_left_out_like_other_internal_topics(bac
     result = backups.run(".*")
     assert result.outcome == "Succeeded"
     assert "__remote_log_metadata" not in [topic.name for topic in backups.state().topics.values()]
+
+
+def test_remote_store_is_slow_and_fails_on_command(tiered: TieredBroker, unique: str) -> None:
+    topics = Topics(tiered)
+    topics.create(unique, 1, **tiered_topic())
+    topics.produce(unique, [b"x" * 1000] * 3000)
+    local_start = tiered.wait_until_remote(unique)
+    assert 0 < local_start < 3000
+    assert len(list(tiered.remote_dir.rglob("*.log"))) >= 2
+    assert read_some(tiered, unique, 60) == b"x" * 1000
+    tiered.command(delay_ms=1000)  # over remote.fetch.max.wait.ms: nothing comes, and no error
+    assert read_some(tiered, unique, 3) is None
+    tiered.command(fail=True)
+    assert read_some(tiered, unique, 3) is None
+    tiered.command()
+    assert read_some(tiered, unique, 60) == b"x" * 1000
+
+
+def read_some(broker: TieredBroker, topic: str, seconds: float) -> bytes | None:
+    """The first record of partition 0, or None if the broker gives none for so long."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        found = consumer.poll(seconds)
+        value = None if found is None or found.error() else found.value()
+        return value if isinstance(value, bytes) else None
+    finally:
+        consumer.close()
