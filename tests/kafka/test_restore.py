@@ -28,6 +28,7 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.task import RestoreTask
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_uri
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
@@ -348,6 +349,7 @@ class TestStartedAgain:
             assert comparison.records == 6000
             assert offset_map(tmp_path, run, unique + suffix).rows == [(0, 0, 6000)]
 
+    @pytest.mark.deep
     @pytest.mark.parametrize("mode", ["Fail", "Append"])
     def test_a_killed_driver_started_again_writes_every_record_once(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
@@ -363,7 +365,7 @@ class TestStartedAgain:
         slow = restore_spec(kafka, root, ifTopicExists=mode, limits={"bytesPerSecond": "1Mi"})
         file = tmp_path / "request.json"
         file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
-        for _ in range(2):
+        for _ in range(examples.number(1, deep=2)):
             driver = start_driver(file)
             written = wait_for_more(kafka, copy, driver, 1_500_000)
             assert driver.poll() is None, "the run was over before it could be killed"
