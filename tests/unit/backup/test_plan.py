@@ -565,7 +565,7 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
         for n in range(1000)
     ]
     where = [(one.name, part.id) for one in topics for part in one.partitions]
-    started = time.monotonic()
+    started = time.process_time()
     plan = make_plan(
         "run",
         topics,
@@ -581,7 +581,7 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
     tasks = pack(list(open_pieces(again, ArchiveState())), 20)
     assert len(plan.chunks) == 100_000
     assert sum(len(task) for task in tasks) == 100_000
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 @pytest.mark.parametrize("format_name", FormatName)
