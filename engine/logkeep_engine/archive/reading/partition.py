@@ -145,7 +145,8 @@ def is_indexed(layout: Layout) -> bool:
 
 
 def record_format(layout: Layout) -> RecordFormat:
-    """How objects of this layout hold records, for folders that no catalog names."""
+    """How objects of this layout hold records, for who reads a file as it lies there: nothing is compared with a
+    catalog."""
     found = READERS[layout].records_format
     if found is None:
         raise TypeError(f"objects of layout {layout!r} are not read alone")
