@@ -335,6 +335,9 @@ class ArchiveFenced(LogkeepError):
     code = "ArchiveFenced"
     exit_code = ExitCode.FENCED
 
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint or "What this run committed before is kept. Let the other run finish.")
+
 
 class ReceiptRefused(LogkeepError):
     """A task's receipt contradicts what the archive holds; nothing of it was committed. That is a bug,

@@ -28,6 +28,7 @@ def _images() -> None:
 def _kafka() -> None:
     tools.broker_classes()
     kafka.class_archive()
+    kafka.formatted()
 
 
 def _go_programs() -> None:
