@@ -13,6 +13,7 @@ from logkeep_operator.api.status import Status, parse_timestamp
 KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ANNOTATION_RUN = "logkeep.dev/run"
 ANNOTATION_RETRY = "logkeep.dev/retry"
+ANNOTATION_RUN_AGAIN = "logkeep.dev/run-again"
 
 
 class Key(NamedTuple):
@@ -68,6 +69,11 @@ class Resource:
     def retry(self) -> str | None:
         """The value of the annotation that asks a KafkaRestore to go on with the run that has failed."""
         return self.annotations.get(ANNOTATION_RETRY)
+
+    @property
+    def run_again(self) -> str | None:
+        """The value of the annotation that asks a KafkaRestore to restore once more, from the beginning."""
+        return self.annotations.get(ANNOTATION_RUN_AGAIN) or None
 
     def owner_reference(self) -> dict[str, Any]:
         """The owner reference of a child: Kubernetes deletes the child with this resource."""

@@ -138,3 +138,5 @@ class Starting(Step):
         if isinstance(self.spec, KafkaBackupSpec):
             handled = replace(self.status, last_handled_run=self.wanted.trigger)
             self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)
+        else:
+            self.status = replace(self.status, last_handled_run_again=self.wanted.trigger)

@@ -137,7 +137,7 @@ def camel(name: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "others"),
     [
-        ("KafkaBackup", {"offsetMap", "lastHandledRetry"}),
+        ("KafkaBackup", {"offsetMap", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"}),
         ("KafkaRestore", {"lastHandledRun", "lastScheduleTime", "nextScheduleTime", "coverage"}),
     ],
 )
