@@ -1,4 +1,4 @@
-"""What Argo CD, Flux and `kubectl` make of resources: their health in every state, and who owns which field."""
+"""Argo CD, Flux and `kubectl` judge resources: their health in every state, and who owns which field."""
 
 from __future__ import annotations
 

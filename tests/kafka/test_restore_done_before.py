@@ -1,8 +1,8 @@
 """A restore whose resource is deleted and created anew is not done twice: it is known by what lies in the archive."""
 
 import os
-import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,22 @@ from tests.kafka.restores import (
     backup_spec,
     committed,
     restore_spec,
-    start_driver,
     wait_for_more,
 )
 
 NO_RETENTION = {"retention.ms": "-1"}
+
+_DRIVER = """
+import sys
+from logkeep_engine.contract.run import RunRequest
+from tests.kafka.test_restore_done_before import perform
+
+perform(RunRequest.from_json(sys.argv[1]))
+"""
+
+
+def perform(request: RunRequest) -> RunResult:
+    return restore(request, parse_restore(request.spec), ThreadRunner, Reporter(request.run_id), os.environ)
 
 
 class GitOps:
@@ -41,14 +52,14 @@ class GitOps:
 
     def run(self, run_id: str, *, again: str = "", **spec: Any) -> RunResult:
         """Restore in this process."""
-        request = self._request(run_id, again, spec)
-        return restore(request, parse_restore(request.spec), ThreadRunner, Reporter(run_id), os.environ)
+        return perform(self._request(run_id, again, spec))
 
     def start(self, run_id: str, **spec: Any) -> "subprocess.Popen[bytes]":
-        """A driver as a process of its own."""
-        path = self._folder / "request.json"
-        path.write_text(self._request(run_id, "", spec).to_json())
-        return start_driver(path)
+        """Restore in a process of its own, which can be killed."""
+        request = self._request(run_id, "", spec).to_json()
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with (self._folder / "driver.log").open("ab") as log:
+            return subprocess.Popen([sys.executable, "-c", _DRIVER, request], env=environ, stdout=log, stderr=log)
 
     def grows(self, driver: "subprocess.Popen[bytes]") -> bool:
         """Wait until the driver has written some records, not all."""
@@ -67,8 +78,7 @@ class GitOps:
 
 
 def kill(driver: "subprocess.Popen[bytes]") -> None:
-    if driver.poll() is None:
-        os.killpg(driver.pid, signal.SIGKILL)
+    driver.kill()
     driver.wait()
 
 
