@@ -109,6 +109,51 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
     assert found == {state: wanted for state, (_, wanted) in seen.items()}
 
 
+def test_a_restore_that_git_creates_anew_is_told_as_done_and_runs_again_when_asked(
+    namespace: Namespace, operator: Operator
+) -> None:
+    def begun(*earlier: str) -> tuple[dict[str, Any], str]:
+        """The Job of another run, and the name under which the engine looks for an earlier one."""
+
+        def look() -> dict[str, Any] | None:
+            return next((job for job in namespace.items("jobs") if run_id_of(job) not in earlier), None)
+
+        job = wait_for("a Job", look)
+        request = namespace.get("configmap", f"{job['metadata']['name']}-request")["data"]["request.json"]
+        return job, json.loads(request)["rememberedAs"]
+
+    def succeed(job: dict[str, Any], **more: Any) -> None:
+        namespace.write(job, result=result(run_id_of(job), kind="KafkaRestore", **more))
+        namespace.job_ends(job, "Complete")
+
+    wanted = {"source": {"storage": {"uri": "s3://bucket/prefix"}}}
+    ask(namespace, "again", "KafkaRestore", **wanted)
+    first, name = begun()
+    assert name == f"KafkaRestore {namespace.name}/again"
+    succeed(first)
+    namespace.phase("krst", "again", "Succeeded")
+    namespace.kubectl("delete", "krst", "again")
+    namespace.kubectl("delete", "jobs,configmaps", "-l", "logkeep.dev/name=again")  # as the garbage collector
+
+    ask(namespace, "again", "KafkaRestore", **wanted)
+    second, name = begun(run_id_of(first))
+    assert name == f"KafkaRestore {namespace.name}/again"
+    succeed(second, earlier_run=run_id_of(first), earlier_end=1763625600.0, message="Nothing was written")
+    ready = namespace.reason("krst", "again", "RestoredBefore")
+    assert "annotate krst again logkeep.dev/run-again=" in ready["message"]
+    status = namespace.status("krst", "again")
+    assert (status["restoredBy"], status["lastSuccessTime"]) == (run_id_of(first), "2025-11-20T08:00:00Z")
+
+    namespace.kubectl("annotate", "krst", "again", "logkeep.dev/run-again=2")
+    third, name = begun(run_id_of(first), run_id_of(second))
+    assert name == f"KafkaRestore {namespace.name}/again, run again: 2"
+    succeed(third)
+    namespace.reason("krst", "again", "RunSucceeded")
+    status = namespace.status("krst", "again")
+    assert "restoredBy" not in status
+    assert status["lastHandledRunAgain"] == "2"
+
+
 def manifest(**spec: Any) -> str:
     """A backup as it lies in Git: with fields whose defaults the API server adds to."""
     metadata = {"name": "nightly", "labels": {"app.kubernetes.io/instance": "kafka"}}
