@@ -140,6 +140,12 @@ class TargetChanged(Refused):
     code = "TargetChanged"
 
 
+class RestoreUnfinished(Refused):
+    """Another run of the same restore has begun to append and has not succeeded."""
+
+    code = "RestoreUnfinished"
+
+
 # ---- Kafka
 
 

@@ -35,6 +35,7 @@ def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
     tools.helm()
+    tools.health()
 
 
 def prepare() -> None:
