@@ -139,7 +139,7 @@ class KubernetesCluster:
     def answer_asked_run(self, asked: AskedRun, status: AskedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
         body = {**asked.body, "apiVersion": API_VERSION, "kind": ASKED_KIND, "status": status.to_dict()}
-        self._call("PUT", f"{_path(ASKED_KIND, asked.namespace, asked.name)}/status", body=body)
+        self._call("PUT", f"{_path(ASKED_KIND, asked.namespace, asked.name)}/status", body=body, query=_AS_OPERATOR)
 
     def adopt_asked_run(self, asked: AskedRun, uid: str) -> None:
         """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
@@ -274,11 +274,11 @@ class KubernetesCluster:
     def write_lease(self, namespace: str, name: str, spec: Mapping[str, Any], version: str | None) -> dict[str, Any]:
         """Make the Lease, or replace the one of this version. Raises Conflict if it is not what was read any more."""
         metadata = {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
-        body: dict[str, Any] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         if version is None:
-            return self._call("POST", _path("Lease", namespace), body={**body, "metadata": metadata})
+            return self._call("POST", _path("Lease", namespace), body=body, query=_AS_OPERATOR)
         metadata["resourceVersion"] = version
-        return self._call("PUT", _path("Lease", namespace, name), body={**body, "metadata": metadata})
+        return self._call("PUT", _path("Lease", namespace, name), body=body, query=_AS_OPERATOR)
 
     # ---- permissions
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from logkeep_operator.api import KINDS
+from logkeep_operator.api.asked import ASKED_KIND
 from tests.apiserver.operator import ROOT
 from tests.cluster import system, tools
 
@@ -25,7 +26,7 @@ class Verdict(NamedTuple):
 def judge(bodies: Sequence[dict[str, Any]]) -> list[Verdict]:
     """The verdict about each resource."""
     data = yaml.safe_load(CHECKS.read_text())["data"]
-    scripts = {kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in KINDS}
+    scripts = {kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in (*KINDS, ASKED_KIND)}
     asked = json.dumps({"scripts": scripts, "objects": list(bodies)})
     answers = json.loads(system.run([tools.health()], stdin=asked).stdout)
     return [Verdict(answer["kstatus"]["status"], answer["argo"]["status"]) for answer in answers]

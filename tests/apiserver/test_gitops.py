@@ -54,7 +54,10 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
 
     ask(namespace, "nightly")
     ask(namespace, "again", "KafkaRestore")
+    asked = namespace.apply("KafkaBackupRun", "now", {"backupRef": {"name": "nightly"}})
+    assert asked.returncode == 0, asked.stderr
     see("a backup that nobody has looked at", "kbak", "nightly", IN_PROGRESS)
+    see("a KafkaBackupRun that nobody has looked at", "kbrun", "now", IN_PROGRESS)
     see("a restore that nobody has looked at", "krst", "again", IN_PROGRESS)
     log = tmp_path / "operator.log"
     with Operator(operator_kubeconfig, namespace.name, log, LOGKEEP_MAX_CONCURRENT_RUNS="1") as operator:
@@ -80,6 +83,8 @@ def test_kstatus_argo_cd_and_kubectl_agree_in_every_state(
         namespace.pod(nightly, "driver", phase="Succeeded")
         namespace.phase("kbak", "nightly", "Succeeded")
         see("a success", "kbak", "nightly", DONE)
+        namespace.phase("kbrun", "now", "Succeeded")
+        see("a KafkaBackupRun whose run has succeeded", "kbrun", "now", DONE)
         assert is_ready_for_kubectl(namespace, "kbak/nightly")
 
         other = job_of(namespace, "other")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.apiserver.health import Verdict, judge
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_operator import start
 from tests.unit.operator.world import backup_spec
@@ -49,10 +50,13 @@ def test_runs_that_were_missed_while_the_operator_was_down_are_caught_up_by_one(
     assert status["nextScheduleTime"] in namespace.kubectl("get", "kbak", "nightly").stdout
     assert namespace.kubectl("get", "kbak", "nightly", "-o", "wide").stdout.count("LAST SCHEDULE") == 1
 
+    ready = namespace.condition("kbak", "nightly", "Ready")
+    assert judge([namespace.get("kbak", "nightly")]) == [Verdict("Current", "Healthy")]
     namespace.write(second, result=result(run_id_of(second)))
     namespace.job_ends(second, "Complete")
     namespace.phase("kbak", "nightly", "Succeeded")
     assert len(others()) == 1
+    assert (ready["status"], ready["reason"]) == ("True", "RunStarted"), "a health check does not wait for it"
 
 
 def test_a_schedule_that_is_none_is_refused_or_invalid(namespace: Namespace, operator: Operator) -> None:

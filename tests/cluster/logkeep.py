@@ -79,11 +79,15 @@ class Installation:
         place = ["--kubeconfig", str(self.node.kubeconfig), "--namespace", self.namespace]
         return system.run([tools.helm(), *arguments, *place], stdin=stdin).stdout
 
+    def acting(self) -> str:
+        """The process of the operator that holds the Lease: its pod's name, and a mark of its own. Empty for none."""
+        lease = self.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.release}") or {}
+        return str(lease.get("spec", {}).get("holderIdentity") or "")
+
     def operator_pods(self) -> list[Document]:
         """The operator's pods that are not on their way out, the one that acts first."""
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
-        lease = self.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.release}") or {}
-        holder = str(lease.get("spec", {}).get("holderIdentity") or "").partition("_")[0]
+        holder = self.acting().partition("_")[0]
         found = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and _phase(pod) == "Running"]
         return sorted(found, key=lambda pod: pod["metadata"]["name"] != holder)
 

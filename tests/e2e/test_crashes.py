@@ -65,7 +65,7 @@ def test_sigkill_of_an_executor_during_a_backup_and_of_the_only_driver_of_a_rest
     home.check_restored("crashed-b", records)
 
 
-def test_sigkill_of_the_operator_during_a_backup_during_the_restore_and_a_restart_after_it(
+def test_sigkill_of_the_acting_operator_during_a_backup_during_the_restore_and_a_restart_after_it(
     home: Home, throttle: Throttle
 ) -> None:
     records = home.fill("crashed-c", 6, MEGABYTES)
@@ -73,9 +73,12 @@ def test_sigkill_of_the_operator_during_a_backup_during_the_restore_and_a_restar
     with throttle.to(SLOW) as lift:
         saved = home.backup("crashed-c")
         saved.wait_for_progress(SOME)
-        kill_pod(home.logkeep.node, home.logkeep.operator_pods()[0])
+        acting, pods = home.logkeep.acting(), home.logkeep.operator_pods()
+        assert len(pods) == 2
+        kill_pod(home.logkeep.node, pods[0])
         lift()
         status = saved.wait("Succeeded")
+    assert home.logkeep.acting() not in ("", acting), "the process that was killed has told nothing since"
     assert status["run"]["attempt"] == 1, "the run must not notice"
     assert status["progress"]["records"] == records
     home.verify()

@@ -4,9 +4,11 @@
 |---|---|---|---|
 | the wanted run has succeeded | True | False | False |
 | a run is on its way, or waits for something that is looked at again | False | True | False |
+| the same for the schedule alone, after a success and with nothing wrong | True | False | False |
 | suspended, also after a success | False | False | False |
 | failed or invalid: somebody must act | False | False | True |
 
+`ScheduledRun` is True in the third of these cases, and there once that has been so.
 `DataLoss` is there once a run has ended: True when records are missing, and it stays so until a run ends without.
 Unknown when a run succeeded whose report nobody could read.
 `Coverage` (see `coverage`) is there once a backup has been planned: False when something that the spec names is not
@@ -23,6 +25,7 @@ from logkeep_operator.api.asked import AskedStatus
 from logkeep_operator.api.status import timestamp
 
 MESSAGE_MAX = 1024
+SCHEDULED_RUN = "ScheduledRun"
 
 
 def ready(reason: str, message: str) -> tuple[Condition, ...]:
@@ -33,6 +36,20 @@ def ready(reason: str, message: str) -> tuple[Condition, ...]:
 def reconciling(reason: str, message: str) -> tuple[Condition, ...]:
     """The run is on its way."""
     return _three(reason, message, reconciling="True")
+
+
+def scheduled_run(reason: str, message: str) -> tuple[Condition, ...]:
+    """A run of the schedule is on its way, and what the spec asks for was done before."""
+    return (*_three(reason, message, ready="True"), Condition(SCHEDULED_RUN, "True", reason, cut(message)))
+
+
+def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[Condition, ...]:
+    """The wanted conditions, and the end of `ScheduledRun` if they say the state and it is not among them."""
+    told = {condition.type: condition for condition in wanted}
+    ready = told.get("Ready")
+    if ready is not None and SCHEDULED_RUN not in told and before.condition(SCHEDULED_RUN) is not None:
+        told[SCHEDULED_RUN] = Condition(SCHEDULED_RUN, "False", ready.reason, ready.message)
+    return tuple(told.values())
 
 
 def suspended(message: str) -> tuple[Condition, ...]:

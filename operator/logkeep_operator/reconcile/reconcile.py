@@ -280,13 +280,13 @@ class _Reconciliation(Starting):
         )
         self.note_reasons()
         return self.done(
-            Phase.PENDING, conditions.reconciling("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
+            Phase.PENDING, self.on_its_way("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
         )
 
     def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:
             self.trouble_event(waiting.reason, waiting.message)
-        state = conditions.reconciling(waiting.reason, waiting.message)
+        state = self.on_its_way(waiting.reason, waiting.message)
         return self.done(Phase.PENDING, state, waiting.requeue_after)
 
     # ---- a run that goes on
@@ -398,7 +398,7 @@ class _Reconciliation(Starting):
     def _say(self, run: RunStatus, phase: Phase, reason: str, message: str) -> Plan:
         current = self.status.run or run
         self.status = replace(self.status, run=replace(current, message=conditions.cut(message)))
-        return self.done(phase, conditions.reconciling(reason, message), RESYNC_SECONDS)
+        return self.done(phase, self.on_its_way(reason, message), RESYNC_SECONDS)
 
     def _show(self, run: RunStatus, found: JobState) -> None:
         """Show the attempt and the progress, as far as they are known."""

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_operator.api import RunStatus
+from logkeep_operator.api import Condition, RunStatus
 from logkeep_operator.api.status import parse_timestamp
+from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
@@ -35,6 +36,7 @@ Spec = KafkaBackupSpec | KafkaRestoreSpec
 WAIT_SECONDS = 3.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
+_NOTHING_WRONG = frozenset({"RunStarted", "Pending", "Running", "Queued", "WaitingForPreviousRun"})
 
 
 class Starting(Step):
@@ -48,7 +50,31 @@ class Starting(Step):
         self.times = scheduled_times(self.resource, spec, now)
         waiting = asked_hash(observed.asked) if not goes_on(self.before) else None
         self.wanted = wanted_run(self.resource, spec, self.times.due, waiting)
+        self.stands = self._success_stands(waiting)
         self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
+
+    def _success_stands(self, waiting: str | None) -> bool:
+        """Whether the wanted run waits or goes on for the schedule alone, and all else that is asked for was done."""
+        last, ready = self.before.run, self.before.condition("Ready")
+        if last is None or ready is None or ready.status != "True":
+            return False
+        if last.outcome is not None:
+            return self.times.due is not None and wanted_run(self.resource, self.spec, None, waiting).id == last.id
+        return last.id == self.wanted.id  # only a run of the schedule has begun with Ready as it was
+
+    def on_its_way(self, reason: str, message: str) -> tuple[Condition, ...]:
+        """The conditions while the run waits or goes on."""
+        if self.stands and reason in _NOTHING_WRONG:
+            return conditions.scheduled_run(reason, message)
+        return conditions.reconciling(reason, message)
+
+    def _waits_since(self) -> datetime | None:
+        """The time since which a run is on its way, None if the status tells of none."""
+        for kind in ("Reconciling", conditions.SCHEDULED_RUN):
+            found = self.before.condition(kind)
+            if found is not None and found.status == "True":
+                return parse_timestamp(found.last_transition_time)
+        return None
 
     def create(self, wanted: WantedRun) -> None:
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
@@ -73,9 +99,7 @@ class Starting(Step):
         """Go on if it is the run's turn to have a driver. Raises Waiting."""
         if LABEL_KUEUE in self.spec.run_policy.job_labels:
             return  # Kueue has a queue of its own, and suspends the Job
-        asked = self.before.condition("Reconciling")
-        since = parse_timestamp(asked.last_transition_time) if asked is not None and asked.status == "True" else None
-        self.waits_since = since or self.now
+        self.waits_since = self._waits_since() or self.now
         place = place_of(self.turns, self.resource.key, self.waits_since)
         if place is not None:
             raise Waiting("Queued", place.message, False, None)  # whoever gives a place away wakes the next
@@ -109,10 +133,8 @@ class Starting(Step):
         at which the operator began to wait, which was after that end."""
         if all(entry.run_id != other.run_id for entry in self.status.history):
             return False
-        waiting = self.before.condition("Reconciling")
-        since = parse_timestamp(waiting.last_transition_time) if waiting is not None else None
-        waits = waiting is not None and waiting.status == "True"
-        return waits and since is not None and self.now - since > STUCK_JOB_AFTER
+        since = self._waits_since()
+        return since is not None and self.now - since > STUCK_JOB_AFTER
 
     def run_to_start(self, run_id: str, annotations: dict[str, str]) -> RunToStart:
         """The run with what the spec refers to. Raises Waiting if something of it is not there."""

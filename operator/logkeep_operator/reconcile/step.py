@@ -24,13 +24,14 @@ from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
+_STATES = ("Ready", "Reconciling", "Stalled", conditions.SCHEDULED_RUN)
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
 
 def last_turn(status: Status) -> datetime | None:
     """The time at which the operator last saw the resource begin, end or stall, by the clock that gives `now`. Times
     that a driver wrote are times of its node and do not count."""
-    conditions_of_state = (status.condition(kind) for kind in ("Ready", "Reconciling", "Stalled"))
+    conditions_of_state = (status.condition(kind) for kind in _STATES)
     times = [parse_timestamp(c.last_transition_time) for c in conditions_of_state if c is not None]
     return max((moment for moment in times if moment is not None), default=None)
 
@@ -330,6 +331,7 @@ class Step:
             self.event("Warning", reason, message, run_id)
 
     def done(self, phase: Phase, wanted: Iterable[Condition], requeue_after: float | None = None) -> Plan:
+        wanted = conditions.without_scheduled_run(self.before, wanted)
         risk = risk_condition(self.resource, self.status, self.now)
         if risk is not None:
             self._tell_risk(risk)

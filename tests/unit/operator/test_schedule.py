@@ -17,8 +17,9 @@ from logkeep_operator.api.status import timestamp
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.reconcile import is_at_rest, wake_after
+from logkeep_operator.reconcile import Turns, is_at_rest, wake_after
 from logkeep_operator.resources import check_spec
+from logkeep_operator.settings import Concurrency
 from tests.unit.operator.world import ENGINE, World, backup_spec
 
 
@@ -196,12 +197,108 @@ def test_the_run_of_a_schedule_waits_for_a_driver_that_still_lives() -> None:
     world.driver(name="late")
     world.now = moment("2026-11-22T02:00:00Z")
     plan = world.step()
-    assert (begun(world), world.condition("Reconciling")) == (1, ("True", "WaitingForPreviousRun"))
+    assert (begun(world), world.condition("ScheduledRun")) == (1, ("True", "WaitingForPreviousRun"))
     assert plan.requeue_after is not None
     assert plan.requeue_after > 1, "it is not asked again and again"
     world.pods = []
     world.settle()
     assert begun(world) == 2
+
+
+# ---- what a run of the schedule does to the conditions
+
+
+def states(world: World) -> tuple[str, str, str, str]:
+    """The conditions Ready, Reconciling and Stalled, and ScheduledRun if it is there."""
+    found = [world.status.condition(kind) for kind in ("Ready", "Reconciling", "Stalled", "ScheduledRun")]
+    ready, reconciling, stalled, run = (condition.status if condition is not None else "" for condition in found)
+    return ready, reconciling, stalled, run
+
+
+READY, UNREADY = ("True", "False", "False"), ("False", "True", "False")
+
+
+def test_a_run_of_the_schedule_leaves_a_backup_ready_that_has_succeeded() -> None:
+    world = scheduled()
+    assert states(world) == (*READY, "")
+    world.turns = Turns(Concurrency(1), frozenset({Key("KafkaBackup", "team", "other")}))
+    look_at(world, "2026-11-22T02:00:00Z")
+    assert (states(world), world.condition("Ready")[1], begun(world)) == ((*READY, "True"), "Queued", 1)
+    world.pass_time(minutes=7)
+    assert world.step().waits_since == moment("2026-11-22T02:00:00Z"), "it keeps its place in the queue"
+    world.turns = Turns()
+    world.settle()
+    assert (states(world), goes_on(world)) == ((*READY, "True"), True)
+    world.driver()
+    world.settle()
+    assert (states(world), world.condition("Ready")[1]) == ((*READY, "True"), "Running")
+    world.complete()
+    assert (states(world), world.condition("Ready")[1]) == ((*READY, "False"), "RunSucceeded")
+
+
+def test_a_driver_that_does_not_go_after_a_run_of_the_schedule_has_its_time() -> None:
+    world = scheduled()
+    look_at(world, "2026-11-22T02:00:00Z")
+    world.driver()
+    world.pass_time(hours=1)
+    world.settle()
+    world.reports(result=world.result())
+    world.settle()
+    assert (goes_on(world), states(world)) == (False, (*READY, "False"))
+    world.pass_time(seconds=60)
+    world.settle()
+    assert world.run_id in world.jobs
+    world.pass_time(seconds=70)
+    world.settle()
+    assert world.run_id not in world.jobs
+
+
+def test_a_run_of_the_schedule_that_has_trouble_makes_the_backup_unready_until_its_end() -> None:
+    world = scheduled()
+    look_at(world, "2026-11-22T02:00:00Z")
+    world.driver("Pending", unschedulable="0/1 nodes are available")
+    world.settle()
+    assert (states(world), world.condition("Ready")[1]) == ((*UNREADY, "False"), "DriverUnschedulable")
+    world.driver()
+    world.settle()
+    assert (states(world), world.condition("Ready")[1]) == ((*UNREADY, "False"), "Running")
+    world.complete()
+    assert states(world) == (*READY, "False")
+
+
+def test_the_run_of_the_schedule_after_a_failure_is_no_success_yet() -> None:
+    world = scheduled()
+    look_at(world, "2026-11-22T02:00:00Z")
+    world.driver("Failed", exit_code=2)
+    world.reports(result=world.failed_result(exit_code=2))
+    world.job_is(failure=("PodFailurePolicy", ""))
+    world.settle()
+    assert states(world) == ("False", "False", "True", "False")
+    look_at(world, "2026-11-23T02:00:00Z")
+    assert (goes_on(world), states(world)) == (True, (*UNREADY, "False"))
+
+
+@pytest.mark.parametrize("how", ["annotation", "spec", "object"])
+def test_a_run_that_something_else_asks_for_makes_a_backup_unready(how: str) -> None:
+    world = scheduled()
+    world.now = moment("2026-11-22T02:00:00Z")
+    if how == "annotation":
+        world.annotate("now")
+    elif how == "spec":
+        world.edit(topics={"include": ["payments"]})
+    else:
+        world.ask("now")
+    world.settle()
+    assert (goes_on(world), states(world)) == (True, (*UNREADY, ""))
+
+
+def test_a_run_that_is_asked_for_while_one_of_the_schedule_goes_on_is_waited_for() -> None:
+    world = scheduled()
+    look_at(world, "2026-11-22T02:00:00Z")
+    assert states(world) == (*READY, "True")
+    world.annotate("now")
+    world.settle()
+    assert (begun(world), states(world)) == (2, (*UNREADY, "False"))
 
 
 def test_a_run_that_would_start_too_late_is_left_out_and_told_once() -> None:

@@ -18,7 +18,7 @@ Row = tuple[str, str]
 NOTHING = "-"
 _COLUMNS = ("KIND", "NAME", "PHASE", "READY", "DONE", "LAST SUCCESS", "RECOVERABLE", "NEXT RUN", "SIZE", "AGE")
 _SHORT = {"KafkaBackup": "kbak", "KafkaRestore": "krst"}
-_STATES = ("Ready", "Reconciling", "Stalled")
+_STATES = ("Ready", "Reconciling", "Stalled", "ScheduledRun")
 
 
 def part(body: Body, *path: str) -> Any:
@@ -327,7 +327,7 @@ def _names(coverage: Body) -> Sequence[Any]:
 def run_line(body: Body) -> str:
     """The state of a KafkaBackupRun in one line."""
     status = part(body, "status") or {}
-    if not status:
+    if not status.get("phase"):
         return "asked for; no operator has answered yet"
     told = [str(status.get("phase") or "Pending").lower()]
     if status.get("runId"):
