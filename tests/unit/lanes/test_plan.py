@@ -32,7 +32,7 @@ def of_lanes(done: dict[int, list[tuple[float, str]]]) -> list[list[str]]:
     return [[path for _, path in files] for files in done.values()]
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3])
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4])
 def test_each_file_is_run_once_and_lanes_end_at_about_the_same_time(lanes: int) -> None:
     seconds = dict.fromkeys(UNIT, 3.0) | dict.fromkeys(KAFKA, 30.0) | dict.fromkeys(NODE, 20.0)
     done = played([*UNIT, *KAFKA, *NODE], seconds, lanes)
@@ -55,7 +55,7 @@ def test_the_longest_file_of_a_bed_comes_first() -> None:
     assert of_lanes(played(KAFKA, seconds, 1)) == [KAFKA[::-1]]
 
 
-@pytest.mark.parametrize("lanes", [2, 3])
+@pytest.mark.parametrize("lanes", [2, 3, 4])
 def test_only_one_lane_is_on_the_node(lanes: int) -> None:
     seconds = dict.fromkeys(NODE, 100.0) | dict.fromkeys(UNIT, 1.0)
     done = of_lanes(played([*NODE, *UNIT], seconds, lanes))
