@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 export PYTHONPATH := operator:engine:.
 export KEEP
+# Hundreds of processes of the tests import the code: it is compiled once, also where the machine asks for no bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
 venv = $(shell tests/cluster/bootstrap.sh)
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
@@ -28,7 +30,7 @@ check:  ## lint, types and unit tests of a package: make check P=archive
 	@$(python) -m tests.near $(P) >/dev/null
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
-	$(python) -m mypy
+	tests/cluster/tool.sh mypy
 	$(python) -m pytest -q $$($(python) -m tests.near $(P)) $(ARGS)
 	@echo "make check P=$(P): $$(($$(date +%s) - $(began))) s"
 
@@ -38,7 +40,7 @@ test-near: check  ## check, then the package's tests with real parts: make test-
 lint:  ## ruff, mypy and the import rules, over everything
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
-	$(python) -m mypy
+	tests/cluster/tool.sh mypy
 	PATH=$$(dirname $(python)):$$PATH lint-imports
 
 format:  ## let ruff mend what it can

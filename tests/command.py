@@ -37,6 +37,8 @@ _IMPORTED = (
     "logkeep_engine.spark.runner",
     "logkeep_engine.spark.session",
     "logkeep_engine.storage.s3",
+    "botocore.session",
+    "s3fs",
     "tests.kafka.restores",
 )
 

@@ -17,7 +17,7 @@ from tests import examples
 from tests.as_it_was import process_as_it_was
 from tests.cluster import images, state, system
 from tests.cluster.apiserver import ApiServer
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
@@ -48,14 +48,7 @@ def unique(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaBroker]:
     """A broker on loopback."""
-    with KafkaBroker() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
-def secure_kafka() -> Iterator[KafkaBroker]:
-    """A broker on loopback with SASL and TLS listeners beside the plain one."""
-    with KafkaBroker(secure=True) as broker:
+    with KafkaBroker(overrides=STEADY) as broker:
         yield broker
 
 
@@ -121,7 +114,7 @@ def namespace(node: Node, unique: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def node_kafka(node: Node) -> Iterator[KafkaBroker]:
     """A broker on the node's address, for pods and for the test process."""
-    with KafkaBroker(host=node.ip, netns=node.netns) as broker:
+    with KafkaBroker(host=node.ip, netns=node.netns, overrides=STEADY) as broker:
         yield broker
 
 

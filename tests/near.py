@@ -131,7 +131,7 @@ PACKAGES: Mapping[str, Near] = {
             ),
             *_unit("test_docstrings.py", "test_glossary.py", "test_profiles.py", "test_repository_layout.py"),
         ),
-        (*_broker("bed", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
+        (*_broker("bed*", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),
     "toolbox": Near(
         _engine("toolbox"),

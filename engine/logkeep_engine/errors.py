@@ -140,6 +140,12 @@ class TargetChanged(Refused):
     code = "TargetChanged"
 
 
+class RestoreUnfinished(Refused):
+    """Another run of the same restore has begun to append and has not succeeded."""
+
+    code = "RestoreUnfinished"
+
+
 # ---- Kafka
 
 
@@ -334,6 +340,9 @@ class ArchiveFenced(LogkeepError):
 
     code = "ArchiveFenced"
     exit_code = ExitCode.FENCED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint or "What this run committed before is kept. Let the other run finish.")
 
 
 class ReceiptRefused(LogkeepError):

@@ -29,6 +29,7 @@ from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnav
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
+_AS_OPERATOR = {"fieldManager": FIELD_MANAGER}  # of every write, so that managedFields name who owns a field
 _CONNECT_SECONDS = 5.0
 _SLOW_SECONDS = 2.0
 CALL_SECONDS = 30.0  # for a whole call, however slowly its answer comes
@@ -126,7 +127,8 @@ class KubernetesCluster:
     def write_status(self, resource: Resource, status: Status) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more."""
         body = {**resource.body, "apiVersion": API_VERSION, "kind": resource.key.kind, "status": status.to_dict()}
-        self._call("PUT", f"{_path(resource.key.kind, resource.key.namespace, resource.key.name)}/status", body=body)
+        path = _path(resource.key.kind, resource.key.namespace, resource.key.name)
+        self._call("PUT", f"{path}/status", body=body, query=_AS_OPERATOR)
 
     # ---- KafkaBackupRuns
 
@@ -185,7 +187,7 @@ class KubernetesCluster:
         """Make the object unless there is one of its name. The answer says whether it was made."""
         metadata = body["metadata"]
         try:
-            self._call("POST", _path(body["kind"], metadata["namespace"]), body=body)
+            self._call("POST", _path(body["kind"], metadata["namespace"]), body=body, query=_AS_OPERATOR)
         except AlreadyExists:  # no other conflict: a quota that many objects change at once is one, too
             return False
         return True
@@ -194,7 +196,7 @@ class KubernetesCluster:
         """Apply the object on the server's side: our fields get the given values, fields of others stay."""
         metadata = body["metadata"]
         path = _path(body["kind"], metadata["namespace"], metadata["name"])
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        query = {**_AS_OPERATOR, "force": "true"}
         self._call("PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml")
 
     def suspend_job(self, namespace: str, name: str, suspend: bool) -> None:
@@ -306,7 +308,7 @@ class KubernetesCluster:
 
     def _merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         path = _path(kind, namespace, name)
-        self._call("PATCH", path, body=patch, content_type="application/merge-patch+json")
+        self._call("PATCH", path, body=patch, query=_AS_OPERATOR, content_type="application/merge-patch+json")
 
     def _call(
         self,

@@ -34,4 +34,4 @@ def test_a_strangers_pod_does_not_hold_up_the_next_run(namespace: Namespace, ope
     namespace.job_ends(job, "Complete")
     namespace.phase("kbak", "nightly", "Succeeded")
     namespace.kubectl("annotate", "kbak", "nightly", "logkeep.dev/run=2")
-    wait_for("the second Job", lambda: len(namespace.items("jobs")) == 2, 30)
+    wait_for("the second Job", lambda: len(namespace.items("jobs")) == 2)

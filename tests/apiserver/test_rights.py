@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
+from logkeep_engine.report import ConfigMaps
 from tests.apiserver.conftest import SYSTEM, apply_permissions, service_account_kubeconfig
 from tests.apiserver.operator import Namespace, Operator, owner, pod_of, run_id_of, wait_for
 from tests.apiserver.rights import may
@@ -143,9 +144,8 @@ def test_a_drivers_account_makes_executors_and_writes_its_progress(
     kubeconfig = service_account_kubeconfig(api, "logkeep-engine", tmp_path / "engine", namespace.name)
     configuration = client.Configuration()
     config.load_kube_config(str(kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
-    core = client.CoreV1Api(client.ApiClient(configuration))  # as the engine's reporter
     name = f"{job['metadata']['name']}-progress"
-    core.patch_namespaced_config_map(name, namespace.name, {"data": {"x": "y"}})
+    ConfigMaps(client.ApiClient(configuration)).patch(name, namespace.name, {"data": {"x": "y"}}, 30)
     assert namespace.get("configmap", name)["data"]["x"] == "y"
 
 

@@ -7,6 +7,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache as once
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,14 +40,20 @@ SMALL = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
-    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "16777216",
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "500",
+    "metadata.max.idle.interval.ms": "0",  # a controller with nothing to say writes nothing
 }
 """Server properties of a node that answers soon and keeps little."""
 
+STEADY = {"broker.session.timeout.ms": "30000"}
+"""Server properties of a broker that nobody kills: a busy machine may hold it up for seconds, and it is not dead."""
+
+USERNAME = "logkeep"
+"""Who logs in at secure brokers."""
 
 _SHARE = "-Xshare:auto"
 _TRAIN = "-XX:ArchiveClassesAtExit="
@@ -67,19 +74,68 @@ def class_archive() -> Path:
 
     Made once for a Java and a folder of jars, by a broker that starts and stops.
     """
-    jars = sorted(tools.kafka_jars().glob("*.jar"))
-    key = [f"{jar} {jar.stat().st_mtime_ns}" for jar in jars]  # Java compares them with what it sees at each start
     version = system.run(["java", "-version"]).stderr
 
     def produce(folder: Path) -> None:
         with KafkaBroker(jvm=(*JVM, f"{_TRAIN}{folder / 'kafka.jsa'}")) as broker:
             broker.process.stop(grace=120)
 
-    return cache.build("kafka-classes", cache.digest(version, *key), produce) / "kafka.jsa"
+    return cache.build("kafka-classes", cache.digest(version, *_jars()), produce) / "kafka.jsa"
 
 
-def new_cluster_id() -> str:
-    """One that the tool that formats a data folder does not take for an option, as it would one with a dash first."""
+def _jars() -> list[str]:
+    """Kafka's jars and when each was made: Java compares them with what it sees at each start."""
+    jars = sorted(tools.kafka_jars().glob("*.jar"))
+    return [f"{jar} {jar.stat().st_mtime_ns}" for jar in jars]
+
+
+@once
+def formatted() -> Path:
+    """The files that Kafka's tool writes into the data folder of a controller: `plain.checkpoint`, and
+    `secure.checkpoint` with a SCRAM user whose password is in `password`. Nothing in them names a cluster or a node.
+
+    Made once for a folder of jars: each start of a controller has a JVM less to wait for.
+    """
+
+    def produce(folder: Path) -> None:
+        password = secrets.token_urlsafe(16)
+        (folder / "password").write_text(password)
+        scram = ["--add-scram", f"SCRAM-SHA-512=[name={USERNAME},password={password}]"]
+        for name, more in (("plain", []), ("secure", scram)):
+            settings = {
+                "process.roles": "controller",
+                "node.id": "1",
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": "1@127.0.0.1:1",
+                "listeners": "CONTROLLER://127.0.0.1:1",
+                "log.dirs": str(folder / name),
+            }
+            properties = folder / f"{name}.properties"
+            write_properties(properties, settings)
+            # Without the archive of classes: the broker that makes it has a data folder too.
+            tool = [*java(("-XX:TieredStopAtLevel=1",), "WARN"), "kafka.tools.StorageTool", "format"]
+            system.run([*tool, "-t", new_id(), "-c", str(properties), *more])
+            (folder / name / "bootstrap.checkpoint").rename(folder / f"{name}.checkpoint")
+            shutil.rmtree(folder / name)
+            properties.unlink()
+
+    return cache.build("kafka-formatted", cache.digest(*_jars()), produce)
+
+
+def format_data_dir(folder: Path, cluster_id: str, node: int, *, controller: bool, secure: bool = False) -> None:
+    """Make the data folder of a node, with the files that Kafka's tool would write into it.
+
+    A `secure` controller's cluster has the SCRAM user.
+    """
+    folder.mkdir()
+    facts = {"version": "1", "cluster.id": cluster_id, "node.id": str(node), "directory.id": new_id()}
+    write_properties(folder / "meta.properties", facts)
+    if controller:
+        shutil.copy(formatted() / f"{'secure' if secure else 'plain'}.checkpoint", folder / "bootstrap.checkpoint")
+
+
+def new_id() -> str:
+    """One that Kafka's tool does not take for an option, as it would one with a dash first."""
     return "L" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
 
 
@@ -111,9 +167,8 @@ class KafkaBroker:
         self.host = host
         self.netns = netns
         self.secure = secure
-        self.username = "logkeep"
-        self.password = secrets.token_urlsafe(16)
-        self.cluster_id = cluster_id or new_cluster_id()
+        self.username = USERNAME
+        self.cluster_id = cluster_id or new_id()
         self._overrides = dict(overrides or {})
         self._jvm = list(jvm)
         self._running: Process | None = None
@@ -144,6 +199,11 @@ class KafkaBroker:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.kill()
         self._state.destroy(grace=0)
+
+    @cached_property
+    def password(self) -> str:
+        """The password of `username` at a secure broker."""
+        return (formatted() / "password").read_text()
 
     @property
     def bootstrap(self) -> str:
@@ -238,10 +298,7 @@ class KafkaBroker:
         return {}
 
     def _format(self) -> None:
-        scram = []
-        if self.secure:
-            scram = ["--add-scram", f"SCRAM-SHA-512=[name={self.username},password={self.password}]"]
-        self.tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", self._properties, *scram)
+        format_data_dir(self.data_dir, self.cluster_id, 1, controller=True, secure=self.secure)
 
     def _issue_certificates(self) -> None:
         authority = Authority(self._state.path / "pki")

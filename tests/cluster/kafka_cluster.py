@@ -10,9 +10,7 @@ moved, and elections happen.
 import shutil
 import socket
 import struct
-import uuid
-from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +18,18 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster import system
-from tests.cluster.kafka import SMALL, java, new_cluster_id, write_properties
+from tests.cluster.kafka import SMALL, format_data_dir, java, new_id, write_properties
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State
 
@@ -55,6 +60,9 @@ class Placed:
     leader: int
     replicas: tuple[int, ...]
     in_sync: frozenset[int]
+
+
+_NOWHERE = Placed(-1, (), frozenset())
 
 
 class ClusterBroker:
@@ -128,7 +136,7 @@ class KafkaCluster:
         jvm: Sequence[str] = BROKER_JVM,
         class_path: Sequence[str] = (),
     ) -> None:
-        self.cluster_id = new_cluster_id()
+        self.cluster_id = new_id()
         self._ids = range(1, brokers + 1)
         self._overrides = dict(overrides or {})
         self._racks = dict(racks or {})
@@ -224,19 +232,35 @@ class KafkaCluster:
         serving = ",".join(broker.bootstrap for broker in self.brokers if broker.serves)
         return AdminClient({"bootstrap.servers": serving, "log_level": 0})
 
-    def registered(self) -> frozenset[int]:
-        """The ids of the brokers that the controller has registered and not fenced."""
-        return frozenset(self.admin().list_topics(timeout=30).brokers)
-
     def wait_until_registered(self, *numbers: int) -> None:
-        """Until the controller knows exactly these brokers as living, or all of the cluster."""
+        """Until each broker that serves knows exactly these brokers as living, or all of the cluster."""
         wanted = frozenset(numbers or self._ids)
-        wait_until(lambda: self.registered() == wanted, 60, f"the brokers {sorted(wanted)} to be the living ones")
+        living = f"the brokers {sorted(wanted)} to be the living ones"
+        wait_until(lambda: self._all_know(lambda view: frozenset(view.brokers) == wanted), 60, living)
+
+    def _all_know(self, holds: Callable[[ClusterMetadata], bool]) -> bool:
+        """Whether it holds of the cluster as each broker that serves knows it: one that hung knows it as it was."""
+        for broker in self.brokers:
+            if broker.serves:
+                admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+                try:
+                    if not holds(admin.list_topics(timeout=30)):
+                        return False
+                except KafkaException:
+                    return False
+        return True
 
     def placed(self, topic: str, partition: int = 0) -> Placed:
-        """Where a partition lies. Raises KeyError if the broker that was asked does not know it."""
-        found = self.admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
-        return Placed(found.leader, tuple(found.replicas), frozenset(found.isrs))
+        """Where a partition lies. Waits for it: a broker may not know it yet."""
+        found = _NOWHERE
+
+        def known() -> bool:
+            nonlocal found
+            found = self._try_placed(topic, partition)
+            return found is not _NOWHERE
+
+        wait_until(known, 60, f"a broker that knows {topic}-{partition}")
+        return found
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the broker that leads the partition, -1 if none does."""
@@ -267,17 +291,18 @@ class KafkaCluster:
             wait_until(in_sync, 60, f"{name}-{partition} to be in sync on {list(replicas) or 'all its replicas'}")
             return
 
-        def all_in_sync() -> bool:
-            topics = self.admin().list_topics(timeout=30).topics.values()
-            return all(len(p.isrs) == len(p.replicas) for found in topics for p in found.partitions.values())
+        def in_sync_there(view: ClusterMetadata) -> bool:
+            partitions = [part for found in view.topics.values() for part in found.partitions.values()]
+            return all(len(part.isrs) == len(part.replicas) for part in partitions)
 
-        wait_until(all_in_sync, 60, "all partitions to be in sync")
+        wait_until(lambda: self._all_know(in_sync_there), 60, "all partitions to be in sync")
 
     def _try_placed(self, topic: str, partition: int) -> Placed:
         try:
-            return self.placed(topic, partition)
+            found = self.admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
         except (KafkaException, KeyError):
-            return Placed(-1, (), frozenset())
+            return _NOWHERE
+        return Placed(found.leader, tuple(found.replicas), frozenset(found.isrs))
 
     # ---- what is changed
 
@@ -331,7 +356,9 @@ class KafkaCluster:
         serving = next(broker for broker in self.brokers if broker.serves)
         _alter_reassignment(serving.bootstrap, topic, partition, replicas)
         wanted = tuple(replicas)
-        wait_until(lambda: self.placed(topic, partition).replicas == wanted, 60, f"{topic}-{partition} on {wanted}")
+        wait_until(
+            lambda: self._try_placed(topic, partition).replicas == wanted, 60, f"{topic}-{partition} on {wanted}"
+        )
 
     def collect_logs(self, folder: Path) -> None:
         """Copy what explains a failure."""
@@ -347,8 +374,7 @@ class KafkaCluster:
             {"process.roles": "controller", "listeners": f"CONTROLLER://{_HOST}:{port}", "log.dirs": str(data)},
             voters,
         )
-        tool = [*java(log_level="WARN"), "kafka.tools.StorageTool"]
-        system.run([*tool, "format", "-t", self.cluster_id, "-c", properties])
+        format_data_dir(data, self.cluster_id, _CONTROLLER, controller=True)
         return Process(self._state, "controller", [*java(CONTROLLER_JVM), "kafka.Kafka", properties])
 
     def _prepare_broker(self, number: int, port: int, voters: Mapping[str, str]) -> ClusterBroker:
@@ -365,22 +391,8 @@ class KafkaCluster:
             self._state, f"broker-{number}", [*java(self._jvm, class_path=self._class_path), "kafka.Kafka", properties]
         )
         broker = ClusterBroker(self._state, number, port, process)
-        self._format(broker)
+        format_data_dir(broker.data_dir, self.cluster_id, number, controller=False)
         return broker
-
-    def _format(self, broker: ClusterBroker) -> None:
-        """The files that Kafka's tool writes for a node that is no controller: a JVM less to wait for."""
-        directory_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        broker.data_dir.mkdir()
-        write_properties(
-            broker.data_dir / "meta.properties",
-            {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": str(broker.id),
-                "directory.id": directory_id,
-            },
-        )
 
     def _write(self, number: int, own: Mapping[str, str], voters: Mapping[str, str]) -> Path:
         path = self._state.path / f"server-{number}.properties"

@@ -54,7 +54,7 @@ class OldBroker(KafkaBroker):
         if self._protocol:
             self._start_zookeeper()
         else:
-            super()._format()
+            self.tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", self._properties)
 
     def _start_zookeeper(self) -> None:
         (port,) = system.free_ports(1, self.host, self.netns)

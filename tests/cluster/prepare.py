@@ -28,12 +28,14 @@ def _images() -> None:
 def _kafka() -> None:
     tools.broker_classes()
     kafka.class_archive()
+    kafka.formatted()
 
 
 def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
     tools.helm()
+    tools.health()
 
 
 def prepare() -> None:

@@ -99,7 +99,7 @@ class Process:
     def _tail(self) -> str:
         return f"last lines of {self.log}:\n" + "\n".join(self.output.splitlines()[-40:])
 
-    def stop(self, grace: float = 60) -> None:
+    def stop(self, grace: float = 180) -> None:
         """SIGTERM, and SIGKILL if it takes longer than `grace` seconds. Nothing happens if it is not running."""
         if self._child is None:
             return

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Runs a tool of the locked Python environment on this repository: tests/cluster/tool.sh ruff check. Hooks of pre-commit call it.
+# Runs a tool of the locked Python environment on this repository: tests/cluster/tool.sh ruff check. `make lint` and the
+# hooks of pre-commit call it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=$(tests/cluster/bootstrap.sh)
+# mypy's cache lies with the packages that it has read, so that a new clone does not begin anew. Clones take turns at it.
+export MYPY_CACHE_DIR=$venv/mypy
+[[ ${1:-} != mypy ]] || set -- flock "$venv/mypy.lock" "$@"
 PATH=$venv/bin:$PATH PYTHONPATH=operator:engine:. exec "$@"

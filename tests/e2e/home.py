@@ -94,7 +94,7 @@ class Home:
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group})
         try:
             places = [TopicPartition(topic, number) for number in range(partitions)]
-            return {place.partition: place.offset for place in consumer.committed(places, timeout=20)}
+            return {place.partition: place.offset for place in consumer.committed(places, timeout=60)}
         finally:
             consumer.close()
 

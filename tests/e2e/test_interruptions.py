@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 def test_a_suspended_backup_has_no_pods_and_goes_on_where_it_was(home: Home, throttle: Throttle) -> None:
     records = home.fill("paused", 6, 60)
-    with throttle.to(4_000_000) as lift:
+    with throttle.to(2_000_000) as lift:
         saved = home.backup("paused")
         saved.wait_for_progress(400)
         saved.patch({"suspend": True})
@@ -37,7 +37,7 @@ def test_a_suspended_backup_has_no_pods_and_goes_on_where_it_was(home: Home, thr
 
 def test_deleting_a_running_backup_ends_its_pods_and_keeps_the_archive(home: Home, throttle: Throttle) -> None:
     home.fill("deleted", 6, 60)
-    with throttle.to(4_000_000):
+    with throttle.to(2_000_000):
         saved = home.backup("deleted")
         saved.wait_for_progress(400)
         archived = {name for name in home.objects() if "/catalog/" in name or name.endswith("archive.json")}

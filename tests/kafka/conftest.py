@@ -1,4 +1,8 @@
-"""One Spark for all tests of this folder: it takes seconds to start. And what many of them begin with."""
+"""One Spark for all tests of this folder: it takes seconds to start. And what many of them begin with.
+
+Brokers that few files ask for end with the file: in three minutes of doing nothing, a broker takes more of a processor
+than its next start.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -21,7 +25,7 @@ from pyspark.sql import SparkSession
 from logkeep_engine.contract import names
 from logkeep_engine.spark.conf import local_conf
 from logkeep_engine.spark.session import Session
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import S3Proxy
@@ -65,7 +69,7 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def second_broker() -> Iterator[KafkaBroker]:
     """A cluster of its own, with the settings of `kafka`; ask for `second_kafka`."""
     with KafkaBroker() as broker:
@@ -85,7 +89,14 @@ def running(broker: KafkaBroker) -> KafkaBroker:
     return broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def secure_kafka() -> Iterator[KafkaBroker]:
+    """A broker on loopback with SASL and TLS listeners beside the plain one."""
+    with KafkaBroker(overrides=STEADY, secure=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
 def strict_broker() -> Iterator[KafkaBroker]:
     """A broker with an authorizer; ask for `strict`."""
     checks = {
@@ -109,7 +120,7 @@ def strict(strict_broker: KafkaBroker) -> Iterator[KafkaBroker]:
     wait_until(lambda: not admin.describe_acls(every).result(30), 30, "all ACLs to be gone")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiered_broker() -> Iterator[TieredBroker]:
     """A broker with tiered storage on loopback; ask for `tiered`."""
     with TieredBroker() as broker:

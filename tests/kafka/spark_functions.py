@@ -26,7 +26,7 @@ def waits_for(item: str, context: TaskContext) -> bool:
 
 def slow_for_odd(item: int, context: TaskContext) -> int:
     if item % 2:
-        time.sleep(3)
+        time.sleep(10)
     return item
 
 
@@ -34,7 +34,7 @@ def refused(item: int, context: TaskContext) -> int:
     """Leaves a file a call; `item` 0 is refused for good."""
     if item == 0:
         raise StorageRefused("Bucket b: no.", hint="Ask for access.")
-    time.sleep(20)
+    time.sleep(90)
     return item
 
 
@@ -68,12 +68,14 @@ def killed_at_first(function: Callable[[Any, TaskContext], Any], marker: str, it
     return result
 
 
-def reports(item: int, context: TaskContext) -> int:
+def reports(item: tuple[int, str], context: TaskContext) -> int:
+    """Ends when there is the file that `item` names: what is on its way when the job ends may be lost."""
+    number, arrived = item
     for at in range(1, 4):
-        context.report([PartitionUpdate("orders", item, item, at, at * 10, at * 100)])
+        context.report([PartitionUpdate("orders", number, number, at, at * 10, at * 100)])
         time.sleep(0.1)
-    time.sleep(0.4)  # what is still on its way when the job ends may be lost
-    return item
+    waits_for(arrived, context)
+    return number
 
 
 def paced(item: int, context: TaskContext) -> int:

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.runners import Job, Runner
-from tests.unit.archive.build import FAST
+from tests.unit.archive.build import FAST, PATIENT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SOON = Limits(unknown=1)
@@ -497,6 +496,7 @@ def test_archive_of_another_cluster_is_refused(backups: Backups, topics: Topics,
 def test_archive_that_another_run_writes_is_left_alone(backups: Backups, topics: Topics, unique: str) -> None:
     topics.create(unique)
     archive = Archive.create_or_open(backups.storage, topics.broker.cluster_id)
+    backups.timing = PATIENT
     with begin_run(archive, "the-other", wait=FAST):
         result = backups.run(unique)
     assert (result.exit_code, result.error_code) == (int(ExitCode.FENCED), "ArchiveBusy")
@@ -561,8 +561,10 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
 # ---- the driver's process
 
 
-def driver(backups: Backups, folder: Path, request: RunRequest, master: str = "local[1]") -> subprocess.Popen[str]:
-    """The driver as the Job starts it, but for `--master`."""
+def driver(
+    backups: Backups, folder: Path, request: RunRequest, *, dies_by: signal.Signals | None = None
+) -> subprocess.Popen[str]:
+    """The driver as the Job starts it, but for `--master`. It may get a signal behind its first receipt."""
     folder.mkdir(exist_ok=True)
     file = folder / "request.json"
     file.write_text(request.to_json())
@@ -570,7 +572,9 @@ def driver(backups: Backups, folder: Path, request: RunRequest, master: str = "l
         "PYTHONPATH": ":".join(path for path in sys.path if path),
         ENV_TERMINATION_LOG: str(folder / "termination-log"),
     }
-    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(file), "--master", master]
+    dying = ["tests.kafka.dying", dies_by.name] if dies_by is not None else []
+    module = [*dying, "logkeep_engine.spark.driver"]
+    command = [sys.executable, "-m", *module, "--request", str(file), "--master", "local[1]"]
     return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
 
@@ -581,7 +585,7 @@ def told(folder: Path) -> RunResult:
 PARTITIONS = 24
 RECORDS = 500
 SLOW = {"bytesPerSecond": "3Mi"}
-"""`limits` with which a run over `many_partitions` goes on for some seconds after its first receipt."""
+"""`limits` with which a run over `many_partitions` has not ended with its first receipt."""
 
 
 def many_partitions(topics: Topics, name: str) -> None:
@@ -592,22 +596,13 @@ def many_partitions(topics: Topics, name: str) -> None:
         topics.produce(name, values, partition=partition)
 
 
-def wait_for_receipts(process: subprocess.Popen[str], archive: Path) -> None:
-    """Until the run has committed something: commits 0 and 1 are its begin and its topics."""
-    until = time.monotonic() + 120
-    while not (archive / names.commit_path(2)).exists() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.01)
-
-
 def test_driver_killed_in_the_middle_goes_on_where_it_was(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path
 ) -> None:
     many_partitions(topics, unique)
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
-    process = driver(backups, tmp_path / "one", slow)
-    wait_for_receipts(process, tmp_path / "archive")
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
+    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGKILL)
+    assert process.wait(200) == -signal.SIGKILL
     before = backups.state()
     done = len(before.segments)
     assert 0 < done < PARTITIONS
@@ -631,10 +626,8 @@ def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
 ) -> None:
     many_partitions(topics, unique)
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
-    process = driver(backups, tmp_path / "one", slow)
-    wait_for_receipts(process, tmp_path / "archive")
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate(timeout=120)[1]
+    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGTERM)
+    output = process.communicate(timeout=200)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
     assert told(tmp_path / "one").error_code == "Interrupted"
     assert backups.state().runs["the-run"].outcome is RunOutcome.FAILED

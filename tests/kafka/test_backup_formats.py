@@ -38,7 +38,6 @@ from tests.kafka.test_backup import (
     SLOW,
     driver,
     many_partitions,
-    wait_for_receipts,
 )
 from tests.runners import Job, Runner
 from tests.unit.archive.build import read_records
@@ -192,7 +191,7 @@ def test_keys_values_headers_and_times_are_archived_as_they_are(
         producer.produce(topic, b"value", key=None, headers=headers)
         producer.produce(topic, b"\x00\xff" * 500, key="ключ".encode(), timestamp=1)
         producer.produce(topic, b"large" * 150_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     result = backups.run(f"{unique}.*", format=format_name)
     assert (result.outcome, result.records >= 10) == ("Succeeded", True), result.message
     created, appended = assert_same(backups, topics, unique), assert_same(backups, topics, append_time)
@@ -332,10 +331,8 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     many_partitions(topics, unique)
     spec = backups.spec(unique, format=format_name, topics=only(unique))
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", {**spec, "limits": SLOW})
-    process = driver(backups, tmp_path / "one", slow)
-    wait_for_receipts(process, tmp_path / "archive")
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL, "the run was over before it could be killed"
+    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGKILL)
+    assert process.wait(200) == -signal.SIGKILL
     state = backups.state()
     assert 0 < len(state.segments) < PARTITIONS
     before = objects(backups)
@@ -546,7 +543,7 @@ def lossy(topics: Topics, topic: str) -> None:
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
     for number in range(6):
         producer.produce(topic, None if number in (3, 5) else b"value", key=b"%d" % number, partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 STRICT: dict[str, Any] = {"format": "Avro", "formatOptions": {"compatibility": "strict"}}
@@ -612,7 +609,7 @@ def test_partition_that_could_not_be_looked_through_is_not_archived_before_it_is
     topics.produce(unique, numbers(1000), key=lambda number: b"%d" % number)
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap})
     producer.produce(unique, None, key=b"key", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     file = topics.data_dir / f"{unique}-0" / "00000000000000000000.log"
     position, header = list(walk(file.read_bytes()))[4]
     flip(file, position + header.size - 1)

@@ -83,7 +83,7 @@ def test_aborted_transactions_are_named_and_open_ones_left_out(kafka: KafkaBroke
         end_transaction(kafka.bootstrap, producer, [(unique, 0)], commit=commit)
     producer.begin_transaction()
     producer.produce(unique, b"x")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
     async def work() -> None:
         async with RawClient(plain(kafka.bootstrap)) as client:

@@ -161,15 +161,14 @@ def test_what_one_broker_says_is_not_recorded_if_the_others_know_better(
     assert backup.run("one").records == 50
 
 
-def test_nothing_is_proved_while_a_broker_that_may_know_better_is_silent(backup: Backup, cluster: KafkaCluster) -> None:
+def test_nothing_is_proved_while_a_broker_that_may_know_better_is_silent(
+    backup: Backup, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.create_topic(backup.topic, [[1]])
     Topics(cluster).produce(backup.topic, numbers(50))
-
-    def delete() -> None:
-        Topics(cluster).delete(backup.topic)
-        cluster.broker(3).pause()  # nobody takes it for dead before its session has ended
-
-    result = backup.run("one", before=once(delete), onDataLoss="Record")
+    # It hangs just before it is asked: nobody takes it for dead before its session has ended, which is soon.
+    meanwhile(monkeypatch, "findings", cluster.broker(3).pause)
+    result = backup.run("one", before=once(lambda: Topics(cluster).delete(backup.topic)), onDataLoss="Record")
     assert (result.exit_code, result.error_code) == (int(ExitCode.FAILED), "LossNotProved")
     assert "broker 3" in result.message
     assert backup.gaps() == []
@@ -206,7 +205,7 @@ def test_topic_that_is_deleted_while_it_is_read(
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[], None]) -> None:
-    """Lets something happen in the cluster while a run is planned, before it asks this."""
+    """Lets something happen in the cluster before a run asks this for the first time."""
     ask = getattr(ControlPlane, method)
     before = once(act)
 

@@ -48,7 +48,7 @@ class Timed(Runner):
     def assert_rate(self, moved: int) -> None:
         """Never more than RATE since the first job was started, and not much less once its first task has begun."""
         assert self.seconds > moved / RATE
-        assert self.seconds - self.updates[0][0] < 1.5 * moved / RATE + 15, "tests share the machine"
+        assert self.seconds - self.updates[0][0] < 1.5 * moved / RATE + 60, "tests share the machine"
 
 
 @pytest.fixture(scope="module")

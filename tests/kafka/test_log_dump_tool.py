@@ -80,7 +80,8 @@ def create(broker: KafkaBroker, topic: str, **config: str) -> None:
 
 
 def transactional(broker: KafkaBroker, name: str) -> Producer:
-    writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, "linger.ms": 0})
+    settings = {"transactional.id": name, "transaction.timeout.ms": 900_000, "linger.ms": 0}
+    writer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
     writer.init_transactions(60)
     return writer
 
@@ -147,7 +148,8 @@ def test_files_are_those_the_broker_wrote(broker_log: BrokerLog, tmp_path: Path)
         for suffix in SUFFIXES:
             theirs, ours = broker_log.folder / f"{stem}{suffix}", tmp_path / f"{stem}{suffix}"
             assert (ours.read_bytes() if ours.exists() else b"") == (theirs.read_bytes() if theirs.exists() else b"")
-        assert len(read_offset_index(summary.index)) > 20
+        if stem != broker_log.stems[-1]:  # the last segment is as long as batches and codecs have left it
+            assert len(read_offset_index(summary.index)) > 20
         aborted += len(read_txn_index(summary.txnindex))
     assert aborted == 5
     assert {codec for summary in summaries.values() for codec in summary.codecs} == {c.name.lower() for c in Codec}

@@ -28,6 +28,7 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.task import RestoreTask
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import Storage, open_uri
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
@@ -348,6 +349,7 @@ class TestStartedAgain:
             assert comparison.records == 6000
             assert offset_map(tmp_path, run, unique + suffix).rows == [(0, 0, 6000)]
 
+    @pytest.mark.deep
     @pytest.mark.parametrize("mode", ["Fail", "Append"])
     def test_a_killed_driver_started_again_writes_every_record_once(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
@@ -360,10 +362,10 @@ class TestStartedAgain:
         foreign = 0
         if mode == "Append":
             create_topic(kafka.bootstrap, copy, 2, NO_RETENTION)
-        slow = restore_spec(kafka, root, ifTopicExists=mode, limits={"bytesPerSecond": "4Mi"})
+        slow = restore_spec(kafka, root, ifTopicExists=mode, limits={"bytesPerSecond": "1Mi"})
         file = tmp_path / "request.json"
         file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
-        for _ in range(2):
+        for _ in range(examples.number(1, deep=2)):
             driver = start_driver(file)
             written = wait_for_more(kafka, copy, driver, 1_500_000)
             assert driver.poll() is None, "the run was over before it could be killed"
@@ -373,6 +375,8 @@ class TestStartedAgain:
             if mode == "Append":
                 produce(kafka.bootstrap, copy, [Record(b"foreign", b"", NOW, partition=at) for at in (0, 1)])
                 foreign += 1
+        fast = restore_spec(kafka, root, ifTopicExists=mode)
+        file.write_text(RunRequest("KafkaRestore", "test", "", "r1", fast).to_json())
         driver = start_driver(file)
         assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
         for partition in (0, 1):
@@ -406,7 +410,7 @@ class TestStartedAgain:
 class TestDamagedArchive:
     @pytest.fixture
     def archived(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> Path:
-        """300 records in batches of one, in two segments or more."""
+        """300 records in batches of at most ten."""
         create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
         produce(kafka.bootstrap, unique, numbered(300), config={"batch.num.messages": 10, "linger.ms": 50})
         back_up(backup_spec(kafka, tmp_path, unique))
@@ -426,8 +430,9 @@ class TestDamagedArchive:
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
     ) -> None:
         data = bytearray(archived.read_bytes())
-        (second,) = struct.unpack_from(">i", data, 8)
-        data[second + 12 + 80] ^= 1
+        (first,) = struct.unpack_from(">i", data, 8)
+        (second,) = struct.unpack_from(">i", data, 12 + first + 8)
+        data[12 + first + 12 + second - 1] ^= 1  # its last byte
         archived.write_bytes(data)
         error = self.refused(kafka, unique, tmp_path)
         assert archived.name in error.message
@@ -590,10 +595,10 @@ class TestMerged:
             create_topic(kafka.bootstrap, copy, 1, NO_RETENTION)
         spec = restore_spec(kafka, root, ifTopicExists=mode)
         file = tmp_path / "request.json"
-        slow = {**spec, "limits": {"bytesPerSecond": "256Ki"}}  # some seconds for all of it
+        slow = {**spec, "limits": {"bytesPerSecond": "100Ki"}}  # much longer for all of it than until it is killed
         file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
         driver = start_driver(file)
-        wait_for_more(kafka, copy, driver, 200_000, partitions="0")
+        wait_for_more(kafka, copy, driver, 100_000, partitions="0")
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         assert 0 < len(committed(kafka, copy)) < 30_000

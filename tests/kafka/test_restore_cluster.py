@@ -141,16 +141,16 @@ def test_topics_get_their_replicas_while_brokers_are_down(cluster: KafkaCluster,
 
 
 def test_fewer_replicas_are_taken_only_where_the_spec_says_so(
-    cluster: KafkaCluster, kafka: KafkaBroker, unique: str, archive: Path
+    cluster: KafkaCluster, second_kafka: KafkaBroker, unique: str, archive: Path
 ) -> None:
     with pytest.raises(TargetUnsuitable, match="cannot have 2 replicas") as caught:
-        bring_back(restore_spec(kafka, archive))
+        bring_back(restore_spec(second_kafka, archive))
     assert (
         "Brokers of the cluster: 1. If fewer replicas will do, set spec.topics.replicationFactor to fewer"
         in caught.value.hint
     )
-    assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
-    spec = restore_spec(kafka, archive)
+    assert f"{unique}-copy" not in topic_names(second_kafka.bootstrap)
+    spec = restore_spec(second_kafka, archive)
     spec["topics"] = {**spec["topics"], "replicationFactor": 1}
     assert bring_back(spec).records == RECORDS
 

@@ -233,7 +233,7 @@ def test_topics_compacted_by_the_default_of_the_brokers_are_left_alone_also_when
     with ControlPlane(plain(compacting.bootstrap)) as control:
         control.alter_topic_configs("deleting", {"cleanup.policy": "delete"})
         control.alter_topic_configs("both", {"cleanup.policy": "compact,delete"})
-        eventually(lambda: topic_settings(compacting, "both")["cleanup.policy"] == "compact,delete")
+        eventually(lambda: topic_settings(compacting, "both").get("cleanup.policy") == "compact,delete")
         for days in made.values():
             produce(compacting.bootstrap, days.topic, [Record(b"k", b"v", NOW - 40 * DAY, [], 0)])
         spec = {**made["compacted"].spec, "topics": {"include": [".*"], "exclude": ["_.*"]}}

@@ -21,11 +21,15 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.reading.snapshot import choose
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.errors import BrokerRefused
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import Record, create_topic, produce
-from tests.kafka.raw import eventually
+from tests.kafka.raw import batch, eventually, plain, run
 from tests.kafka.restores import ThreadRunner, back_up, bring_back, committed, try_backup, without_offsets
+from tests.kafka.test_control_plane import secure
 from tests.runners import Job
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -73,7 +77,7 @@ class Rights:
             if operation != without
         ]
         self._all(self._admin.create_acls(wanted))
-        eventually(lambda: len(self._admin.describe_acls(self._mine).result(30)) == len(wanted))
+        eventually(lambda: set(self._admin.describe_acls(self._mine).result(30)) == set(wanted))
 
     def _all(self, futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
@@ -155,3 +159,25 @@ def test_each_kind_of_run_does_with_the_rights_that_the_documentation_names(
         bring_back(restore, "restore-2")
     rights.grant({**WRITER, **GROUPS})
     assert bring_back(restore, "restore-2").groups == 1
+
+
+def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:
+    ControlPlane(plain(strict.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
+    connection = secure(strict, "SASL_PLAINTEXT", "PLAIN")
+    control = ControlPlane(connection)
+    assert control.topics() == []
+    with pytest.raises(BrokerRefused, match="DESCRIBE_CONFIGS"):
+        control.topic_configs([unique])
+
+    async def attempt(what: str) -> None:
+        async with RawClient(connection) as client:
+            if what == "fetch":
+                await client.fetch(unique, 0, 0)
+            else:
+                await client.produce(unique, 0, batch([b"x"]))
+
+    for what in ("fetch", "produce"):
+        with pytest.raises(BrokerRefused, match=rf"{unique}.*TOPIC_AUTHORIZATION_FAILED.*Give the user the ACL"):
+            run(attempt(what))
+    with pytest.raises(BrokerRefused, match="ACL DESCRIBE on the cluster"):
+        control.partition_bytes(ControlPlane(plain(strict.bootstrap)).topics())

@@ -96,7 +96,7 @@ def send(kafka: KafkaBroker, topic: str, write: Write) -> None:
         producer.produce(
             topic, value=row.value, key=row.key, partition=row.partition, timestamp=row.time, headers=list(row.headers)
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     if write.outcome is not None:
         end_transaction(kafka.bootstrap, producer, {(topic, row.partition) for row in write.rows}, commit=write.outcome)
 

@@ -74,7 +74,7 @@ def fill(topics: Topics, topic: str) -> None:
         headers: list[tuple[str, str | bytes | None]] = [("n", b"%d" % number), ("n", None), ("ü", b"")]
         value = None if number % 5 == 0 else b"v"
         producer.produce(topic, value, b"k", partition=1, timestamp=FIRST + number * 1000, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     topics.transaction(topic, numbers(20), commit=True)
     topics.transaction(topic, numbers(30), commit=False)
     topics.produce(topic, numbers(10))
@@ -165,7 +165,7 @@ def test_times_of_the_options_are_places_in_the_log(
     producer = Producer({"bootstrap.servers": topics.broker.bootstrap, "linger.ms": 20})
     for number, second in enumerate((0, 10, 5, 20, 15, 30, 25, 40)):
         producer.produce(unique, b"%d" % number, partition=0, timestamp=FIRST + second * 1000)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     backups.run(unique)
     frame = read(
         spark, backups, startingTimestamp=str(FIRST + 6000), endingTimestamp="2013-07-04T00:00:26Z", columns="offset"
@@ -193,7 +193,7 @@ def test_a_time_stays_at_its_place_where_a_filter_on_the_offset_begins_behind_it
     for batch in ((0, 100), (10, 20), (10, 60), (30,)):
         for second in batch:
             producer.produce(unique, b"v", partition=0, timestamp=FIRST + second * 1000)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
     backups.run(unique, format=format_name)
     told_nothing = spark.newSession()
     assert told_nothing.conf.get(PUSHDOWN) == "false"

@@ -237,10 +237,10 @@ def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, pr
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time-outs that a test can wait for."""
+    """Time-outs that a test can wait for. The last attempt has the longer one, in which the store must answer."""
     monkeypatch.setattr(retry, "PATIENCE", 0.5)
     monkeypatch.setattr(connection, "QUICK_TIMEOUT", 0.2)
-    monkeypatch.setattr(connection, "BODY_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 2.0)
 
 
 @pytest.mark.parametrize("fault", [silent, reset, lost_answer], ids=lambda fault: fault.__name__)
@@ -285,7 +285,7 @@ def test_a_store_that_stays_silent_is_named_in_bounded_time(s3: S3Server, bucket
         began = time.monotonic()
         with pytest.raises(StorageUnavailable, match="no answer from"):
             request()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 40
         assert len(proxy.requests) - asked == 3
         asked = len(proxy.requests)
 
@@ -294,7 +294,7 @@ def test_a_store_that_stays_silent_is_named_in_bounded_time(s3: S3Server, bucket
 def test_a_slow_store_has_more_time_at_last(
     s3: S3Server, bucket: str, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "BODY_TIMEOUT", 2.0)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT", 20.0)
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     storage.put("a", b"1")
     proxy.always(delayed(0.5))

@@ -39,7 +39,7 @@ def test_offsets_of_a_leader_that_died_are_asked_of_the_next(cluster: KafkaClust
         begin = time.monotonic()
         assert control.latest_offsets(where) == expected
         assert control.bounds(where).found == {place: Bounds(0, end) for place, end in expected.items()}
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 60
 
 
 def test_task_that_starts_while_all_brokers_refuse_waits_for_them(cluster: KafkaCluster, unique: str) -> None:
@@ -65,7 +65,7 @@ def test_offsets_of_a_leader_that_hangs_are_asked_of_the_next(cluster: KafkaClus
         cluster.broker(1).pause()
         begin = time.monotonic()
         assert control.bounds([(unique, 0)]).found == {(unique, 0): Bounds(0, 500)}
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 60
 
 
 def test_what_nobody_answers_for_is_named_beside_what_is_there(cluster: KafkaCluster, unique: str) -> None:
@@ -84,13 +84,15 @@ def test_leader_epochs_tell_where_they_ended_and_where_the_log_ends(cluster: Kaf
     cluster.create_topic(unique, [[1, 2, 3]])
     topics = Topics(cluster)
     topics.produce(unique, numbers(30))
-    cluster.move_leader(unique, 0, 2)
-    topics.produce(unique, numbers(12, first=30))
     with ControlPlane(connection(cluster)) as control:
+        (first,) = control.epoch_ends({(unique, 0): None}).found.values()
+        cluster.move_leader(unique, 0, 2)
+        topics.produce(unique, numbers(12, first=30))
         (now,) = control.epoch_ends({(unique, 0): None}).found.values()
+        assert now.current_epoch > first.current_epoch
         assert now == Ended(leader=2, current_epoch=now.current_epoch, leader_epoch=now.current_epoch, end_offset=42)
-        before = control.epoch_ends({(unique, 0): now.current_epoch - 1}).found[unique, 0]
-        assert before == replace(now, leader_epoch=now.current_epoch - 1, end_offset=30)
+        before = control.epoch_ends({(unique, 0): first.leader_epoch}).found[unique, 0]
+        assert before == replace(now, leader_epoch=first.leader_epoch, end_offset=30)
 
 
 def test_log_end_of_a_leader_does_not_wait_for_followers(cluster: KafkaCluster, unique: str) -> None:

@@ -109,5 +109,6 @@ def test_a_task_needs_as_much_memory_for_all_of_a_partition_as_for_a_quarter(
         assert said["peak"] - said["bare"] < LIMIT
         return int(said["peak"])
 
+    # Three hundred megabytes more are archived. How many parts are on their way at once is a matter of luck.
     for pieces in (1, 8):
-        assert peak(end, pieces) < peak(quarter, pieces) + 32 * MEGABYTE
+        assert peak(end, pieces) < peak(quarter, pieces) + 80 * MEGABYTE

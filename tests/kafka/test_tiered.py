@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark import SparkContext
 
@@ -60,8 +61,13 @@ def remote(tiered_broker: TieredBroker) -> Remote:
     return Remote("remote", tiered_broker.wait_until_remote("remote"), producer_id)
 
 
-def impatient(broker: TieredBroker, outage: float = 3) -> RawClient:
-    return RawClient(plain(broker.bootstrap), limits=Limits(outage=outage))
+def impatient(broker: TieredBroker) -> RawClient:
+    """For a remote store that gives nothing. One that is well may take a while on a busy machine: see `patient`."""
+    return RawClient(plain(broker.bootstrap), limits=Limits(outage=3))
+
+
+def patient(broker: TieredBroker) -> RawClient:
+    return RawClient(plain(broker.bootstrap), limits=Limits(outage=60))
 
 
 def test_slow_remote_store_is_no_compaction(tiered: TieredBroker, remote: Remote) -> None:
@@ -89,7 +95,7 @@ def test_hiccup_of_the_remote_store_is_waited_out(tiered: TieredBroker, remote: 
         tiered.command()
 
     async def work() -> None:
-        async with impatient(tiered, 60) as client:
+        async with patient(tiered) as client:
             healing = asyncio.create_task(heal())
             assert len(await read_all(client, remote.topic)) == RECORDS
             await healing
@@ -99,7 +105,7 @@ def test_hiccup_of_the_remote_store_is_waited_out(tiered: TieredBroker, remote: 
 
 def test_used_up_remote_quota_is_waited_out(tiered: TieredBroker, remote: Remote, quota: None) -> None:
     async def work() -> None:
-        async with impatient(tiered, 60) as client:
+        async with patient(tiered) as client:
             began = time.monotonic()
             assert [offset for offset, _ in await read_all(client, remote.topic)] == list(range(RECORDS))
             assert time.monotonic() - began > 2  # the quota was felt
@@ -141,7 +147,8 @@ def test_own_batches_are_looked_for_in_the_remote_store_until_it_answers(tiered:
             tiered.command(delay_ms=1500)
             with pytest.raises(RecordsWithheld):
                 await client.written_by(remote.topic, 0, remote.producer_id, start=0)
-            tiered.command()
+        tiered.command()
+        async with patient(tiered) as client:
             found = await client.written_by(remote.topic, 0, remote.producer_id, start=0)
             assert [batch.base_offset for batch in found] == list(range(0, RECORDS, 20))
 
@@ -158,7 +165,8 @@ def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
             tiered.command(delay_ms=1500)
             with pytest.raises(RecordsWithheld):
                 await look(client, target, Throttle(), fresh=False)
-            tiered.command()
+        tiered.command()
+        async with patient(tiered) as client:
             landed = await look(client, target, Throttle(), fresh=False)
             assert (landed.records, list(landed.rows)) == (RECORDS, [(0, 0, RECORDS)])
 
@@ -195,9 +203,10 @@ def test_backup_records_nothing_of_what_the_remote_store_did_not_give(
     def soon(spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaConnection:
         return replace(connection_from(spec, environ), limits=Limits(outage=2))
 
-    monkeypatch.setattr(backup_run, "connection_from", soon)
     tiered.command(delay_ms=1500)
-    result = backups.run(remote.topic)
+    with monkeypatch.context() as patch:
+        patch.setattr(backup_run, "connection_from", soon)
+        result = backups.run(remote.topic)
     assert (result.outcome, result.exit_code) == ("Failed", ExitCode.FAILED)
     assert "remote.fetch.max.wait.ms" in result.message
     assert f"topic '{remote.topic}' partition 0 from offset 0" in result.message
@@ -217,3 +226,31 @@ def test_metadata_of_the_remote_store_is_left_out_like_other_internal_topics(bac
     result = backups.run(".*")
     assert result.outcome == "Succeeded"
     assert "__remote_log_metadata" not in [topic.name for topic in backups.state().topics.values()]
+
+
+def test_remote_store_is_slow_and_fails_on_command(tiered: TieredBroker, unique: str) -> None:
+    topics = Topics(tiered)
+    topics.create(unique, 1, **tiered_topic())
+    topics.produce(unique, [b"x" * 1000] * 3000)
+    local_start = tiered.wait_until_remote(unique)
+    assert 0 < local_start < 3000
+    assert len(list(tiered.remote_dir.rglob("*.log"))) >= 2
+    assert read_some(tiered, unique, 60) == b"x" * 1000
+    tiered.command(delay_ms=1000)  # over remote.fetch.max.wait.ms: nothing comes, and no error
+    assert read_some(tiered, unique, 3) is None
+    tiered.command(fail=True)
+    assert read_some(tiered, unique, 3) is None
+    tiered.command()
+    assert read_some(tiered, unique, 60) == b"x" * 1000
+
+
+def read_some(broker: TieredBroker, topic: str, seconds: float) -> bytes | None:
+    """The first record of partition 0, or None if the broker gives none for so long."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        found = consumer.poll(seconds)
+        value = None if found is None or found.error() else found.value()
+        return value if isinstance(value, bytes) else None
+    finally:
+        consumer.close()

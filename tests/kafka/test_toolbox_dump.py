@@ -5,7 +5,6 @@ import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from tests.unit.archive.build import begin
 from tests.unit.log.batches import NOON
 
 DUMP = "kafka.tools.DumpLogSegments"
+DUMPING = "Dumping "
 PARTITIONS = 2
 GAP = re.compile(r"Non-consecutive offsets in .*|  \d+ is followed by \d+")
 GOLDEN = Path(__file__).parents[1] / "unit" / "log" / "golden" / "kafka-4.1.1-batches.json"
@@ -116,11 +116,17 @@ def folders(broker: KafkaBroker, archive: Path, tmp_path_factory: pytest.TempPat
     return copy
 
 
-def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[str]:
-    """The lines of Kafka's tool, without those that name files. It complains of nothing but of what compaction took."""
+def printed(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[str]:
+    """The lines of Kafka's tool, which complains of nothing but of what compaction took."""
     done = broker.tool(DUMP, "--files", ",".join(map(str, files)), *options)
     assert [line for line in done.stderr.splitlines() if not GAP.fullmatch(line)] == []
-    return [line for line in done.stdout.splitlines() if not line.startswith(("Dumping ", "Log starting", "Snapshot"))]
+    return done.stdout.splitlines()
+
+
+def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[str]:
+    """The lines of Kafka's tool, without those that name files."""
+    lines = printed(broker, files, *options)
+    return [line for line in lines if not line.startswith((DUMPING, "Log starting", "Snapshot"))]
 
 
 def ours(segments: Iterable[ToolboxSegment], options: Options) -> list[str]:
@@ -138,14 +144,15 @@ def assert_same(found: list[str], expected: list[str]) -> None:
         assert one == other
 
 
-@pytest.mark.parametrize("topic", ["mixed", "stamped"])
-def test_batches_and_records_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path, topic: str) -> None:
-    source = open_source(str(folders / f"{topic}-0"))
-    assert len(source.segments) >= (2 if topic == "mixed" else 1)
-    files = [Path(segment.name) for segment in source.segments]
-    assert_same(ours(source.segments, Options()), kafkas(broker, files))
-    assert_same(ours(source.segments, Options(deep=True)), kafkas(broker, files, "--deep-iteration"))
-    with_data = without_header_values(ours(source.segments, Options(data=True)))
+def test_batches_and_records_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+    mixed, stamped = (open_source(str(folders / f"{topic}-0")).segments for topic in ("mixed", "stamped"))
+    assert len(mixed) >= 2
+    assert len(stamped) >= 1
+    segments = [*mixed, *stamped]
+    files = [Path(segment.name) for segment in segments]
+    assert_same(ours(segments, Options()), kafkas(broker, files))
+    assert_same(ours(segments, Options(deep=True)), kafkas(broker, files, "--deep-iteration"))
+    with_data = without_header_values(ours(segments, Options(data=True)))
     assert_same(with_data, kafkas(broker, files, "--deep-iteration", "--print-data-log"))
 
 
@@ -159,16 +166,21 @@ def test_an_archive_is_dumped_as_kafkas_tool_does_it(broker: KafkaBroker, archiv
     assert any("endTxnMarker: ABORT" in line for line in found)
 
 
-@pytest.mark.usefixtures("flights")
-def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(backups: Backups, kafka: KafkaBroker) -> None:
-    """Every segment but the larger ones of `flights`, whose batches are like those of the smallest."""
+def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(
+    second_kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path
+) -> None:
+    """Some weeks of flights; every segment but the larger ones of `flights`, whose batches are like those of the
+    smallest.
+    """
+    nycflights.load(second_kafka.bootstrap, flights=20_000)
+    backups = Backups(second_kafka, spark_context, folder_spec(tmp_path))
     assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
     source = open_source(backups.storage_spec["uri"])
     flights = [segment for segment in source.segments if segment.topic == "flights"]
     smallest = min(flights, key=lambda segment: Path(segment.name).stat().st_size)
     chosen = [segment for segment in source.segments if segment.topic != "flights" or segment is smallest]
     assert {segment.topic for segment in chosen} == set(nycflights.TOPICS)
-    expected = kafkas(kafka, [Path(segment.name) for segment in chosen], "--deep-iteration", "--print-data-log")
+    expected = kafkas(second_kafka, [Path(segment.name) for segment in chosen], "--deep-iteration", "--print-data-log")
     assert_same(without_header_values(ours(chosen, Options(data=True))), expected)
 
 
@@ -232,7 +244,8 @@ def test_the_data_folder_of_a_stopped_broker_is_whole(folders: Path) -> None:
 
 def test_the_data_folder_of_a_killed_broker_is_whole() -> None:
     """The log of its controller lies beside the snapshots of that log."""
-    with KafkaBroker(overrides={"metadata.log.max.snapshot.interval.ms": "1000"}) as broker:
+    soon = {"metadata.log.max.snapshot.interval.ms": "1000", "metadata.max.idle.interval.ms": "500"}
+    with KafkaBroker(overrides=soon) as broker:
         create_topic(broker.bootstrap, "some", config=NO_RETENTION)
         produce(broker.bootstrap, "some", [Record(None, b"%d" % number, NOON) for number in range(100)])
         metadata = broker.data_dir / "__cluster_metadata-0"
@@ -260,12 +273,15 @@ Kept = tuple[int, int, Any, Any]
 def kept_by_kafka(broker: KafkaBroker, source: LogSource, option: str) -> list[Kept]:
     """Partition, offset, key and value of every record that Kafka's tool decodes."""
     pattern = re.compile(r"\| offset: (\d+) .*? key: (\{.*?\}) payload: (.*)")
+    partitions = {segment.name: segment.partition for segment in source.segments}
     found: list[Kept] = []
-    for partition, segments in groupby(source.segments, lambda segment: segment.partition):
-        for line in kafkas(broker, [Path(segment.name) for segment in segments], option):
-            if match := pattern.fullmatch(line):
-                value = None if match[3] == "<DELETE>" else json.loads(match[3])
-                found.append((partition, int(match[1]), json.loads(match[2]), value))
+    partition = -1
+    for line in printed(broker, map(Path, partitions), option):
+        if line.startswith(DUMPING):
+            partition = partitions[line.removeprefix(DUMPING)]
+        elif match := pattern.fullmatch(line):
+            value = None if match[3] == "<DELETE>" else json.loads(match[3])
+            found.append((partition, int(match[1]), json.loads(match[2]), value))
     return found
 
 

@@ -54,7 +54,7 @@ def forgetful(second_broker: KafkaBroker) -> Forgetful:
         producer.begin_transaction()
         for value in COMMITTED:
             producer.produce(topic, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         topics.end(aborted, topic, commit=False)
     broker.stop()
     indexes = [path for topic in (ENDED, OPEN) for path in broker.data_dir.glob(f"{topic}*-0/*.txnindex")]

@@ -144,13 +144,13 @@ def test_transactions_and_bounds_of_segments_are_no_difference(
 
 
 def test_archive_of_another_cluster_is_refused(
-    kafka: KafkaBroker, secure_kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+    kafka: KafkaBroker, second_kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
 ) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(1))
     backups.run(unique)
-    with pytest.raises(ArchiveMismatch, match=f"cluster {kafka.cluster_id}.*cluster {secure_kafka.cluster_id}"):
-        against(backups, secure_kafka)
+    with pytest.raises(ArchiveMismatch, match=f"cluster {kafka.cluster_id}.*cluster {second_kafka.cluster_id}"):
+        against(backups, second_kafka)
 
 
 @pytest.mark.parametrize(

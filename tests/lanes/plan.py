@@ -17,7 +17,7 @@ BEDS: tuple[tuple[str, ...], ...] = (
     ("tests/unit/*", "tests/simulation/*"),
     ("tests/kafka/*",),
     (
-        "tests/kafka/test_bed.py",
+        "tests/kafka/test_bed_cluster.py",
         "tests/kafka/test_divergence.py",
         "tests/kafka/test_gaps.py",
         "tests/kafka/test_restore_cluster.py",

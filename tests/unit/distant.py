@@ -5,14 +5,13 @@ from threading import Lock
 
 from logkeep_engine.storage import LocalStorage
 
-READ_SECONDS = 0.005
-
 
 class Distant(LocalStorage):
-    """`most`: of the reads that were under way at the same time."""
+    """`most`: of the reads that were under way at the same time, each for so many `seconds`."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, seconds: float = 0.2) -> None:
         super().__init__(uri)
+        self.seconds = seconds
         self.most = 0
         self._now = 0
         self._lock = Lock()
@@ -22,7 +21,7 @@ class Distant(LocalStorage):
             self._now += 1
             self.most = max(self.most, self._now)
         try:
-            time.sleep(READ_SECONDS)
+            time.sleep(self.seconds)
             return super().read_range(path, start, end)
         finally:
             with self._lock:

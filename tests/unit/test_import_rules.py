@@ -51,6 +51,14 @@ OTHERS = [
     ("logkeep_engine.archive.writing.log_writer", "logkeep_engine.archive.reading.segments"),
     ("logkeep_engine.archive.writing.log_writer", "logkeep_engine.archive.care.verify"),
     ("logkeep_engine.archive.names", "logkeep_engine.archive.catalog.entry"),
+    ("logkeep_engine.archive.care.segment_check", "logkeep_engine.archive.reading.segments"),
+    ("logkeep_engine.restore.task", "logkeep_engine.archive.reading.segments"),
+    ("logkeep_engine.restore.check", "logkeep_engine.archive.reading.outcomes"),
+    ("logkeep_engine.convert.write", "logkeep_engine.archive.reading.parts"),
+    ("logkeep_engine.spark.source_rows", "logkeep_engine.archive.reading.batch_layout"),
+    ("logkeep_engine.toolbox.segment", "logkeep_engine.archive.reading.log_reader"),
+    ("logkeep_engine.toolbox.segment", "logkeep_engine.archive.reading.layouts"),
+    ("logkeep_engine.archive.reading.partition", "logkeep_engine.archive.reading.salvage"),
     ("logkeep_engine.backup.plan", "logkeep_operator.settings"),
     ("logkeep_engine.backup.plan", "kopf"),
     ("logkeep_engine.contract.run", "confluent_kafka"),
@@ -98,6 +106,19 @@ def test_what_must_not_be_imported_is_caught(graph: grimp.ImportGraph, importer:
 def test_a_room_without_a_place_is_caught(graph: grimp.ImportGraph, parent: str) -> None:
     changed = deepcopy(graph)
     changed.add_module(f"{parent}.newcomer")
+    assert broken(changed)
+
+
+def test_a_new_module_of_reading_lies_behind_the_door(graph: grimp.ImportGraph) -> None:
+    changed = deepcopy(graph)
+    changed.add_module("logkeep_engine.archive.reading.newcomer")
+    assert not broken(changed)
+    changed.add_import(
+        importer="logkeep_engine.restore.task",
+        imported="logkeep_engine.archive.reading.newcomer",
+        line_number=1,
+        line_contents="import newcomer",
+    )
     assert broken(changed)
 
 

@@ -17,6 +17,7 @@ from logkeep_engine.spark import link, listener
 from logkeep_engine.spark.link import DriverEndpoint, LeasedThrottle, TaskLink
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.tasks import PartitionUpdate
+from tests.cluster import system
 from tests.cluster.process import wait_until
 
 RATE = 4_000_000
@@ -39,8 +40,8 @@ def endpoint(driver: Listener, limits: RunLimits = LIMITS, tasks: int = 2) -> Dr
 
 
 def closed_endpoint(limits: RunLimits = LIMITS, tasks: int = 2) -> DriverEndpoint:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return DriverEndpoint(server.getsockname(), "token", limits, tasks)
+    (port,) = system.free_ports(1)
+    return DriverEndpoint(("127.0.0.1", port), "token", limits, tasks)
 
 
 def in_threads(*tasks: Callable[[], Awaitable[None]]) -> float:
@@ -69,10 +70,10 @@ def moving(place: DriverEndpoint, sizes: list[int]) -> Callable[[], Awaitable[No
 
 def test_tasks_share_one_rate_and_what_one_leaves_the_others_use() -> None:
     with listening() as driver:
-        place = endpoint(driver, tasks=10)
+        place = endpoint(driver, tasks=30)
         seconds = in_threads(moving(place, [100_000] * 60), moving(place, [300_000] * 6), moving(place, [1]))
     assert seconds >= 0.99 * 7_800_000 / RATE, "never faster than the limit"
-    assert seconds < 3 * 7_800_000 / RATE, "three of ten tasks have the whole rate"
+    assert seconds < 8 * 7_800_000 / RATE, "three of thirty tasks have the whole rate"
 
 
 def test_a_batch_larger_than_a_grant_is_waited_for_in_parts() -> None:
@@ -84,7 +85,7 @@ def test_a_task_gives_back_what_it_has_not_moved() -> None:
     budget = Budget(RATE)
     with listening(budget=budget) as driver:
         in_threads(*(moving(endpoint(driver), [1]) for _ in range(10)))
-        time.sleep(0.5)  # the listener sees them leave
+        wait_until(lambda: not budget._asked, 60, "the listener to see them leave")
         _, wait = budget.grant("another")
     assert wait <= 0.2, "ten grants that were not used do not stand in its way"
 
@@ -219,8 +220,8 @@ def test_the_driver_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(link, "PAUSE_SECONDS", 0.2)
 
     async def scenario() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = server.getsockname()
+        (port,) = system.free_ports(1)  # which nobody else is given meanwhile
+        address = ("127.0.0.1", port)
         budget = Budget(RATE)
         throttle = LeasedThrottle(DriverEndpoint(address, "token", RunLimits(RATE), 2))
         await throttle.pace(1000)

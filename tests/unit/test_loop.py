@@ -55,3 +55,22 @@ def test_hooks_call_the_locked_tools() -> None:
     assert [printed.strip()] == [f"ruff {version}" for version in locked]
     tools = {hook["entry"].split()[1] for hook in HOOKS}
     assert tools == {"ruff", "mypy", "lint-imports"}
+
+
+def test_every_clone_uses_the_same_cache_of_mypy() -> None:
+    tool = ROOT / "tests" / "cluster" / "tool.sh"
+    printed = subprocess.run(
+        [tool, "bash", "-c", 'echo "$MYPY_CACHE_DIR"; command -v mypy'], capture_output=True, text=True, check=True
+    ).stdout
+    cache, program = printed.split()
+    environment = Path(program).parents[1]
+    assert Path(cache) == environment / "mypy"
+    assert ROOT not in environment.parents
+
+
+def test_targets_keep_bytecode_where_the_machine_asks_for_none() -> None:
+    rule = "shown: ; @printenv PYTHONDONTWRITEBYTECODE || echo unset"
+    asked = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = ["make", "--silent", "--no-print-directory", "--eval", rule, "shown"]
+    printed = subprocess.run(command, cwd=ROOT, env=asked, capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["unset"]

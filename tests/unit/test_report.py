@@ -1,6 +1,7 @@
 """Progress and results of a run: sums, limits, and sinks that fail."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, Progress, RunResult
 from logkeep_engine.errors import DataLoss, StorageRefused
-from logkeep_engine.report import CallbackSink, ConfigMapSink, ProgressRange, Reporter, failed
+from logkeep_engine.report import CallbackSink, ConfigMaps, ConfigMapSink, ProgressRange, Reporter, failed
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
 
@@ -128,14 +129,14 @@ def test_sink_that_fails_harms_nobody_and_the_result_is_tried_again(caplog: pyte
 
 
 def test_config_map_gets_one_key_at_a_time() -> None:
-    class Api:
+    class Kept(ConfigMaps):
         def __init__(self) -> None:
-            self.patches: list[tuple[str, str, dict[str, Any]]] = []
+            self.patches: list[tuple[str, str, Mapping[str, Any]]] = []
 
-        def patch_namespaced_config_map(self, name: str, namespace: str, body: dict[str, Any], **_: object) -> None:
+        def patch(self, name: str, namespace: str, body: Mapping[str, Any], timeout: float) -> None:
             self.patches.append((name, namespace, body))
 
-    api = Api()
+    api = Kept()
     sink = ConfigMapSink("orders-progress", "kafka", api=api)
     sink.progress(reporter(ProgressRange(0, "orders", 0, 0, 100)).snapshot())
     sink.result(RESULT)

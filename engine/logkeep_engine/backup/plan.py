@@ -270,15 +270,15 @@ def demand_of(pieces: Sequence[Piece], bytes_per_second: int | None) -> Demand:
     return Demand(len(pieces), size, bytes_per_second)
 
 
-def pack(pieces: Sequence[Piece], slots: int, *, task_bytes: int = TASK_BYTES) -> list[tuple[Piece, ...]]:
+def pack(pieces: Sequence[Piece], slots: int) -> list[tuple[Piece, ...]]:
     """Share pieces out to tasks: big ones alone, small ones together, the biggest tasks first.
 
-    A task holds at most `task_bytes` (one piece may be larger) and MAX_CHUNKS_PER_TASK pieces, and there are at least
+    A task holds at most TASK_BYTES (one piece may be larger) and MAX_CHUNKS_PER_TASK pieces, and there are at least
     TASKS_PER_SLOT tasks for each of `slots` executor cores while there are pieces enough. Pieces of one leader stay
     together, so a task talks to few brokers; a piece of unknown size counts as a small one.
     """
     wanted = max(1, slots) * TASKS_PER_SLOT
-    byte_limit = min(task_bytes, sum(piece.bytes for piece in pieces) // wanted)
+    byte_limit = min(TASK_BYTES, sum(piece.bytes for piece in pieces) // wanted)
     count_limit = min(MAX_CHUNKS_PER_TASK, max(1, len(pieces) // wanted))
     tasks: list[tuple[Piece, ...]] = []
     current: list[Piece] = []

@@ -100,8 +100,11 @@ class RunRequest(_Document):
     `source.storage`.
 
     `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's
-    `spark.conf` included.
+    `spark.conf` included. `remembered_as` is the name under which the outcome of a restore is found by later resources,
+    None if it is not.
     """
+
+    _LEFT_OUT = frozenset({"remembered_as"})  # backups and the command line have none
 
     kind: str
     name: str
@@ -110,6 +113,7 @@ class RunRequest(_Document):
     spec: dict[str, Any]
     progress_config_map: str | None = None
     spark_conf: dict[str, str] = field(default_factory=dict)
+    remembered_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -232,10 +236,12 @@ class TopicCoverage:
 @dataclass(frozen=True)
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
-    their lengths.
+    their lengths. `earlier_run` is the run that has done the same restore before, and `earlier_end` is its end: then
+    this run has done nothing, and the facts are those of the earlier one.
     """
 
-    _LEFT_OUT = frozenset({"coverage", "archive"})  # a restore has none
+    # Only a backup has the first two, and few restores have an earlier run.
+    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end"})
 
     run_id: str
     kind: str
@@ -262,6 +268,8 @@ class RunResult(_Document):
     offset_map: str = ""  # URI of the folder with a restore's offset maps
     coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
     archive: ArchiveReport | None = None  # a backup that has tried everything has it
+    earlier_run: str | None = None
+    earlier_end: float | None = None
 
     @classmethod
     def from_json(cls, text: Text) -> Self:

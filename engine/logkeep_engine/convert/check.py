@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.reading.layouts import is_indexed
+from logkeep_engine.archive.reading.partition import is_indexed
 from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format

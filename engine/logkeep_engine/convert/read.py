@@ -11,15 +11,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Never, cast
 
-from logkeep_engine.archive.reading.batch_layout import decoded
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
-from logkeep_engine.archive.reading.segments import Stretch
+from logkeep_engine.archive.reading.partition import PartitionReader, decoded, open_partition
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.source import ForeignSegment, SegmentSlice, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
+from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage

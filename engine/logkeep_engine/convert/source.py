@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
-from logkeep_engine.archive.reading.layouts import is_batched
+from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.lineage import Leaders, leaders_of
 from logkeep_engine.errors import ArchiveMismatch
@@ -183,7 +183,7 @@ def select(source: ConvertSource, names: frozenset[str]) -> ConvertSource:
 
 def is_kafka(segment: SourceSegment) -> bool:
     """Whether the segment holds record batches as Kafka has them."""
-    return isinstance(segment, SegmentEntry) and is_batched(segment)
+    return isinstance(segment, SegmentEntry) and is_batched(segment.layout)
 
 
 def path_of(segment: WholeSegment, topic: str) -> str:

@@ -16,9 +16,7 @@ from typing import Protocol
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
-from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.segments import read_transactions
+from logkeep_engine.archive.reading.partition import fetched_epoch, open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
@@ -210,12 +208,12 @@ def copy_segment(
 
     Raises ArchiveDamaged if the source's segment is not what its catalog says.
     """
-    transactions = read_transactions(source, topic, entry)
+    reader = open_partition(source, topic, (entry,))
+    transactions = list(reader.transaction_index())
     segment = _open_log(setting, topic, chunk, entry.base_offset, attempt)
-    known = known_parts(source, topic, entry)
-    segment.transactions = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
+    segment.transactions = SegmentFollower(entry.base_offset, fetched_epoch(source, topic, entry))
     try:
-        for stretch, headers in open_partition(source, topic, (entry,)).batches():
+        for stretch, headers in reader.batches():
             segment.builder.append(stretch, headers)
             segment.transactions.note(stretch, headers)
         return segment.finish(transactions)

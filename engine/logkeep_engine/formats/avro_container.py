@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Protocol
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, CorruptSegment
 from logkeep_engine.formats.avro_numbers import unzigzag
+from logkeep_engine.formats.base import copied_blocks
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import block_most, task_bytes
 
@@ -144,7 +145,7 @@ class _ByteFeed:
     """Bytes that come in pieces."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview], size: int | None) -> None:
-        self._pieces = _cut(pieces)
+        self._pieces = copied_blocks(pieces, _PIECE)
         self._size = size
         self._held = b""
         self._at = 0
@@ -211,14 +212,6 @@ class _ByteFeed:
 
 def _cut_short(where: str, size: int, have: int) -> CorruptSegment:
     return CorruptSegment(f"The Avro container file is cut short: {where} needs {size} bytes, {have} are left.")
-
-
-def _cut(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The same bytes in pieces of our own: a buffer may be filled again."""
-    for piece in pieces:
-        view = memoryview(piece)
-        for at in range(0, len(view), _PIECE):
-            yield bytes(view[at : at + _PIECE])
 
 
 class _Stream(Protocol):

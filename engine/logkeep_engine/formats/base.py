@@ -9,14 +9,23 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from logkeep_engine.log.consumed import LogRecord
 
-__all__ = ["OF_BATCHES", "LogRecord", "Loss", "LossKind", "SegmentEncoder", "SegmentFacts", "TimestampKind"]
+__all__ = [
+    "OF_BATCHES",
+    "LogRecord",
+    "Loss",
+    "LossKind",
+    "SegmentEncoder",
+    "SegmentFacts",
+    "TimestampKind",
+    "copied_blocks",
+]
 
 
 class TimestampKind(IntEnum):
@@ -106,3 +115,11 @@ class Loss:
     partition: int
     count: int
     offset: int
+
+
+def copied_blocks(blocks: Iterable[bytes | memoryview], most: int) -> Iterator[bytes]:
+    """The same bytes in blocks of at most `most`. They are copies, since the caller may fill a buffer again."""
+    for block in blocks:
+        view = memoryview(block)
+        for at in range(0, len(view), most):
+            yield bytes(view[at : at + most])

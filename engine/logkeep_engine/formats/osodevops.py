@@ -223,16 +223,16 @@ def read_header(data: bytes) -> SegmentHeader:
     return SegmentHeader(ManifestCompression(compression), records, first, last)
 
 
-def read_segment(blocks: Iterable[bytes], *, strip_tracks: bool = True) -> Iterator[list[PlainRecord]]:
+def read_segment(blocks: Iterable[bytes]) -> Iterator[list[PlainRecord]]:
     """The records of a segment, in lists of bounded size. The object comes in `blocks` of any size.
 
     Records are handed out before the CRC at the end was seen: what was made of them counts only when this ends without
-    CorruptSegment. `strip_tracks`: the headers that the tool added are taken away. Memory: a block and some records;
-    with lz4, which is one block, the whole segment.
+    CorruptSegment. The headers that the tool added are taken away. Memory: a block and some records; with lz4, which is
+    one block, the whole segment.
     """
     body = _Body(blocks)
     header = read_header(body.read(HEADER_SIZE))
-    parser = _Parser(header, strip_tracks)
+    parser = _Parser(header)
     try:
         for data in _unpacked(body, header.compression):
             yield from parser.feed(data)
@@ -329,9 +329,8 @@ def _unpacked(body: _Body, compression: ManifestCompression) -> Iterator[bytes]:
 class _Parser:
     """Records out of bytes that come in pieces."""
 
-    def __init__(self, header: SegmentHeader, strip_tracks: bool) -> None:
+    def __init__(self, header: SegmentHeader) -> None:
         self._header = header
-        self._strip = strip_tracks
         self._rest = b""
         self._records = 0
         self._last = header.first_offset - 1
@@ -399,7 +398,7 @@ class _Parser:
             raise CorruptSegment(f"a record is cut short behind offset {self._last}") from error
         if at != end:
             raise CorruptSegment(f"the record at offset {offset} does not fill its length")
-        if self._strip and headers:
+        if headers:
             _strip_tracks(headers, offset, timestamp)
         return PlainRecord(offset, None if timestamp == -1 else timestamp, 0, key, value, headers)
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
-from logkeep_engine.formats.base import SegmentFacts, TimestampKind
+from logkeep_engine.formats.base import SegmentFacts, TimestampKind, copied_blocks
 from logkeep_engine.formats.records_index import pack_entries
 from logkeep_engine.formats.records_names import MAGIC, magic_problem
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
@@ -233,7 +233,7 @@ def read_blocks(
     or a count that cannot be, an unknown timestamp type, offsets that do not rise, more or fewer bytes than `size`.
     `BatchTooLarge` for a record of more bytes than a task's memory allows.
     """
-    source = _bounded(blocks)
+    source = copied_blocks(blocks, BLOCK_BYTES)
     most = stored_record_most()
     held = b""
     wanted = BLOCK_BYTES
@@ -272,14 +272,6 @@ def read_blocks(
         raise _cut(position, len(held), needed)
     if size is not None and position != size:
         raise CorruptSegment(f"The segment has {position} bytes, not {size}.")
-
-
-def _bounded(blocks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The same bytes in blocks of at most BLOCK_BYTES. They are copies, since the caller may fill a buffer again."""
-    for block in blocks:
-        view = memoryview(block)
-        for at in range(0, len(view), BLOCK_BYTES):
-            yield bytes(view[at : at + BLOCK_BYTES])
 
 
 def _gather(held: bytes, source: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:

@@ -30,6 +30,7 @@ __all__ = [
     "BatchHeader",
     "Buffer",
     "Codec",
+    "Stretch",
     "check_crc",
     "parse_header",
     "rewritten_header",
@@ -138,6 +139,10 @@ class BatchHeader(NamedTuple):
     def has_gaps(self) -> bool:
         """Offsets inside the batch have no record."""
         return self.record_count != self.last_offset_delta + 1
+
+
+Stretch = tuple[memoryview, list[tuple[int, BatchHeader]]]
+"""A view on batches that lie back to back, and their headers with positions in the view."""
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:

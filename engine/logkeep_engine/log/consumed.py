@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["LogRecord", "PlainRecord"]
+__all__ = ["LogRecord", "PlainRecord", "index_since"]
 
 
 class LogRecord(Protocol):
@@ -38,3 +38,11 @@ class PlainRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def index_since(records: Sequence[LogRecord], time: int) -> int:
+    """The index of the first record of that time (ms) or later; the number of records if there is none."""
+    for at, record in enumerate(records):
+        if (-1 if record.timestamp is None else record.timestamp) >= time:
+            return at
+    return len(records)

@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes, missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.layouts import is_batched
+from logkeep_engine.archive.reading.partition import is_batched, open_partition
 from logkeep_engine.archive.reading.salvage import (
     DamageSurvey,
     SurveyTask,
@@ -24,7 +24,6 @@ from logkeep_engine.archive.reading.salvage import (
     survey_records,
     with_transactions,
 )
-from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes, fold
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import OnDamagedArchive
@@ -193,7 +192,7 @@ class ArchiveCheck:
             key = (topic.topic_id, partition)
             segments: Sequence[SegmentEntry] = state.segments.get(key, ())
             found = faulty.get((topic.name, partition), [])
-            if found and not is_batched(segments[0]):
+            if found and not is_batched(segments[0].layout):
                 surveys[key] = survey_records(topic.name, segments, found)
                 continue
             objects = {fault.object for fault in found}
@@ -226,7 +225,7 @@ class ArchiveCheck:
         readable = [entry for entry in indexed if entry.stem(topic) + names.TXNINDEX not in objects]
         if outcomes[key].indexes_suffice and len(readable) == len(indexed):
             return survey
-        index = [txn for entry in readable for txn in read_transactions(self._storage, topic, entry)]
+        index = list(open_partition(self._storage, topic, readable).transaction_index())
         return with_transactions(survey, outcomes[key], index)
 
     def _note(self, faults: Sequence[Damage]) -> None:

@@ -13,6 +13,8 @@ set the positions of consumer groups (`groups`), give topics the source's config
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
+Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`).
+
 Nothing else is written, and nothing to the archive if the state has another place. A crash at any point leaves topics
 with the working configuration, which deletes nothing.
 """
@@ -27,25 +29,25 @@ from dataclasses import replace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaRestoreSpec
-from logkeep_engine.errors import LogkeepError, ObjectMissing, SpecError
+from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
 from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
+from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.state import OFFSET_MAPS, RestoreState, open_state
+from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
-
-RESULT = "result.json"
 
 
 def run_restore(
@@ -91,6 +93,7 @@ class RestoreRun(DriverRun):
         expect: Expect | None = None,
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time())
+        self._remembered_as = request.remembered_as
         self._spec = spec
         self._runner_factory = runner_factory
         self._expect = expect
@@ -120,6 +123,10 @@ class RestoreRun(DriverRun):
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()
+            self._earlier = self._done_before(archive, state, cluster_id)
+            if self._earlier is not None:
+                log.info("%s", self._earlier.message)
+                return
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
             context = RestoreContext(
@@ -162,14 +169,11 @@ class RestoreRun(DriverRun):
     def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:
         """The result of an earlier start of this run, if that has succeeded."""
         try:
-            path = state.file(RESULT)
+            state.file(RESULT)
         except ValueError as error:
             raise SpecError(str(error), hint="Give the run another id.") from error
-        try:
-            result = RunResult.from_json(state.storage.read(path))
-        except ObjectMissing:
-            return None
-        if result.outcome != "Succeeded":
+        result = state.success()
+        if result is None:
             return None
         if result.archive_id != archive.info.archive_id:
             raise SpecError(
@@ -177,6 +181,26 @@ class RestoreRun(DriverRun):
                 hint="Give this restore a run id of its own.",
             )
         return result
+
+    def _done_before(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
+        """The result of this run if another run has done the same restore before: its facts, and which run it was."""
+        if self._remembered_as is None:
+            return None
+        archive_id = archive.info.archive_id
+        asked = remembered.Asked(self._remembered_as, spec_digest(self._spec), archive_id, cluster_id)
+        found = remembered.begin(asked, state, self._spec.if_topic_exists)
+        if found is None:
+            return None
+        ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.end_time))
+        return replace(
+            found,
+            run_id=self._run_id,
+            start_time=self._start_time,
+            end_time=time.time(),
+            message=f"Nothing was written: run {found.run_id} has done this restore and ended at {ended}",
+            earlier_run=found.run_id,
+            earlier_end=found.end_time,
+        )
 
 
 def _perform_steps(context: RestoreContext, begun: RunResult) -> RunResult:

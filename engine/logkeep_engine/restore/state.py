@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.names import run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
-from logkeep_engine.errors import SpecError, StateRefused, StorageRefused
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import ObjectMissing, SpecError, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
 
 PLAN = "restore-plan.json"
 STARTED = "started.json"
+RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
 
 
@@ -48,6 +50,22 @@ class RestoreState:
     def map_path(self, topic: str, partition: int) -> str:
         """The path of the offset map of a target partition."""
         return self.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
+
+    def of_run(self, run_id: str) -> RestoreState:
+        """The state of another run in the same place."""
+        return replace(self, run_id=run_id)
+
+    def success(self) -> RunResult | None:
+        """The result of the run if it has succeeded."""
+        try:
+            result = RunResult.from_json(self.storage.read(self.file(RESULT)))
+        except ObjectMissing:
+            return None
+        return result if result.outcome == "Succeeded" else None
+
+    def is_planned(self) -> bool:
+        """Whether the run has stored its plan. Before that it writes nothing to Kafka."""
+        return bool(self.storage.list(self.file(PLAN)))
 
     def begin(self, archive: Archive) -> None:
         """Note that the run was started. Raises StateRefused if nothing can be written here, and SpecError if the run

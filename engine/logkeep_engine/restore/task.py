@@ -23,7 +23,6 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey
-from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -422,7 +421,7 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
 def _aborted(task: RestoreTask) -> Sequence[AbortedTxn]:
     if task.survey is not None and task.survey.aborted is not None:
         return task.survey.aborted
-    return [txn for segment in task.segments for txn in read_transactions(task.storage, task.source, segment)]
+    return list(open_partition(task.storage, task.source, task.segments).transaction_index())
 
 
 def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryview, BatchHeader]]:

@@ -152,7 +152,7 @@ def _aborted(
 
 
 def _holds(storage: Storage, topic: TopicEntry, entry: SegmentEntry, time: int) -> bool:
-    from logkeep_engine.spark.source_rows import first_since
+    from logkeep_engine.archive.reading.partition import first_since
 
     return first_since(storage, topic.name, entry, time) is not None
 

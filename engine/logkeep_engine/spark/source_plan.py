@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, taken_topics
-from logkeep_engine.archive.reading.layouts import is_batched
+from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.segment import AbortedTxn
@@ -170,7 +170,7 @@ def _reaches(topic: TopicEntry, entry: SegmentEntry, time: int, holds: Holds) ->
     leaves missing offsets: then the catalog's time may be that of no record."""
     if entry.times.max_timestamp < time:
         return False
-    return not is_batched(entry) or not entry.gaps or holds(topic, entry, time)
+    return not is_batched(entry.layout) or not entry.gaps or holds(topic, entry, time)
 
 
 def _may_match(entry: SegmentEntry, wanted: WantedRecords) -> bool:
@@ -178,7 +178,7 @@ def _may_match(entry: SegmentEntry, wanted: WantedRecords) -> bool:
     time, and not the lowest."""
     if wanted.since is not None and entry.times.max_timestamp < wanted.since:
         return False
-    return wanted.until is None or is_batched(entry) or entry.times.min_base_timestamp <= wanted.until
+    return wanted.until is None or is_batched(entry.layout) or entry.times.min_base_timestamp <= wanted.until
 
 
 def _without(reads: Sequence[SegmentRead], transactions: Iterable[AbortedTxn]) -> Iterator[SegmentRead]:

@@ -16,15 +16,12 @@ from typing import Any, NamedTuple, Never, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.partition import PartitionReader, open_partition
-from logkeep_engine.archive.reading.segments import Stretch, first_at_or_after, read_from
+from logkeep_engine.archive.reading.partition import PartitionReader, first_since, open_partition, sound
 from logkeep_engine.collector import paused
-from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
-from logkeep_engine.log.batch import BatchHeader, Codec
+from logkeep_engine.log.batch import BatchHeader, Codec, Stretch
 from logkeep_engine.log.codec import check_offsets, decode_slices
-from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.consumed import LogRecord, index_since
 from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.spark.source_plan import SegmentRead
@@ -61,7 +58,7 @@ def read_rows(storage: Storage, read: SegmentRead) -> Iterator[Rows]:
     raises."""
     reader = open_partition(storage, read.topic, (read.entry,), aborted=read.aborted)
     found = _of_batches(storage, read, reader) if reader.batched else _of_records(read, reader)
-    with _sound(storage, read.topic, read.entry):
+    with sound(storage, read.topic, read.entry):
         for records, origin in found:
             if records:
                 yield records, origin
@@ -117,25 +114,6 @@ def _gathered(parts: Iterator[tuple[Rows, int]]) -> list[Rows]:
 # ---- reading
 
 
-def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
-    """The offset of the first record of that time (ms) or later in a segment of batches, None if there is none.
-
-    Markers and records of aborted transactions are records too, as they are for a broker. The highest time in a batch's
-    header is no proof: a batch that compaction has emptied keeps it. Raises ArchiveDamaged as `read_rows` does.
-    """
-    hint = first_at_or_after(storage, topic, entry, time)
-    if hint is None:
-        return None
-    with _sound(storage, topic, entry):
-        for header, batch in _batches(read_from(storage, topic, entry, hint.base_offset)):
-            if header.max_timestamp >= time:
-                for records in decode_slices(batch, header):
-                    at = _index_since(records, time)
-                    if at < len(records):
-                        return records[at].offset
-    return None
-
-
 def _of_batches(storage: Storage, read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[Rows]:
     start, end = _offsets(storage, read)
     if start >= end:
@@ -186,21 +164,6 @@ def _narrowed(
         yield _between(records, start, end)
 
 
-@contextmanager
-def _sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
-    """Raises ArchiveDamaged instead of CorruptBatch, and tells BatchTooLarge where the batch is."""
-    where = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix} (topic {topic} partition {entry.partition})"
-    try:
-        yield
-    except BatchTooLarge as error:
-        raise error.within(where) from error
-    except CorruptBatch as error:
-        raise ArchiveDamaged(
-            f"{where}: {error.message}",
-            hint="The batch's CRC holds, so it was archived like this: please report it.",
-        ) from error
-
-
 def _origin(read: SegmentRead, header: BatchHeader) -> BatchOrigin:
     return BatchOrigin(
         read.topic,
@@ -222,22 +185,14 @@ def _of_records(read: SegmentRead, reader: PartitionReader[Never]) -> Iterator[R
             if some[0].offset >= read.end:
                 return
             if waiting is not None:
-                some = some[_index_since(some, waiting) :]
+                some = some[index_since(some, waiting) :]
                 if not some:
                     continue
                 waiting = None
-            last = len(some) if end_time is None else _index_since(some, end_time)
+            last = len(some) if end_time is None else index_since(some, end_time)
             yield _between(some[:last], read.start, read.end), origin
             if last < len(some):
                 return
-
-
-def _index_since(records: Sequence[LogRecord], time: int) -> int:
-    """The index of the first record of that time or later; the number of records if there is none."""
-    for at, record in enumerate(records):
-        if (-1 if record.timestamp is None else record.timestamp) >= time:
-            return at
-    return len(records)
 
 
 @contextmanager

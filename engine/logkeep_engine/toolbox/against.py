@@ -23,7 +23,7 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import EpochStart
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.layouts import is_batched
+from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BatchTooLarge,
@@ -253,14 +253,14 @@ class Search:
 
     def _found(self, entry: SegmentEntry, header: BatchHeader, records: int) -> None:
         self._open = None
-        if not is_batched(entry) and header.is_transactional:
+        if not is_batched(entry.layout) and header.is_transactional:
             self._undecided = True
             return
         self._item.live += records
         self._live[self._at] += records
 
     def _lacking(self, start: int, end: int, records: int, header: BatchHeader) -> None:
-        if header.is_transactional and self._segments and not is_batched(self._segments[0]):
+        if header.is_transactional and self._segments and not is_batched(self._segments[0].layout):
             self._undecided = True
             return
         if not records:

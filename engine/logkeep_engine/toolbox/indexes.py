@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.reading.layouts import is_indexed
+from logkeep_engine.archive.reading.partition import is_indexed
 from logkeep_engine.errors import CorruptSegment, ObjectMissing, Refused
 from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import build_index, check_index

@@ -1,14 +1,11 @@
-"""The bytes of a log, block by block, wherever it lies: what the walker (`toolbox.scan`) walks over."""
+"""The bytes of a log in a folder, block by block: the walker (`toolbox.scan`) walks over them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.reading.log_reader import LogBlock, read_log
 from logkeep_engine.errors import (
     CorruptFrame,
-    ObjectMissing,
     Refused,
 )
 from logkeep_engine.log.batch import Buffer
@@ -17,30 +14,17 @@ from logkeep_engine.log.seekable import SeekTable, decompress_frame, table_bytes
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display
 
-_BLOCK = 4 << 20
+BLOCK = 4 << 20
 
 
 def file_blocks(storage: Storage, path: str, start: int) -> Iterator[Buffer | DamagedBytes]:
     """The bytes of a plain file from position `start` on."""
     at = start
-    while data := storage.read_range(path, at, at + _BLOCK):
+    while data := storage.read_range(path, at, at + BLOCK):
         yield data
         at += len(data)
-        if len(data) < _BLOCK:
+        if len(data) < BLOCK:
             return
-
-
-def archived_blocks(storage: Storage, path: str, entry: SegmentEntry, start: int) -> Iterator[Buffer | DamagedBytes]:
-    """The log of a segment that a catalog names, from position `start` on."""
-    try:
-        for item in read_log(storage, path, entry, start=start, block=_BLOCK):
-            if isinstance(item, LogBlock):
-                yield memoryview(item.buffer)[item.start : item.end]
-            else:
-                yield item
-            del item
-    except ObjectMissing:
-        yield DamagedBytes("the object is missing", entry.bytes - start)
 
 
 def _seek_table(storage: Storage, path: str, size: int) -> SeekTable:

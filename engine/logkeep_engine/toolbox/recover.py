@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.reading.layouts import is_indexed
+from logkeep_engine.archive.reading.partition import is_indexed
 from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState
 from logkeep_engine.formats.records_names import MAGIC, pack_partition_index, partition_index_name, segments_of

@@ -12,9 +12,14 @@ from typing import cast
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.layouts import READERS
-from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.segments import Stretch, read_transactions
+from logkeep_engine.archive.reading.partition import (
+    RecordObject,
+    is_batched,
+    log_bytes,
+    open_damaged,
+    open_partition,
+    record_format,
+)
 from logkeep_engine.errors import (
     ArchiveDamaged,
     BatchTooLarge,
@@ -26,7 +31,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.formats.records_index import position_before, read_index
-from logkeep_engine.log.batch import BatchHeader, Buffer
+from logkeep_engine.log.batch import BatchHeader, Buffer, Stretch
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
@@ -41,7 +46,7 @@ from logkeep_engine.log.segment import (
 )
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display
-from logkeep_engine.toolbox.log_bytes import archived_blocks, file_blocks, frames
+from logkeep_engine.toolbox.log_bytes import BLOCK, file_blocks, frames
 from logkeep_engine.toolbox.scan import MAX_BATCH_BYTES, Batch, scan
 
 CHECKPOINT = ".checkpoint"
@@ -93,7 +98,7 @@ class ToolboxSegment:
 
     @property
     def has_batches(self) -> bool:
-        return READERS[self.layout].batched
+        return is_batched(self.layout)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -144,7 +149,7 @@ class ToolboxSegment:
         """The entries of its `.txnindex`. Raises CorruptIndex, in an archive also if it is not the catalog's."""
         try:
             if self.entry is not None:
-                return read_transactions(self.storage, self.topic, self.entry)
+                return list(open_partition(self.storage, self.topic, (self.entry,)).transaction_index())
             return read_txn_index(self.beside(names.TXNINDEX) or b"")
         except ArchiveDamaged as error:
             raise CorruptIndex(error.message, hint=error.hint) from error
@@ -165,7 +170,7 @@ class ToolboxSegment:
 
     def _blocks(self, start: int) -> Iterator[Buffer | DamagedBytes]:
         if self.entry is not None:
-            return archived_blocks(self.storage, self.path, self.entry, start)
+            return log_bytes(self.storage, self.topic, self.entry, start, block=BLOCK)
         if self.suffix == names.LOG_ZST:
             return frames(self.storage, self.path, start)
         return file_blocks(self.storage, self.path, start)
@@ -258,12 +263,11 @@ class ToolboxSegment:
             on_damage(damage)
 
     def _of_records(self, start_offset: int) -> Iterator[tuple[RecordBlock | None, Sequence[LogRecord]]]:
-        records_format = READERS[self.layout].records_format
-        assert records_format is not None
+        records_format = record_format(self.layout)
         position = self._records_hint(start_offset) if records_format.indexed else 0
         blocks = cast("Iterator[bytes]", file_blocks(self.storage, self.path, position))
-        decoded = records_format.decode(blocks, position=position, size=self.size, start_offset=start_offset)
-        for found, positions in decoded:
+        what = RecordObject(self.size, position, start_offset)
+        for found, positions in records_format.decode(blocks, what):
             yield (
                 (RecordBlock(cast("list[PlainRecord]", found), list(positions)) if records_format.indexed else None),
                 found,

@@ -13,6 +13,7 @@ from logkeep_operator.api.status import Status, parse_timestamp
 KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 ANNOTATION_RUN = "logkeep.dev/run"
 ANNOTATION_RETRY = "logkeep.dev/retry"
+ANNOTATION_RUN_AGAIN = "logkeep.dev/run-again"
 MAX_JITTER = 3600  # as in the CRD
 
 
@@ -81,6 +82,11 @@ class Resource:
         schedule = self.spec.get("schedule")
         seconds = schedule.get("jitterSeconds", 0) if isinstance(schedule, Mapping) else 0
         return timedelta(seconds=seconds if type(seconds) is int and 0 <= seconds <= MAX_JITTER else 0)
+
+    @property
+    def run_again(self) -> str | None:
+        """The value of the annotation that asks a KafkaRestore to restore once more, from the beginning."""
+        return self.annotations.get(ANNOTATION_RUN_AGAIN) or None
 
     def owner_reference(self) -> dict[str, Any]:
         """The owner reference of a child: Kubernetes deletes the child with this resource."""

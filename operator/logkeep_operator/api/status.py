@@ -235,8 +235,8 @@ class HistoryEntry(StatusPart):
 @dataclass(frozen=True)
 class Status(StatusPart):
     """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
-    `last_handled_backup_runs`, `recovery`, `retention` and `coverage`, only a KafkaRestore `last_handled_retry` and
-    `offset_map`. Both kinds have all other fields."""
+    `last_handled_backup_runs`, `recovery`, `retention` and `coverage`. Only a KafkaRestore has `last_handled_retry`,
+    `last_handled_run_again`, `restored_by` and `offset_map`. Both kinds have all other fields."""
 
     observed_generation: int | None = None
     phase: Phase | None = None
@@ -252,6 +252,8 @@ class Status(StatusPart):
     last_handled_run: str | None = None
     last_handled_backup_runs: str | None = None
     last_handled_retry: str | None = None
+    last_handled_run_again: str | None = None
+    restored_by: str | None = None
     offset_map: str | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()

@@ -105,6 +105,10 @@ def _result(document: RunResult) -> None:
     _text("archiveId", document.archive_id, MAX_ID)
     _text("clusterId", document.cluster_id, MAX_ID)
     _text("offsetMap", document.offset_map, MAX_URI)
+    if document.earlier_run is not None:
+        _text("earlierRun", document.earlier_run, MAX_ID)
+    if document.earlier_end is not None:
+        _times(earlierEnd=document.earlier_end)
     _text("message", document.message)
     for warning in document.warnings:
         _text("warnings", warning)

@@ -20,6 +20,9 @@ from logkeep_operator.resources import GRACE_SECONDS
 # A driver that is told to end says until then what it has done and found missing; one on a dead node never does.
 LAST_WORDS = timedelta(seconds=GRACE_SECONDS + 30)
 
+RUN_SUCCEEDED = "RunSucceeded"
+RESTORED_BEFORE = "RestoredBefore"  # another run has done the same restore, and this one did nothing
+
 _EXPLANATIONS = {
     "BackoffLimitExceeded": "the driver failed as often as runPolicy.backoffLimit allows",
     "DeadlineExceeded": "the run took longer than runPolicy.activeDeadlineSeconds",
@@ -88,15 +91,14 @@ def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> st
 def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
     if result is None:
         report = f"cannot be read: {unreadable}" if unreadable else "was lost"
-        return JobOutcome(StatusOutcome.SUCCEEDED, "RunSucceeded", f"The run is done; the driver's report {report}.")
+        return JobOutcome(StatusOutcome.SUCCEEDED, RUN_SUCCEEDED, f"The run is done; the driver's report {report}.")
     message = f"{result.records} records, {result.bytes} bytes, {result.topics} topics, {result.partitions} partitions"
     if result.message:
         message = f"{message}; {result.message}"
     if result.warnings:
         message = f"{message}; {'; '.join(result.warnings)}"
-    return JobOutcome(
-        StatusOutcome.SUCCEEDED, "RunSucceeded", message, result, datetime.fromtimestamp(result.end_time, UTC)
-    )
+    reason = RUN_SUCCEEDED if result.earlier_run is None else RESTORED_BEFORE
+    return JobOutcome(StatusOutcome.SUCCEEDED, reason, message, result, datetime.fromtimestamp(result.end_time, UTC))
 
 
 def _failed(

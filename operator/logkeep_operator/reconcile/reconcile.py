@@ -23,7 +23,13 @@ from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.asked import with_answers
 from logkeep_operator.reconcile.executors import useless_executors
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
-from logkeep_operator.reconcile.outcome import JobOutcome, attempt_failure, last_result
+from logkeep_operator.reconcile.outcome import (
+    RESTORED_BEFORE,
+    RUN_SUCCEEDED,
+    JobOutcome,
+    attempt_failure,
+    last_result,
+)
 from logkeep_operator.reconcile.plan import (
     DeleteJob,
     Plan,
@@ -213,7 +219,7 @@ class _Reconciliation(Starting):
         time."""
         message = run.message or ""
         if run.outcome is StatusOutcome.SUCCEEDED:
-            return conditions.ready("RunSucceeded", message)
+            return self._succeeded(message)
         failed = self.before.condition("Stalled")
         reason = (
             failed.reason
@@ -222,24 +228,25 @@ class _Reconciliation(Starting):
         )
         return self._failed(reason, message)
 
+    def _succeeded(self, message: str) -> tuple[Condition, ...]:
+        if self.status.restored_by is None:
+            return conditions.ready(RUN_SUCCEEDED, message)
+        return conditions.ready(RESTORED_BEFORE, message + retry.hint_again(self.resource))
+
     def _failed(self, reason: str, message: str) -> tuple[Condition, ...]:
         return conditions.stalled(reason, message + retry.hint(self.resource))
 
     def _finish(self, run: RunStatus, outcome: JobOutcome) -> Plan:
         include: tuple[str, ...] = ()
-        if isinstance(self.spec, KafkaBackupSpec) and run.id == self.wanted.id:
-            include = self.spec.topics.include
+        if run.id == self.wanted.id:
+            include = self.spec.topics.include if isinstance(self.spec, KafkaBackupSpec) else ()
             self.note_reasons()
         extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
             state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
-        state = (
-            conditions.ready("RunSucceeded", outcome.message)
-            if succeeded
-            else self._failed(outcome.reason, outcome.message)
-        )
+        state = self._succeeded(outcome.message) if succeeded else self._failed(outcome.reason, outcome.message)
         phase = Phase.SUCCEEDED if succeeded else Phase.FAILED
         found = self.job(run.id)
         requeue = STUCK_JOB_AFTER.total_seconds() + 1 if found is not None and not found.finished else None
@@ -269,6 +276,7 @@ class _Reconciliation(Starting):
             self.status,
             run=known,
             progress=None,
+            restored_by=None,
         )
         self.note_reasons()
         return self.done(

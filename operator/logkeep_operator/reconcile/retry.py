@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from logkeep_operator.api import Resource, RunStatus, StatusOutcome
-from logkeep_operator.api.resource import ANNOTATION_RETRY
+from logkeep_operator.api.resource import ANNOTATION_RETRY, ANNOTATION_RUN_AGAIN
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import Action, DeleteConfigMap, DeleteJob
@@ -37,6 +37,13 @@ def hint(resource: Resource) -> str:
     _, namespace, name = resource.key
     asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RETRY}=<a new value> --overwrite"
     return f" To go on with this run: {asks}"
+
+
+def hint_again(resource: Resource) -> str:
+    """A sentence that says how a restore that was done before is done once more."""
+    _, namespace, name = resource.key
+    asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value> --overwrite"
+    return f". To restore once more: {asks}"
 
 
 def leftovers(observed: Observed, run_id: str) -> list[Action]:

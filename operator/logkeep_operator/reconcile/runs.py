@@ -1,10 +1,11 @@
 """The run that a resource wants. Everything else follows from the run's id, and two reconciliations compute the same
 one.
 
-A KafkaRestore wants one run for ever, whose id depends on the uid only. A KafkaBackup wants another run when a part of
-its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new value, when a time of
-its schedule is due, or when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the time. The id also
-depends on the run before, since a spec that is changed back means another run with another plan.
+A KafkaRestore wants one run for ever, whose id depends on the uid only, unless a new value of the annotation
+`logkeep.dev/run-again` asks for another one. A KafkaBackup wants another run when a part of its spec changes that
+decides what is archived, when the annotation `logkeep.dev/run` gets a new value, when a time of its schedule is due, or
+when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the time. The id also depends on the run before,
+since a spec that is changed back means another run with another plan.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ _NOT_INPUTS = {"suspend", "schedule", "run_policy", "spark", "limits", "retentio
 
 @dataclass(frozen=True)
 class WantedRun:
-    """The run that a resource wants. `inputs` is the part of `key` that comes from the spec. `scheduled` is the time of
-    the schedule for which this or an earlier run was started last, `asked` the hash of the KafkaBackupRuns."""
+    """The run that a resource wants. `inputs` is the part of `key` that comes from the spec. `trigger` is the value of
+    the annotation that asked for the run: `logkeep.dev/run`, or `logkeep.dev/run-again` of a restore. `scheduled` is
+    the time of the schedule for which this or an earlier run was started last, `asked` the hash of the
+    KafkaBackupRuns."""
 
     id: str
     key: str
@@ -45,8 +48,7 @@ def wanted_run(
     """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has, `waiting`
     the hash of the KafkaBackupRuns for which no run was started yet, if there are some."""
     if isinstance(spec, KafkaRestoreSpec):
-        run_id = _hash(resource.uid)[:_ID_LENGTH]
-        return WantedRun(run_id, run_id, run_id)
+        return _wanted_restore(resource)
     # Fields that have their default are left out: a field that a later version adds must not start runs.
     said = spec.model_dump(mode="json", by_alias=True, exclude=_NOT_INPUTS, exclude_defaults=True)
     inputs = _hash(resource.uid, json.dumps(said, sort_keys=True))[:_ID_LENGTH]
@@ -62,6 +64,15 @@ def wanted_run(
         return WantedRun(last.id, key, inputs, trigger, scheduled, asked)
     run_id = _hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH]
     return WantedRun(run_id, key, inputs, trigger, scheduled, asked)
+
+
+def _wanted_restore(resource: Resource) -> WantedRun:
+    """The run of a restore. One that goes on is not left for another: what it has written only it knows."""
+    last, asked = resource.status.run, resource.run_again
+    goes_on = last is not None and last.outcome is None
+    again = resource.status.last_handled_run_again if goes_on or asked is None else asked
+    run_id = _hash(resource.uid, *([again] if again else []))[:_ID_LENGTH]
+    return WantedRun(run_id, run_id, run_id, again)
 
 
 def inputs_of(key: str) -> str:

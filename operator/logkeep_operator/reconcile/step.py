@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
@@ -68,6 +68,13 @@ def soonest(*seconds: float | None) -> float | None:
 
 def _seconds(start: datetime | None, end: datetime) -> int | None:
     return max(0, int((end - start).total_seconds())) if start is not None else None
+
+
+def _restored_at(result: RunResult | None, end: datetime) -> datetime:
+    """The end of a run that has succeeded, or of the earlier run that had done the same."""
+    if result is None or result.earlier_end is None:
+        return end
+    return min(datetime.fromtimestamp(result.earlier_end, UTC), end)
 
 
 class Step:
@@ -151,16 +158,19 @@ class Step:
     def _adopt(self, found: FoundRun) -> Plan:
         message = f"Run {found.id} was begun and the status did not know it."
         self.event("Warning", "RunFound", message, found.id)
-        trigger = found.origin.trigger if found.origin.trigger is not None else self.before.last_handled_run
+        trigger = found.origin.trigger
         scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time
         asked = found.origin.asked if found.origin.asked is not None else self.before.last_handled_backup_runs
         run = found.status(self.resource.key.name, self.now)
         self.status = replace(
-            self.status, run=run, progress=None, last_handled_run=trigger, last_schedule_time=scheduled,
-            last_handled_backup_runs=asked,
-        )  # fmt: skip
+            self.status, run=run, progress=None, last_schedule_time=scheduled, last_handled_backup_runs=asked
+        )
         if self.resource.key.kind == "KafkaRestore":
-            self.status = replace(self.status, last_handled_retry=self.resource.retry)
+            again = trigger if trigger is not None else self.before.last_handled_run_again
+            retry = self.resource.retry
+            self.status = replace(self.status, last_handled_retry=retry, last_handled_run_again=again)
+        elif trigger is not None:
+            self.status = replace(self.status, last_handled_run=trigger)
         return self.done(Phase.PENDING, conditions.reconciling("RunFound", message), 0.0)
 
     def _enter(self, found: FoundRun) -> Plan:
@@ -237,11 +247,13 @@ class Step:
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         result = outcome.result
         end = self._end_of(run.id, outcome)
-        self.status = replace(self.status, progress=final_progress(self.documents(run.id).progress, result, succeeded))
+        progress = final_progress(self.documents(run.id).progress, result, succeeded)
+        restored_by = result.earlier_run if result is not None else None
+        self.status = replace(self.status, progress=progress, restored_by=restored_by)
         self.close_run(run, outcome.outcome, outcome.message, end, result)
         self.tell(run, outcome)
         if succeeded:
-            self.status = replace(self.status, last_success_time=timestamp(end))
+            self.status = replace(self.status, last_success_time=timestamp(_restored_at(result, end)))
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
@@ -257,7 +269,7 @@ class Step:
         """Tell of a run's end in an event."""
         match outcome.outcome:
             case StatusOutcome.SUCCEEDED:
-                self.event("Normal", "RunSucceeded", outcome.message, run.id)
+                self.event("Normal", outcome.reason, outcome.message, run.id)
             case StatusOutcome.FAILED:
                 self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
             case StatusOutcome.REPLACED:

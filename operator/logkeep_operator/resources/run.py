@@ -19,6 +19,7 @@ from logkeep_operator.resources.credentials import Access, KafkaAccess, access
 from logkeep_operator.resources.driver_conf import DriverConf, driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_RESOURCE,
+    ANNOTATION_RUN_TRIGGER,
     ANNOTATION_SUSPENDED,
     LABEL_ROLE,
     ROLE_DRIVER,
@@ -60,6 +61,16 @@ class RunToStart:
         return self.spec.state if isinstance(self.spec, KafkaRestoreSpec) else None
 
     @property
+    def remembered_as(self) -> str | None:
+        """The name under which a resource that is created anew finds the outcome of this restore. A value of the
+        annotation that asks for another restore makes it another name."""
+        if not isinstance(self.spec, KafkaRestoreSpec):
+            return None
+        again = self.annotations.get(ANNOTATION_RUN_TRIGGER)
+        name = f"KafkaRestore {self.namespace}/{self.resource.key.name}"
+        return f"{name}, run again: {again}" if again else name
+
+    @property
     def access(self) -> Access:
         """The parts that give the pods access to cluster, archive and state."""
         return access(self.kafka, self.storage, self.state, request_name(self.resource.key.name, self.id))
@@ -93,6 +104,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         spec=spec,
         progress_config_map=progress_name(key.name, run.id),
         spark_conf=spark_conf(key, run.id, run.spec.spark, run.engine),
+        remembered_as=run.remembered_as,
     )
     return {
         "apiVersion": "v1",

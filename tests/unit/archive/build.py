@@ -11,6 +11,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, 
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.log.batch import walk
@@ -110,6 +111,10 @@ def read_records(
     storage: Storage, topic: str, entry: SegmentEntry, *, start_offset: int = 0, on_damage: OnDamage | None = None
 ) -> Iterator[Sequence[LogRecord]]:
     return reader_of(entry).records(storage, topic, entry, start_offset, on_damage, Spans())
+
+
+def transaction_index(storage: Storage, topic: str, entry: SegmentEntry) -> list[AbortedTxn]:
+    return list(open_partition(storage, topic, [entry]).transaction_index())
 
 
 def verify_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:

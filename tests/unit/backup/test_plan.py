@@ -20,6 +20,7 @@ from logkeep_engine.backup.making import BrokerAnswers, make_plan
 from logkeep_engine.backup.plan import (
     MAX_CHUNKS_PER_TASK,
     REASON_RETENTION,
+    TASK_BYTES,
     TASKS_PER_SLOT,
     BackupPlan,
     GoneTopic,
@@ -543,8 +544,8 @@ def test_every_slot_gets_several_tasks() -> None:
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:
-    tasks = pack([piece(number, MIB) for number in range(5000)], 1, task_bytes=100 * MIB)
-    assert max(len(task) for task in tasks) <= 100
+    tasks = pack([piece(number, 4 * MIB) for number in range(5000)], 1)
+    assert max(len(task) for task in tasks) == TASK_BYTES // (4 * MIB)
     tasks = pack([piece(number, 0) for number in range(5000)], 1)
     assert max(len(task) for task in tasks) <= MAX_CHUNKS_PER_TASK
 
@@ -565,7 +566,7 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
         for n in range(1000)
     ]
     where = [(one.name, part.id) for one in topics for part in one.partitions]
-    started = time.monotonic()
+    started = time.process_time()
     plan = make_plan(
         "run",
         topics,
@@ -581,7 +582,7 @@ def test_a_hundred_thousand_partitions_are_planned_in_seconds() -> None:
     tasks = pack(list(open_pieces(again, ArchiveState())), 20)
     assert len(plan.chunks) == 100_000
     assert sum(len(task) for task in tasks) == 100_000
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 @pytest.mark.parametrize("format_name", FormatName)

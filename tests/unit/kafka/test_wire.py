@@ -155,17 +155,17 @@ def test_patience_is_for_one_answer_and_not_for_the_line() -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             correlation_id, body = await read_request(reader)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.6)
             writer.write(frame(correlation_id, body))
 
     async def work() -> None:
-        async with connected(slow, patience=1.5) as wire:
-            assert wire.idle_for() < 1.5
+        async with connected(slow, patience=3) as wire:
+            assert wire.idle_for() < 3
             answers = [wire.send(echo(b"%d" % number)) for number in range(6)]
             assert wire.idle_for() == 0
             assert await asyncio.gather(*answers) == [b"%d" % number for number in range(6)]
-            await asyncio.sleep(1.7)  # nothing is awaited, so nobody loses patience
-            assert wire.idle_for() > 1.5
+            await asyncio.sleep(3.2)  # nothing is awaited, so nobody loses patience
+            assert wire.idle_for() > 3
             assert await wire.send(echo(b"again")) == b"again"
 
     run(work())

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatOptions
 from logkeep_engine.errors import ArchiveDamaged
@@ -37,7 +38,6 @@ from logkeep_engine.spark.source_rows import (
     BatchOrigin,
     Rows,
     arrow_batches,
-    first_since,
     read_rows,
 )
 from logkeep_engine.storage import Storage, open_uri

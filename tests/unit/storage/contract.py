@@ -326,9 +326,9 @@ class StorageContract:
         here, there = context.Pipe()
         child = context.Process(target=_in_child, args=(storage, there))
         child.start()
-        assert here.poll(30)
+        assert here.poll(120)
         assert here.recv() == b"1"
-        child.join(10)
+        child.join(120)
         assert child.exitcode == 0
         assert storage.read("child") == b"2"
         assert pickle.loads(pickle.dumps(storage)).read("child") == b"2"

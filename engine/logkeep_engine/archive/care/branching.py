@@ -18,10 +18,10 @@ from logkeep_engine.archive.catalog.facts import Branching
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.archive.reading.segments import Stretch, read_transactions
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 
@@ -62,7 +62,8 @@ def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, e
         for stretch, headers in _below(storage, topic, entry, offset):
             segment.builder.append(stretch, headers)
             last |= {header.producer_id: header.last_offset for _, header in headers if not header.is_control}
-        aborted = (_ended(item, offset, last) for item in read_transactions(storage, topic, entry))
+        index = open_partition(storage, topic, (entry,)).transaction_index()
+        aborted = (_ended(item, offset, last) for item in index)
         for transaction in sorted(filter(None, aborted), key=attrgetter("last_offset")):
             segment.builder.add_aborted(transaction)
         return segment.finish()

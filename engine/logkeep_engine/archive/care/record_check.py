@@ -9,17 +9,15 @@ from operator import attrgetter
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.digests import digest_of
-from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.layouts import is_indexed
-from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.record_reader import RecordReading, RecordsFormat, damage_of
+from logkeep_engine.archive.reading.damage import Damage, damage_of
+from logkeep_engine.archive.reading.partition import is_indexed, open_damaged, placed_records
 from logkeep_engine.errors import (
     ObjectMissing,
 )
 from logkeep_engine.formats import records_names
 from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import pack_entries
-from logkeep_engine.storage import DEFAULT_BLOCK, Storage
+from logkeep_engine.storage import Storage
 
 
 def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> list[Damage]:
@@ -37,11 +35,14 @@ def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> 
 
 
 def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: CountedRecords) -> list[Damage]:
-    """The same pass makes the index anew: the door does not say where in the object a record lies."""
+    """The same pass makes the index anew, from where in the object each record lies."""
     damage: list[Damage] = []
     index = hashlib.sha256(records_names.MAGIC)
-    reading = RecordReading(storage, topic, entry, damage.append, RecordsFormat())
-    for records, positions in reading.parts(0, DEFAULT_BLOCK):
+    for item in placed_records(storage, topic, entry):
+        if isinstance(item, Damage):
+            damage.append(item)
+            continue
+        records, positions = item
         facts.note(records)
         index.update(pack_entries([record.offset for record in records], positions))
     damage = damage or _wrong_facts(storage, topic, entry, facts)

@@ -12,10 +12,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.fields import paths
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.layouts import is_batched
-from logkeep_engine.archive.reading.partition import open_damaged
-from logkeep_engine.archive.reading.parts import known_parts, read_parts
-from logkeep_engine.archive.reading.segments import read_index
+from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_damaged, read_parts
 from logkeep_engine.errors import CorruptBatch, ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.storage import Storage
@@ -39,13 +36,12 @@ def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
     """Check one segment's objects, in one pass and bounded memory: no damage if it is whole. `topic` is its name."""
-    if not is_batched(entry):
+    if not is_batched(entry.layout):
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     damage: list[Damage] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
     builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
-    known = known_parts(storage, topic, entry)
-    follower = SegmentFollower(entry.base_offset, known.epoch if known is not None else entry.epoch)
+    follower = SegmentFollower(entry.base_offset, fetched_epoch(storage, topic, entry))
 
     for item in open_damaged(storage, topic, (entry,)).batches():
         if isinstance(item, Damage):
@@ -122,8 +118,14 @@ def _transaction_index(
     storage: Storage, topic: str, entry: SegmentEntry
 ) -> tuple[Sequence[AbortedTxn] | None, list[Damage]]:
     """The entries, None if they cannot be read, and what is wrong then."""
+    index: list[AbortedTxn] = []
     damage: list[Damage] = []
-    return read_index(storage, topic, entry, damage.append), damage
+    for item in open_damaged(storage, topic, (entry,)).transaction_index():
+        if isinstance(item, Damage):
+            damage.append(item)
+        else:
+            index.append(item)
+    return (None if damage else index), damage
 
 
 def _verify_transactions(

@@ -397,7 +397,6 @@ class Writer:
                 self._fenced = ArchiveFenced(
                     f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
                     f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
-                    hint="What this run committed before is kept. Let the other run finish.",
                 )
                 raise self._fenced from None
             # An earlier attempt of this very call wrote it, and its answer was lost.

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.parts import known_parts
-from logkeep_engine.archive.reading.segments import Stretch, read_from, read_index, read_segment, read_transactions
-from logkeep_engine.errors import BatchTooLarge, CorruptBatch
+from logkeep_engine.archive.reading.segments import first_at_or_after, read_from, read_index, read_segment
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
+from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.codec import check_offsets, decode_slices
-from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.consumed import LogRecord, index_since
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.storage import Storage
 
@@ -60,7 +63,32 @@ class BatchLayout:
         follower = SegmentFollower(entry.base_offset, entry.epoch)
         for stretch, headers in read_segment(storage, topic, entry):
             follower.note(stretch, headers)
-        return follower.finish(entry.next_offset, read_transactions(storage, topic, entry))
+        return follower.finish(entry.next_offset, read_index(storage, topic, entry, None))
+
+    def transaction_index(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+    ) -> Sequence[AbortedTxn] | None:
+        """The entries of the `.txnindex` object."""
+        return read_index(storage, topic, entry, on_damage)
+
+    def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+        """The offset of the first record of that time or later. The indexes lead to the first batch that may have it.
+
+        The highest time in a batch's header is no proof: a batch that compaction has emptied keeps it.
+        """
+        hint = first_at_or_after(storage, topic, entry, time)
+        if hint is None:
+            return None
+        with sound(storage, topic, entry):
+            for stretch, headers in read_from(storage, topic, entry, hint.base_offset):
+                for position, header in headers:
+                    if header.max_timestamp < time:
+                        continue
+                    for records in decode_slices(stretch[position : position + header.size], header):
+                        at = index_since(records, time)
+                        if at < len(records):
+                            return records[at].offset
+        return None
 
 
 def _what_is_left_of_transactions(
@@ -83,6 +111,19 @@ def _what_is_left_of_transactions(
                 lost = (item[1].base_offset, item[1].next_offset)
                 note(Damage(path, topic, entry.partition, lost[0], error.message.rstrip("."), lost))
     return follower.finish(entry.next_offset, read_index(storage, topic, entry, on_damage))
+
+
+@contextmanager
+def sound(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[None]:
+    """Raises ArchiveDamaged instead of CorruptBatch, and tells BatchTooLarge where the batch is: for who takes apart
+    batches of this segment."""
+    where = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix} (topic {topic} partition {entry.partition})"
+    try:
+        yield
+    except BatchTooLarge as error:
+        raise error.within(where) from error
+    except CorruptBatch as error:
+        raise ArchiveDamaged(f"{where}: {error.message}", hint=_ARCHIVED_LIKE_THIS) from error
 
 
 def decoded(

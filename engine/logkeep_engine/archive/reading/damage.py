@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.storage import Storage
 
 _HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
 
@@ -42,6 +44,14 @@ class Damage:
     def error(self, hint: str = _HINT) -> ArchiveDamaged:
         """The error of a reader that does not go on behind this damage."""
         return ArchiveDamaged(f"{self}.", hint=hint)
+
+
+def damage_of(
+    storage: Storage, topic: str, entry: SegmentEntry, path: str, what: str, offset: int | None = None
+) -> Damage:
+    """A damage of the object `path` of a segment, at `offset` or at its first."""
+    at = entry.base_offset if offset is None else offset
+    return Damage(f"{storage.uri}/{path}", topic, entry.partition, at, what)
 
 
 OnDamage = Callable[[Damage], None]

@@ -14,9 +14,10 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.reading.batch_layout import BatchLayout
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_layout import RecordLayout
-from logkeep_engine.archive.reading.record_reader import AvroFormat, RecordFormat, RecordsFormat
-from logkeep_engine.archive.reading.segments import Stretch
+from logkeep_engine.archive.reading.record_reader import AVRO, RECORDS, RecordFormat
+from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
 
@@ -58,28 +59,30 @@ class LayoutReader(Protocol):
         """Tell what the segment says of transactions, its index included."""
         ...
 
+    def transaction_index(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+    ) -> Sequence[AbortedTxn] | None:
+        """The aborted transactions that an index of the segment names, in its order; None if it is damaged and
+        `on_damage` was told. Nobody asks a segment whose `Files` have no `txnindex_bytes`."""
+        ...
 
-_RECORDS = RecordLayout(RecordsFormat())
+    def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+        """The offset of the first record of that time (ms) or later, None if there is none. Markers and records of
+        aborted transactions are records too, as they are for a broker. Raises ArchiveDamaged for damage of what it
+        reads on the way."""
+        ...
+
+
+_RECORDS = RecordLayout(RECORDS)
 
 READERS: dict[Layout, LayoutReader] = {
     Layout.KAFKA: BatchLayout(),
     Layout.RECORDS: _RECORDS,
     Layout.RECORDS_AT_ROOT: _RECORDS,
-    Layout.AVRO: RecordLayout(AvroFormat()),
+    Layout.AVRO: RecordLayout(AVRO),
 }
 
 
 def reader_of(entry: SegmentEntry) -> LayoutReader:
     """The reader of the segment's layout."""
     return READERS[entry.layout]
-
-
-def is_indexed(layout: Layout) -> bool:
-    """An index of records lies beside each segment of this layout."""
-    found = READERS[layout].records_format
-    return found is not None and found.indexed
-
-
-def is_batched(entry: SegmentEntry) -> bool:
-    """The segment holds Kafka's batches; else it holds records."""
-    return READERS[entry.layout].batched

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.errors import CorruptFrame
+from logkeep_engine.errors import CorruptFrame, ObjectMissing
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import (
     FRAME_BYTES,
@@ -71,6 +71,21 @@ def read_log(
         return _Compressed(storage, path, entry, block).items(start)
     left = entry.bytes - start
     return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
+
+
+def log_bytes(
+    storage: Storage, topic: str, entry: SegmentEntry, start: int = 0, *, block: int = DEFAULT_BLOCK
+) -> Iterator[memoryview | DamagedBytes]:
+    """The bytes of `read_log`, for who looks for batches in them himself. A missing object is damage here too."""
+    try:
+        for item in read_log(storage, entry.stem(topic) + entry.log_suffix, entry, start=start, block=block):
+            if isinstance(item, LogBlock):
+                yield memoryview(item.buffer)[item.start : item.end]
+            else:
+                yield item
+            del item
+    except ObjectMissing:
+        yield DamagedBytes("the object is missing", entry.bytes - start)
 
 
 def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[LogBlock | DamagedBytes]:

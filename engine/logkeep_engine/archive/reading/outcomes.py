@@ -17,7 +17,6 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
-from logkeep_engine.archive.reading.segments import read_index
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes, fold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
@@ -59,8 +58,10 @@ def partition_index(
 ) -> list[AbortedTxn]:
     """The entries of all transaction indexes. One that is missing or altered is damage as with `aborted_in`."""
     indexed = [entry for entry in entries if entry.files.txnindex_bytes]
+    if not indexed:
+        return []
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        found = pool.map(lambda entry: read_index(storage, topic, entry, on_damage), indexed)
+        found = pool.map(lambda entry: reader_of(entry).transaction_index(storage, topic, entry, on_damage), indexed)
         return [txn for some in found for txn in some or ()]
 
 

@@ -8,6 +8,10 @@
 `open_partition` raises ArchiveDamaged at the first damage. `open_damaged` goes on behind damage and hands it out in its
 place: who reads so sees `Damage` among the batches and records. The entries may be all segments of a partition, some
 that follow one another, or one. Reading raises what the storage raises.
+
+The other functions answer what is asked of one segment: the first record of a time (`first_since`), where records lie
+(`placed_records`), the bytes of a log in any state (`log_bytes`). `__all__` is the whole door. No module outside of
+`archive.reading` may import from the modules behind it (pyproject.toml, `[tool.importlinter]`).
 """
 
 from __future__ import annotations
@@ -17,17 +21,39 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Never, Protocol, TypeVar
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.batch_layout import decoded, sound
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
-from logkeep_engine.archive.reading.layouts import is_batched, reader_of
+from logkeep_engine.archive.reading.layouts import READERS, reader_of
+from logkeep_engine.archive.reading.log_reader import log_bytes
 from logkeep_engine.archive.reading.outcomes import aborted_in
-from logkeep_engine.archive.reading.segments import Stretch
+from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
+from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
+from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.storage import Storage
+from logkeep_engine.storage import DEFAULT_BLOCK, Storage
+
+__all__ = [
+    "PartitionReader",
+    "RecordObject",
+    "Transactions",
+    "decoded",
+    "fetched_epoch",
+    "first_since",
+    "is_batched",
+    "is_indexed",
+    "log_bytes",
+    "open_damaged",
+    "open_partition",
+    "placed_records",
+    "read_parts",
+    "record_format",
+    "sound",
+]
 
 D_co = TypeVar("D_co", covariant=True)
 T = TypeVar("T")
@@ -66,6 +92,11 @@ class PartitionReader(Protocol[D_co]):
         left."""
         ...
 
+    def transaction_index(self) -> Iterator[AbortedTxn | D_co]:
+        """The aborted transactions that the indexes of the segments name. A marker may say otherwise: `transactions`
+        knows that."""
+        ...
+
 
 def open_partition(
     storage: Storage,
@@ -93,6 +124,46 @@ def open_damaged(
     return _Tolerant(storage, topic, tuple(entries), tuple(kept), aborted)
 
 
+def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+    """The offset of the first record of that time (ms) or later in a segment, None if there is none.
+
+    Markers and records of aborted transactions are records too, as they are for a broker. Raises ArchiveDamaged for
+    damage on the way.
+    """
+    return reader_of(entry).first_since(storage, topic, entry, time)
+
+
+def is_batched(layout: Layout) -> bool:
+    """Segments of this layout hold Kafka's batches; else they hold records."""
+    return READERS[layout].batched
+
+
+def is_indexed(layout: Layout) -> bool:
+    """An index of records lies beside each segment of this layout."""
+    found = READERS[layout].records_format
+    return found is not None and found.indexed
+
+
+def record_format(layout: Layout) -> RecordFormat:
+    """How objects of this layout hold records, for who reads a file as it lies there: nothing is compared with a
+    catalog."""
+    found = READERS[layout].records_format
+    if found is None:
+        raise TypeError(f"objects of layout {layout!r} are not read alone")
+    return found
+
+
+def placed_records(
+    storage: Storage, topic: str, entry: SegmentEntry
+) -> Iterator[tuple[Sequence[LogRecord], Sequence[int]] | Damage]:
+    """All records of a segment; if its layout `is_indexed`, with the positions of each and of their end."""
+
+    def read(on_damage: OnDamage) -> Iterator[tuple[Sequence[LogRecord], Sequence[int]]]:
+        return RecordReading(storage, topic, entry, on_damage, record_format(entry.layout)).parts(0, DEFAULT_BLOCK)
+
+    return _in_place(read)
+
+
 @dataclass(frozen=True)
 class _Partition:
     """The entries of a partition, for both readers."""
@@ -105,7 +176,7 @@ class _Partition:
 
     @property
     def batched(self) -> bool:
-        return all(map(is_batched, self.entries))
+        return all(reader_of(entry).batched for entry in self.entries)
 
     def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Stretch]:
         return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
@@ -114,6 +185,12 @@ class _Partition:
         self, aborted: Spans, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Sequence[LogRecord]]:
         return reader_of(entry).records(self.storage, self.topic, entry, start, on_damage, aborted)
+
+    def _index_of(self, entry: SegmentEntry, on_damage: OnDamage | None) -> Iterator[AbortedTxn]:
+        return iter(reader_of(entry).transaction_index(self.storage, self.topic, entry, on_damage) or ())
+
+    def _indexed(self) -> Iterator[SegmentEntry]:
+        return (entry for entry in self.entries if entry.files.txnindex_bytes)
 
     def _from(self, start: int) -> Iterator[SegmentEntry]:
         return (entry for entry in self.entries if entry.next_offset > start)
@@ -135,6 +212,10 @@ class _Strict(_Partition):
         for entry in self._from(start):
             yield from self._records_of(aborted, entry, start, None)
 
+    def transaction_index(self) -> Iterator[AbortedTxn]:
+        for entry in self._indexed():
+            yield from self._index_of(entry, None)
+
 
 class _Tolerant(_Partition):
     """Goes on behind damage."""
@@ -147,20 +228,22 @@ class _Tolerant(_Partition):
 
     def batches(self, start: int = 0) -> Iterator[Stretch | Damage]:
         for entry in self._from(start):
-            yield from _in_place(self._batches_of, entry, start)
+            yield from _in_place(partial(self._batches_of, entry, start))
 
     def records(self, start: int = 0) -> Iterator[Sequence[LogRecord] | Damage]:
         aborted = Spans.of(self.transactions.aborted if self.aborted is None else self.aborted)
         for entry in self._from(start):
-            yield from _in_place(partial(self._records_of, aborted), entry, start)
+            yield from _in_place(partial(self._records_of, aborted, entry, start))
+
+    def transaction_index(self) -> Iterator[AbortedTxn | Damage]:
+        for entry in self._indexed():
+            yield from _in_place(partial(self._index_of, entry))
 
 
-def _in_place(
-    read: Callable[[SegmentEntry, int, OnDamage | None], Iterator[T]], entry: SegmentEntry, start: int
-) -> Iterator[T | Damage]:
+def _in_place(read: Callable[[OnDamage], Iterator[T]]) -> Iterator[T | Damage]:
     """The items that `read` gives of a segment, and between them the damage that it tells."""
     told: list[Damage] = []
-    for item in read(entry, start, told.append):
+    for item in read(told.append):
         yield from told
         told.clear()
         yield item

@@ -21,3 +21,9 @@ def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | Non
         return storage.read(paths[0]) if paths else None
     except ObjectMissing:
         return None
+
+
+def fetched_epoch(storage: Storage, topic: str, entry: SegmentEntry) -> int:
+    """The epoch of the run that fetched the segment from a cluster. A copy of a segment has a later one itself."""
+    known = known_parts(storage, topic, entry)
+    return entry.epoch if known is None else known.epoch

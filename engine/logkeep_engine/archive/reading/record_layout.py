@@ -10,8 +10,9 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordReading
-from logkeep_engine.archive.reading.segments import Stretch
-from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.batch import Stretch
+from logkeep_engine.log.consumed import LogRecord, index_since
+from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
@@ -55,3 +56,19 @@ class RecordLayout:
     ) -> SegmentTransactions:
         """Nothing: markers are not archived."""
         return SegmentTransactions.without(entry)
+
+    def transaction_index(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+    ) -> Sequence[AbortedTxn]:
+        """Nothing: records of aborted transactions are not archived."""
+        return ()
+
+    def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+        """The offset of the first record of that time or later. No index knows times: records are read up to it."""
+        if entry.times.max_timestamp < time:
+            return None
+        for records in self.records(storage, topic, entry, 0, None, Spans()):
+            at = index_since(records, time)
+            if at < len(records):
+                return records[at].offset
+        return None

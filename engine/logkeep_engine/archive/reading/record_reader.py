@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Protocol, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.damage import Damage, OnDamage
+from logkeep_engine.archive.reading.damage import OnDamage, damage_of
 from logkeep_engine.errors import (
     BatchTooLarge,
     CorruptIndex,
@@ -25,71 +25,53 @@ from logkeep_engine.log.memory import give_back_what_is_large
 from logkeep_engine.storage import Storage
 
 
-class RecordFormat(Protocol):
-    """How the bytes of an object hold records."""
+@dataclass(frozen=True, slots=True)
+class RecordObject:
+    """The facts that are known of an object with records before it is read: its `size`, and the `topic` and `partition`
+    that it must say of itself, if it says them (None: any). Its bytes are read from `position` on, for the records from
+    `start_offset` on."""
 
-    @property
-    def indexed(self) -> bool:
-        """An index beside the records leads to each of them. Such a segment may be named by an offset before its first
-        record."""
-        ...
-
-    def decode(
-        self,
-        blocks: Iterable[bytes],
-        *,
-        position: int,
-        size: int,
-        start_offset: int,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
-        """The records in `blocks`, which are the object of `size` bytes from `position` on, in lists of bounded size.
-        If the format is `indexed`, the positions of each record and of their end come with them. `topic` and
-        `partition` are what the object must say of itself, if it says it. Raises CorruptSegment."""
-        ...
+    size: int
+    position: int = 0
+    start_offset: int = 0
+    topic: str | None = None
+    partition: int | None = None
 
 
-class RecordsFormat:
-    """The Records format."""
-
-    indexed = True
-
-    def decode(
-        self,
-        blocks: Iterable[bytes],
-        *,
-        position: int,
-        size: int,
-        start_offset: int,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
-        """The records from the first in `blocks` on."""
-        for part in read_blocks(blocks, position=position, size=size):
-            yield cast(list[LogRecord], part.records), part.positions
+Decoded = Iterator[tuple[list[LogRecord], Sequence[int]]]
 
 
-class AvroFormat:
-    """The Avro format, with either schema."""
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """How the bytes of an object hold records.
 
-    indexed = False
+    `decode` gives the records in the blocks of an object, in lists of bounded size, and raises CorruptSegment. If the
+    format is `indexed`, an index beside the records leads to each of them: then the positions of each record and of
+    their end come with the records, and a segment may be named by an offset before its first record.
+    """
 
-    def decode(
-        self,
-        blocks: Iterable[bytes],
-        *,
-        position: int,
-        size: int,
-        start_offset: int,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
-        """The records from `start_offset` on. An object is always read from its beginning."""
-        from logkeep_engine.formats.avro import read_object  # fastavro takes its time
+    indexed: bool
+    decode: Callable[[Iterable[bytes], RecordObject], Decoded]
 
-        for records in read_object(blocks, topic=topic, partition=partition, start_offset=start_offset, size=size):
-            yield cast(list[LogRecord], records), ()
+
+def _decode_records(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
+    """The records from the first in `blocks` on."""
+    for part in read_blocks(blocks, position=what.position, size=what.size):
+        yield cast(list[LogRecord], part.records), part.positions
+
+
+def _decode_avro(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
+    """The records from `start_offset` on, with either schema. An object is always read from its beginning."""
+    from logkeep_engine.formats.avro import read_object  # fastavro takes its time
+
+    for records in read_object(
+        blocks, topic=what.topic, partition=what.partition, start_offset=what.start_offset, size=what.size
+    ):
+        yield cast(list[LogRecord], records), ()
+
+
+RECORDS = RecordFormat(indexed=True, decode=_decode_records)
+AVRO = RecordFormat(indexed=False, decode=_decode_avro)
 
 
 class RecordReading:
@@ -114,7 +96,7 @@ class RecordReading:
         self._digest = hashlib.sha256()
         self._size = 0
 
-    def parts(self, start_offset: int, block: int) -> Iterator[tuple[list[LogRecord], Sequence[int]]]:
+    def parts(self, start_offset: int, block: int) -> Decoded:
         """Records, from `start_offset` on or from before, and (Records format) the positions of each and the end."""
         entry = self._entry
         if start_offset >= entry.next_offset:
@@ -124,15 +106,8 @@ class RecordReading:
         count = 0
         try:
             with closing(self._blocks(position, block)) as blocks:
-                decoded = self._format.decode(
-                    blocks,
-                    position=position,
-                    size=entry.bytes,
-                    start_offset=start_offset,
-                    topic=self._topic,
-                    partition=entry.partition,
-                )
-                for records, positions in decoded:
+                what = RecordObject(entry.bytes, position, start_offset, self._topic, entry.partition)
+                for records, positions in self._format.decode(blocks, what):
                     self._check_offsets(records, whole)
                     self._expected = records[-1].offset + 1
                     count += len(records)
@@ -198,11 +173,3 @@ class RecordReading:
         if self._on_damage is None:
             raise damage.error()
         self._on_damage(replace(damage, lost=lost) if lost is not None and lost[0] < lost[1] else damage)
-
-
-def damage_of(
-    storage: Storage, topic: str, entry: SegmentEntry, path: str, what: str, offset: int | None = None
-) -> Damage:
-    """A damage of the object `path` of a segment, at `offset` or at its first."""
-    at = entry.base_offset if offset is None else offset
-    return Damage(f"{storage.uri}/{path}", topic, entry.partition, at, what)

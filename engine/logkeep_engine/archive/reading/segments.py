@@ -22,7 +22,15 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.log_reader import read_log
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
-from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_crc, parse_header, walk_checked
+from logkeep_engine.log.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Stretch,
+    check_crc,
+    parse_header,
+    walk_checked,
+)
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.log.segment import AbortedTxn, find_offset, find_time, read_txn_index
@@ -33,8 +41,6 @@ _MAGIC_AT = 16
 _NO_END = 2**63  # larger than any offset, so that the walker hands out a batch past the end
 _STRETCH = 4096  # batches handed out at once: the headers of tiny batches take more memory than the batches
 SEEK_BLOCK = FRAME_BYTES
-
-Stretch = tuple[memoryview, list[tuple[int, BatchHeader]]]
 
 
 def read_segment(
@@ -121,17 +127,11 @@ def _index(storage: Storage, path: str, size: int) -> bytes:
     return data if len(data) == size else b""
 
 
-def read_transactions(storage: Storage, topic: str, entry: SegmentEntry) -> list[AbortedTxn]:
-    """The entries of a segment's `.txnindex`, [] if it has none. Raises ArchiveDamaged if it is missing or altered."""
-    found = read_index(storage, topic, entry, None)
-    assert found is not None
-    return found
-
-
 def read_index(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
 ) -> list[AbortedTxn] | None:
-    """The entries of `read_transactions`; None if the index is missing or altered and `on_damage` was told."""
+    """The entries of a segment's `.txnindex`, [] if it has none. If it is missing or altered, raises ArchiveDamaged, or
+    tells `on_damage` and gives None."""
     if not entry.files.txnindex_bytes:
         return []
     path = entry.stem(topic) + names.TXNINDEX

@@ -12,8 +12,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows
-from logkeep_engine.archive.reading.layouts import is_batched
-from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.archive.reading.partition import is_batched, open_partition
 from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
 from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.storage import Storage
@@ -51,4 +50,4 @@ def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
 
 def _may_be_aborted(entry: SegmentEntry) -> bool:
     """Formats of records keep none of aborted transactions."""
-    return is_batched(entry) and entry.transactional
+    return is_batched(entry.layout) and entry.transactional

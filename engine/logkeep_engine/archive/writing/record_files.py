@@ -144,5 +144,4 @@ def _check_newest(storage: Storage, epoch: int) -> None:
         raise ArchiveFenced(
             f"Run {last.run_id} has taken over the archive at {storage.uri} at epoch {last.epoch}: the files beside "
             f"its segments are not written by a writer of epoch {epoch}.",
-            hint="What this run committed before is kept. Let the other run finish.",
         )

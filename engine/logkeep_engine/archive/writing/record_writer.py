@@ -298,7 +298,6 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
             raise ArchiveFenced(
                 f"Run {commit.run_id} has taken over the archive at {storage.uri} at epoch {commit.epoch}: "
                 f"{path} is not replaced by a writer of epoch {entry.epoch}.",
-                hint="What this run committed before is kept. Let the other run finish.",
             )
         if commit.epoch < entry.epoch:
             return

@@ -16,13 +16,13 @@ from logkeep_engine.archive.catalog.facts import Gap, Receipt, RemovedSegment, R
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.reading.segments import read_segment
 from logkeep_engine.contract.spec import Compression, RestoreTopics
 from logkeep_engine.errors import ArchiveDamaged, SpecError
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.selection import select_topics, with_branches
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, verify_segment, write_segment
+from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, transaction_index, verify_segment, write_segment
 from tests.unit.log.batches import batch, marker
 
 ID = ORDERS.topic_id
@@ -150,7 +150,7 @@ def test_copy_has_the_batches_and_the_aborted_transactions_below_the_fork(
     copy = copy_below(storage, "orders", entry, 20, epoch=2)
     assert (copy.base_offset, copy.next_offset, copy.records, copy.epoch) == (0, 20, 19, 2)
     assert b"".join(bytes(run) for run, _ in read_segment(storage, "orders", copy)) == b"".join(batches[:4])
-    assert read_transactions(storage, "orders", copy) == [replace(across, last_offset=9), ended]
+    assert transaction_index(storage, "orders", copy) == [replace(across, last_offset=9), ended]
     assert verify_segment(storage, "orders", copy) == []
 
 

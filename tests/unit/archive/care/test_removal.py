@@ -311,13 +311,13 @@ def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: S
 
 def test_commits_of_a_run_that_goes_on_are_read_side_by_side_to_find_the_last_success(tmp_path: Path) -> None:
     """They may be thousands, and each takes an object store some hundredths of a second."""
-    storage = Distant(f"file://{tmp_path}/archive")
+    storage = Distant(f"file://{tmp_path}/archive", 0)
     archive = filled(storage)
     success = archive.load().commit
     with begin(storage, "run-2") as writer:
         for start in range(60, 260, 10):
             writer.commit(receipts=[chunk(storage, start, start + 10, epoch=2)])
-        storage.most = 0
+        storage.most, storage.seconds = 0, 0.2
         end = _last_end(archive, writer.state.commit)
         assert end is not None
         assert end.number == success

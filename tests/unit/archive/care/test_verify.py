@@ -19,14 +19,24 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.segments import read_segment, read_transactions
+from logkeep_engine.archive.reading.segments import read_segment
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, Batch, archive_of, begin, changed, chunk, verify_segment, write_segment
+from tests.unit.archive.build import (
+    ORDERS,
+    Batch,
+    archive_of,
+    begin,
+    changed,
+    chunk,
+    transaction_index,
+    verify_segment,
+    write_segment,
+)
 
 ID = ORDERS.topic_id
 OTHER = TopicEntry("invoices", "bbbbbbbbbbbbbbbbbbbbbb", 1, 1)
@@ -317,7 +327,7 @@ def test_an_altered_transaction_index_is_never_used(storage: Storage) -> None:
     data[17] = 3  # the first offset, which the log alone does not tell
     storage.put(path, bytes(data))
     with pytest.raises(ArchiveDamaged, match=r"\.txnindex .*: its SHA-256 is not the catalog's"):
-        read_transactions(storage, "orders", entry)
+        transaction_index(storage, "orders", entry)
     (fault,) = verify_segment(storage, "orders", entry)
     assert fault.what == "its SHA-256 is not the catalog's"
     storage.delete([path])

@@ -4,23 +4,25 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import Files, Layout, SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.catalog.entry import Files, Layout, SegmentEntry, SegmentTimes
+from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading import layouts
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
-from logkeep_engine.archive.reading.partition import PartitionReader, open_damaged, open_partition
+from logkeep_engine.archive.reading.partition import PartitionReader, decoded, first_since, open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
-from logkeep_engine.archive.reading.segments import Stretch
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import Compression, FormatOptions
+from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.read import read_records
+from logkeep_engine.convert.write import TargetSetting, copy_segment
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.log.batch import Stretch, walk
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -34,7 +36,7 @@ from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
 
-TOY = cast(Layout, 99)
+TOY, TOY_LOG = cast(Layout, 98), cast(Layout, 99)
 
 
 @pytest.fixture
@@ -197,8 +199,27 @@ class ToyFiles(Files):
         return {self.suffix: entry.bytes}
 
 
+class ToyLogFiles(ToyFiles):
+    layout = TOY_LOG
+    txnindex_bytes = 1  # it has an index, of whatever size
+
+
+def toy(storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None) -> Any:
+    """The content of a toy, None if it is damaged and `on_damage` was told."""
+    path = entry.stem(topic) + entry.log_suffix
+    try:
+        return json.loads(storage.read(path))
+    except ValueError as error:
+        lost = (entry.base_offset, entry.next_offset)
+        damage = Damage(f"{storage.uri}/{path}", topic, entry.partition, lost[0], "it is no toy", lost)
+        if on_damage is None:
+            raise ArchiveDamaged(f"{damage}.", hint="Write the toy again.") from error
+        on_damage(damage)
+        return None
+
+
 class ToyLayout:
-    """Segments as JSON: offsets and texts."""
+    """Segments as JSON: offsets and texts. The time of a record is its offset after noon."""
 
     batched = False
     records_format = None
@@ -211,39 +232,89 @@ class ToyLayout:
     def records(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
     ) -> Iterator[Sequence[LogRecord]]:
-        path = entry.stem(topic) + entry.log_suffix
-        try:
-            rows = json.loads(storage.read(path))
-        except ValueError as error:
-            fault = Damage(
-                f"{storage.uri}/{path}",
-                topic,
-                entry.partition,
-                entry.base_offset,
-                "it is no toy",
-                (entry.base_offset, entry.next_offset),
-            )
-            if on_damage is None:
-                raise ArchiveDamaged(f"{fault}.", hint="Write the toy again.") from error
-            on_damage(fault)
-            return
-        yield [PlainRecord(at, NOON, 0, None, text.encode(), ()) for at, text in rows if at >= start]
+        rows = toy(storage, topic, entry, on_damage)
+        if rows is not None:
+            yield [PlainRecord(at, NOON + at, 0, None, text.encode(), ()) for at, text in rows if at >= start]
 
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
     ) -> SegmentTransactions:
         return SegmentTransactions.without(entry)
 
+    def transaction_index(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+    ) -> Sequence[AbortedTxn]:
+        return ()
+
+    def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+        return next((at for at, _ in toy(storage, topic, entry, None) if NOON + at >= time), None)
+
+
+class ToyLog:
+    """Segments as JSON: batches in hex, and the transactions that were aborted."""
+
+    batched = True
+    records_format = None
+
+    def batches(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
+    ) -> Iterator[Stretch]:
+        for text in (toy(storage, topic, entry, on_damage) or {}).get("batches", ()):
+            data = bytes.fromhex(text)
+            headers = list(walk(data))
+            if headers[-1][1].next_offset > start:
+                yield memoryview(data), headers
+
+    def records(
+        self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None, aborted: Spans
+    ) -> Iterator[Sequence[LogRecord]]:
+        return decoded(storage, topic, entry, self.batches(storage, topic, entry, start, on_damage), aborted, on_damage)
+
+    def transactions(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+    ) -> SegmentTransactions:
+        follower = SegmentFollower(entry.base_offset, entry.epoch)
+        for stretch, headers in self.batches(storage, topic, entry, 0, on_damage):
+            follower.note(stretch, headers)
+        return follower.finish(entry.next_offset, self.transaction_index(storage, topic, entry, on_damage))
+
+    def transaction_index(
+        self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None
+    ) -> Sequence[AbortedTxn] | None:
+        content = toy(storage, topic, entry, on_damage)
+        return None if content is None else [AbortedTxn(*row) for row in content["aborted"]]
+
+    def first_since(self, storage: Storage, topic: str, entry: SegmentEntry, time: int) -> int | None:
+        late = (record for some in self.records(storage, topic, entry, 0, None, Spans()) for record in some)
+        return next((record.offset for record in late if (record.timestamp or 0) >= time), None)
+
 
 @pytest.fixture
 def toys(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[SegmentEntry]:
     """Two segments of a format that is registered for one test: offsets 0 to 3 and 4 to 7."""
     monkeypatch.setitem(layouts.READERS, TOY, ToyLayout())
-    entries = [replace(record_segment(storage, Layout.RECORDS, *range(at, at + 4)), files=ToyFiles()) for at in (0, 4)]
+    written = [record_segment(storage, Layout.RECORDS, *range(at, at + 4)) for at in (0, 4)]
+    times = [SegmentTimes(NOON + at, NOON + at + 3) for at in (0, 4)]
+    entries = [replace(entry, files=ToyFiles(), times=time) for entry, time in zip(written, times, strict=True)]
     for entry in entries:
         rows = [(at, f"toy {at}") for at in range(entry.base_offset, entry.next_offset)]
         storage.put(f"toys/orders-0-{entry.base_offset}.json", json.dumps(rows).encode())
     return entries
+
+
+@pytest.fixture
+def toy_log(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> SegmentEntry:
+    """A segment of batches in another format: an aborted transaction up to offset 2, then two records after noon."""
+    monkeypatch.setitem(layouts.READERS, TOY_LOG, ToyLog())
+    log = [
+        batch(0, 2, producer_id=7, transactional=True, base_sequence=0),
+        marker(2, 7, commit=False),
+        batch(3, 2, timestamp=NOON + 50),
+    ]
+    entry = replace(write_segment(storage, log), files=ToyLogFiles())
+    content = {"batches": [data.hex() for data in log], "aborted": [(7, 0, 2, 0)]}
+    storage.put("toys/orders-0-0.json", json.dumps(content).encode())
+    return entry
 
 
 def test_a_format_is_a_module_and_a_line_in_the_registry(storage: Storage, toys: list[SegmentEntry]) -> None:
@@ -251,29 +322,71 @@ def test_a_format_is_a_module_and_a_line_in_the_registry(storage: Storage, toys:
     assert [record.value for some in reader.records(3) for record in some] == [b"toy %d" % at for at in range(3, 8)]
     assert not reader.batched
     assert not reader.transactions.aborted
+    assert [first_since(storage, "orders", toys[1], NOON + at) for at in (0, 6, 8)] == [4, 6, None]
     storage.put("toys/orders-0-0.json", b"broken")
     with pytest.raises(ArchiveDamaged, match="it is no toy"):
         list(reader.records())
     assert offsets(open_damaged(storage, "orders", toys)) == [(0, 4), 4, 5, 6, 7]
 
 
+def test_a_new_format_of_batches_has_its_own_transaction_index(storage: Storage, toy_log: SegmentEntry) -> None:
+    reader = open_partition(storage, "orders", [toy_log], [(0, 5)])
+    assert reader.batched
+    assert list(reader.transaction_index()) == list(reader.transactions.aborted) == [AbortedTxn(7, 0, 2, 0)]
+    assert [record.offset for some in reader.records() for record in some] == [3, 4]
+    assert first_since(storage, "orders", toy_log, NOON + 50) == 3
+    storage.put("toys/orders-0-0.json", b"broken")
+    with pytest.raises(ArchiveDamaged, match="it is no toy"):
+        list(reader.transaction_index())
+    damage, *rest = open_damaged(storage, "orders", [toy_log]).transaction_index()
+    assert isinstance(damage, Damage)
+    assert (damage.what, rest) == ("it is no toy", [])
+
+
 def test_every_reader_reads_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
     first, second = toys
-    read = SegmentRead("orders", second, 5, 7)
-    assert [record.offset for records, _ in read_rows(storage, read) for record in records] == [5, 6]
-    assert [record.offset for records in read_records(storage, "orders", 0, first) for record in records] == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    assert rows(storage, SegmentRead("orders", second, 5, 7)) == [5, 6]
+    assert rows(storage, SegmentRead("orders", second, 0, 8, first_time=NOON + 5, end_time=NOON + 7)) == [5, 6]
+    converted = read_records(storage, "orders", 0, first)
+    assert [record.offset for records in converted for record in records] == [0, 1, 2, 3]
     assert verify_segment(storage, "orders", first) == []
     storage.put("toys/orders-0-0.json", b'[[0, "alone"]]')
-    assert "records is 1, the catalog says 4" in [fault.what for fault in verify_segment(storage, "orders", first)]
+    assert "records is 1, the catalog says 4" in [damage.what for damage in verify_segment(storage, "orders", first)]
+
+
+def test_spark_seeks_by_time_in_a_new_format_of_batches(storage: Storage, toy_log: SegmentEntry) -> None:
+    aborted = tuple(open_partition(storage, "orders", [toy_log], [(0, 5)]).transactions.aborted)
+    assert rows(storage, SegmentRead("orders", toy_log, 0, 5, aborted=aborted)) == [3, 4]
+    assert rows(storage, SegmentRead("orders", toy_log, 0, 5, first_time=NOON + 51, aborted=aborted)) == [4]
+    assert rows(storage, SegmentRead("orders", toy_log, 0, 5, end_time=NOON + 51, aborted=aborted)) == [3]
+
+
+def rows(storage: Storage, read: SegmentRead) -> list[int]:
+    """Offsets of what Spark reads."""
+    return [record.offset for records, _ in read_rows(storage, read) for record in records]
+
+
+def test_a_conversion_copies_a_new_format_of_batches(storage: Storage, toy_log: SegmentEntry, tmp_path: Path) -> None:
+    target = open_uri((tmp_path / "copy").as_uri())
+    chunk = ConvertChunk(0, toy_log.topic_id, 0, 0, 5, toy_log.bytes)
+    entry = copy_segment(TargetSetting(target, FormatName.KAFKA, 1, 1 << 20), storage, "orders", toy_log, chunk, 0)
+    assert (entry.layout, entry.bytes, entry.sha256) == (Layout.KAFKA, toy_log.bytes, toy_log.sha256)
+    assert list(open_partition(target, "orders", [entry]).transaction_index()) == [AbortedTxn(7, 0, 2, 0)]
+    assert verify_segment(target, "orders", entry) == []
 
 
 def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[SegmentEntry]) -> None:
-    task = RestoreTask(
+    survey = DamageSurvey((0,), (UnreadableRange(0, 4, "damaged"),))
+    task = replace(restore_of(storage, *toys), survey=survey, batching=Batching())
+    assert [item.source for item in stream_of(task, 0)] == [((4, 4),)]
+
+
+def test_a_restore_leaves_out_what_the_index_of_a_new_format_names(storage: Storage, toy_log: SegmentEntry) -> None:
+    assert [item.source for item in stream_of(restore_of(storage, toy_log), 0)] == [((3, 2),)]
+
+
+def restore_of(storage: Storage, *entries: SegmentEntry) -> RestoreTask:
+    return RestoreTask(
         number=0,
         storage=storage,
         state=storage,
@@ -288,9 +401,7 @@ def test_a_restore_makes_batches_of_a_new_format(storage: Storage, toys: list[Se
         rule=Rule.BY_UNPACKED_SIZE,
         producer_id=7,
         start=0,
-        segments=tuple(toys),
-        survey=DamageSurvey((0,), (UnreadableRange(0, 4, "damaged"),)),
+        segments=entries,
+        survey=None,
         map_path="map.json",
-        batching=Batching(),
     )
-    assert [item.source for item in stream_of(task, 0)] == [((4, 4),)]

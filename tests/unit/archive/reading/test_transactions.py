@@ -21,7 +21,6 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions
-from logkeep_engine.archive.reading.segments import read_transactions
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.writer import BackupSetting
@@ -33,7 +32,7 @@ from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import LocalStorage, Storage
-from tests.unit.archive.build import verify_segment, write_segment
+from tests.unit.archive.build import transaction_index, verify_segment, write_segment
 from tests.unit.log.batches import batch, marker
 from tests.unit.log.made_logs import Log, make_log
 
@@ -154,7 +153,7 @@ def test_nothing_is_taken_for_what_it_is_not_without_index_and_marker(storage: S
         if entry.files.txnindex_bytes and random.random() < 0.5:
             storage.delete([entry.stem("orders") + names.TXNINDEX])
         else:
-            index += read_transactions(storage, "orders", entry)
+            index += transaction_index(storage, "orders", entry)
         transactions = check_segment(storage, "orders", entry).transactions
         assert transactions is not None
         said.append(transactions)

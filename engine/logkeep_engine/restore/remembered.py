@@ -1,0 +1,82 @@
+"""The run that has done a restore before, found by what the restore asks for.
+
+A KafkaRestore that is deleted and created anew, as GitOps does it, is another resource and so another run. It must not
+restore again what has been restored. So a run first notes its id in `runs/of-<digest>/restore.json` in the place of its
+state. The digest is over the name of the restore, everything that decides what is restored to where, the archive and
+the Kafka cluster. The note says no more than which run it was: how that run ended is in its own `result.json`, which is
+there before anybody is told of a success.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import IfTopicExists
+from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished
+from logkeep_engine.restore.state import RestoreState
+
+FORMAT = 1
+_FILE = "restore.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A restore that is asked for. `name` is the resource's, with the value for which it is asked to run again."""
+
+    name: str
+    spec_digest: str
+    archive_id: str
+    cluster_id: str
+
+    @property
+    def path(self) -> str:
+        """The object that names the run of this restore."""
+        parts = (self.name, self.spec_digest, self.archive_id, self.cluster_id)
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return run_file(f"of-{digest[:32]}", _FILE)
+
+
+def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
+    """The result of the run that has done this restore before. If there is none, the run of `state` is noted as the one
+    that does it.
+
+    Raises RestoreUnfinished if another run has begun to append and has not succeeded: what it has written is not known
+    to this run, which would write it again.
+    """
+    known = _known_run(asked, state)
+    if known is not None and known != state.run_id:
+        other = state.of_run(known)
+        result = other.success()
+        if result is not None and result.archive_id == asked.archive_id:
+            return result
+        if if_topic_exists is IfTopicExists.APPEND and other.is_planned():
+            raise RestoreUnfinished(
+                f"Run {known} of {asked.name} has begun to append to its topics and has not succeeded. This run does "
+                "not know what that one has written, and would write it again.",
+                hint=f"Finish that run with `logkeep restore --run-id {known}`. Or ask for a run of its own with a new "
+                "value of the annotation logkeep.dev/run-again, after you have looked at the topics.",
+            )
+    if known != state.run_id:
+        note = {"format": FORMAT, "runId": state.run_id, "restore": asked.name, "clusterId": asked.cluster_id}
+        state.storage.put(asked.path, json.dumps(note).encode())
+    return None
+
+
+def _known_run(asked: Asked, state: RestoreState) -> str | None:
+    try:
+        note = json.loads(state.storage.read(asked.path))
+        if note["format"] != FORMAT:
+            raise ValueError(f"format {note['format']!r}")
+        return str(note["runId"])
+    except ObjectMissing:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveDamaged(
+            f"{state.storage.uri}/{asked.path}: does not name a run: {error!r}",
+            hint="The object was altered. Find out whether this restore was done before. If it was not, delete the "
+            "object.",
+        ) from error

@@ -1,0 +1,31 @@
+"""The judgement of GitOps tools about resources: kstatus by its own library, Argo CD by its interpreter of Lua."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from logkeep_operator.api import KINDS
+from tests.apiserver.operator import ROOT
+from tests.cluster import system, tools
+
+CHECKS = ROOT / "charts/logkeep/files/argocd-cm.yaml"
+
+
+class Verdict(NamedTuple):
+    """One word of each."""
+
+    kstatus: str
+    argo: str
+
+
+def judge(bodies: Sequence[dict[str, Any]]) -> list[Verdict]:
+    """The verdict about each resource."""
+    data = yaml.safe_load(CHECKS.read_text())["data"]
+    scripts = {kind: data[f"resource.customizations.health.logkeep.dev_{kind}"] for kind in KINDS}
+    asked = json.dumps({"scripts": scripts, "objects": list(bodies)})
+    answers = json.loads(system.run([tools.health()], stdin=asked).stdout)
+    return [Verdict(answer["kstatus"]["status"], answer["argo"]["status"]) for answer in answers]
