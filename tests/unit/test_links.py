@@ -32,9 +32,7 @@ def dead_links(path: Path, text: str) -> Iterator[str]:
             continue
         name, _, anchor = link.partition("#")
         target = path.parent / name if name else path
-        if not target.exists():
-            yield link
-        elif anchor and anchor not in anchors(text if target == path else target.read_text()):
+        if not target.exists() or (anchor and anchor not in anchors(text if target == path else target.read_text())):
             yield link
 
 

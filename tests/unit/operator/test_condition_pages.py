@@ -21,8 +21,17 @@ WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 # Words of the operator's decisions that are no reasons.
 OTHER_WORDS = {
     "types of conditions": {"Coverage", "Ready", "Reconciling", "RetentionRisk", "Stalled"},
-    "statuses and outcomes": {"Complete", "Failed", "FailureTarget", "False", "Finishing", "Succeeded", "True", "Unknown"},
-    "kinds": {"KafkaBackup", "KafkaRestore"},
+    "statuses and outcomes": {
+        "Complete",
+        "Failed",
+        "FailureTarget",
+        "False",
+        "Finishing",
+        "Succeeded",
+        "True",
+        "Unknown",
+    },
+    "kinds": {"Job", "KafkaBackup", "KafkaRestore", "Pod"},
     "types of events": {"Normal", "Warning"},
     "events": {"ConfigMapRecreated", "DriverStuck", "MissSchedule", "Resumed"},
     "of pods": {"PodScheduled", "Unschedulable"},
@@ -30,6 +39,7 @@ OTHER_WORDS = {
         "ContainerCreating",
         "CreateContainerConfigError",
         "CreateContainerError",
+        "Error",
         "ErrImageNeverPull",
         "ErrImagePull",
         "ImageInspectError",
@@ -108,7 +118,8 @@ def test_a_page_says_what_one_sees_why_and_what_to_do(path: Path) -> None:
     assert set(kinds[1].split(", ")) <= {*KINDS, ASKED_KIND}
     assert re.search(r"`\w+`\s+(is|are)\s+(True|False|Unknown)|as True|is True\.", text) is not None
     parts = [text.find(head) for head in ("\n**Why.** ", "\n**By itself** ", "\n**What you do.** ")]
-    assert -1 not in parts and parts == sorted(parts)
+    assert -1 not in parts
+    assert parts == sorted(parts)
     assert max(map(len, lines)) <= 120
 
 
