@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
-from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
 from tests.apiserver.operator import Namespace, wait_for
+from tests.cluster.logkeep import EXAMPLES
 from tests.unit.operator.pod_templates import ROLES, whole
 from tests.unit.operator.world import backup_spec, restore_spec
 
 SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
 STRIMZI = {"name": "prod", "listener": "tls"}
 S3 = "s3://bucket/prefix"
+RESOURCES = [
+    pytest.param(document, id=f"{file.stem}-{document['kind']}")
+    for file in sorted(EXAMPLES.glob("*.yaml"))
+    for document in yaml.safe_load_all(file.read_text())
+    if document["apiVersion"] == API_VERSION
+]
 
 
 def security(**fields: Any) -> dict[str, Any]:
@@ -120,6 +128,12 @@ def test_a_backup_is_refused_with_a_reason(namespace: Namespace, change: dict[st
     answer = namespace.apply("KafkaBackup", "b", backup_spec(**change))
     assert answer.returncode != 0
     assert message in answer.stderr
+
+
+@pytest.mark.parametrize("document", RESOURCES)
+def test_an_example_is_accepted(namespace: Namespace, document: dict[str, Any]) -> None:
+    answer = namespace.apply(document["kind"], document["metadata"]["name"], document["spec"])
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:

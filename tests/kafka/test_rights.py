@@ -1,4 +1,4 @@
-"""The rights that docs/operations.md names for each kind of run are enough, on a broker that checks them."""
+"""The rights that docs/install.md names for each kind of run are enough, on a broker that checks them."""
 
 import time
 from collections.abc import Mapping, Sequence

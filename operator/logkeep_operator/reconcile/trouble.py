@@ -39,9 +39,9 @@ def find_trouble(observed: Observed, job: JobState, now: datetime) -> RunTrouble
         return RunTrouble("DriverNotCreated", f"The driver's pod cannot be created: {warning}") if warning else None
     documents = observed.documents.get(job.run_id, Documents())
     return (
-        _of_pods("Driver", drivers, 1)
+        _of_pods("DriverUnschedulable", drivers)
         or _not_mounted(observed, drivers)
-        or _of_pods("Executors", executors, len(executors))
+        or _of_pods("ExecutorsUnschedulable", executors)
         or _not_mounted(observed, executors)
         or _no_executors(drivers[-1], executors, documents, now)
     )
@@ -76,7 +76,7 @@ def stuck_pods(pods: Sequence[PodState], now: datetime) -> list[PodState]:
     ]
 
 
-def _of_pods(who: str, pods: Sequence[PodState], total: int) -> RunTrouble | None:
+def _of_pods(unschedulable: str, pods: Sequence[PodState]) -> RunTrouble | None:
     for pod in pods:
         if pod.waiting is not None:
             trouble = _of_waiting(pod, *pod.waiting)
@@ -85,8 +85,9 @@ def _of_pods(who: str, pods: Sequence[PodState], total: int) -> RunTrouble | Non
     waiting = [pod for pod in pods if pod.unschedulable]
     if not waiting:
         return None
-    which = f"Driver pod {waiting[0].name}" if who == "Driver" else f"{len(waiting)} of {total} executor pods"
-    return RunTrouble(f"{who}Unschedulable", f"{which} cannot be scheduled: {waiting[0].unschedulable}")
+    first = waiting[0]
+    which = f"Driver pod {first.name}" if first.role == ROLE_DRIVER else f"{len(waiting)} of {len(pods)} executor pods"
+    return RunTrouble(unschedulable, f"{which} cannot be scheduled: {first.unschedulable}")
 
 
 def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
