@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.connection import CHECK_AUTHORITIES, KafkaConnection
 from logkeep_engine.kafka.survey import Survey
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
@@ -259,8 +259,7 @@ class Admin:
         if error.code() == KafkaError._SSL:
             return BrokerRefused(
                 f"The TLS handshake with {servers} failed: {error.str()}.",
-                hint="Check the authorities in the Secret of spec.cluster.security.tls.caSecretRef, or of "
-                "spec.cluster.strimzi.caSecretRef, the client certificate, and spec.cluster.security.protocol.",
+                hint=f"{CHECK_AUTHORITIES}, the client certificate, and spec.cluster.security.protocol.",
             )
         return BrokerRefused(
             f"{servers} refused user {self._connection.username!r}: {error.str()}.",

@@ -18,6 +18,7 @@ import typer
 from logkeep_engine.cli.errors import open_stdout
 from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
 from logkeep_engine.cli.kubectl.options import EXIT_CODES
+from logkeep_engine.cli.options import Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
@@ -33,6 +34,11 @@ app = typer.Typer(
 )
 for command in (status, run, restore, topics, logs, inspect):  # as --help lists them
     command.register(app)
+
+
+@app.callback(help=app.info.help, epilog=EXIT_CODES)
+def plugin(version: Version = False) -> None:
+    """Options of the plugin itself; each command has its own."""
 
 
 def main() -> None:
