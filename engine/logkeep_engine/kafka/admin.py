@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.connection import CHECK_AUTHORITIES, KafkaConnection
+from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.survey import Survey
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
@@ -259,7 +259,8 @@ class Admin:
         if error.code() == KafkaError._SSL:
             return BrokerRefused(
                 f"The TLS handshake with {servers} failed: {error.str()}.",
-                hint=f"{CHECK_AUTHORITIES}, the client certificate, and spec.cluster.security.protocol.",
+                hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, the client "
+                "certificate, and spec.cluster.security.protocol.",
             )
         return BrokerRefused(
             f"{servers} refused user {self._connection.username!r}: {error.str()}.",

@@ -35,7 +35,7 @@ from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.codes import Code
-from logkeep_engine.kafka.connection import CHECK_AUTHORITIES, KafkaConnection, Limits
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.encoding import Call, VersionMissing
 from logkeep_engine.kafka.queries import METADATA, METADATA_VERSIONS, ClusterView, describe_topics
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
@@ -264,7 +264,8 @@ class BrokerPool:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 raise BrokerRefused(
                     f"{self.name(node)} has a certificate that is not trusted: {cause.verify_message}.",
-                    hint=f"{CHECK_AUTHORITIES}, and the host name.",
+                    hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, and the "
+                    "host name.",
                 ) from error
             if isinstance(cause, ssl.SSLError) and cause.reason:
                 raise BrokerRefused(

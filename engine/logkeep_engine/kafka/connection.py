@@ -17,11 +17,6 @@ from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
 _SECURITY = "spec.cluster.security"
-CHECK_AUTHORITIES = (
-    "Check the certificate authorities to trust (spec.cluster.security.tls.caSecretRef or caConfigMapRef, or "
-    "spec.cluster.strimzi.caSecretRef)"
-)
-"""The first words of what to do when a broker's certificate is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
