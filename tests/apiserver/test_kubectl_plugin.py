@@ -275,9 +275,9 @@ def test_a_missing_right_is_named(archived: Namespace, tmp_path: Path) -> None:
 def test_without_a_cluster_it_says_what_it_looked_for(namespace: Namespace, tmp_path: Path) -> None:
     missing = Plugin(tmp_path / "none", "team")("status")
     assert missing.exit_code == 1
-    assert "error: The kubeconfig: " in missing.stderr
+    assert f"error: The kubeconfig {tmp_path / 'none'}: " in missing.stderr
     (tmp_path / "broken").write_text("a: [")
-    assert "error: The kubeconfig: " in Plugin(tmp_path / "broken", "team")("status").stderr
+    assert f"error: The kubeconfig {tmp_path / 'broken'}: " in Plugin(tmp_path / "broken", "team")("status").stderr
     config = json.loads(namespace.api.kubeconfig.read_text())
     (port,) = system.free_ports(1, "127.0.0.1", None)
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"

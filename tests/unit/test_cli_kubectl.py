@@ -184,8 +184,9 @@ def test_a_name_may_say_its_kind() -> None:
     kinds = ("KafkaBackup", "KafkaRestore")
     assert named("nightly", *kinds) == (kinds, "nightly")
     assert named("krst/again", *kinds) == (("KafkaRestore",), "again")
-    with pytest.raises(SpecError, match="'pod' is none of KafkaBackup, KafkaRestore"):
+    with pytest.raises(SpecError, match="'pod/x' is not what this command takes") as caught:
         named("pod/x", *kinds)
+    assert caught.value.hint == "Write NAME alone, or kbak/NAME of a KafkaBackup or krst/NAME of a KafkaRestore."
 
 
 def test_a_right_that_is_missing_is_named() -> None:

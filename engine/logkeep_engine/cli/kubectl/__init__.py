@@ -24,7 +24,8 @@ from logkeep_engine.contract.names import ExitCode
 
 app = typer.Typer(
     name="kubectl logkeep",
-    help="Backups and restores of Apache Kafka in a Kubernetes cluster.",
+    help="Backups and restores of Apache Kafka in a Kubernetes cluster. Options stand behind the command: "
+    "kubectl logkeep status -n team-a",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
