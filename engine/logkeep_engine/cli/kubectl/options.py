@@ -20,7 +20,6 @@ EXIT_CODES = (
     "archive must change first; 3 another run owns the archive; 4 data loss; 130 interrupted. A command that waits for "
     "a run ends with the code of that run."
 )
-_SHORT = {"kbak": BACKUP, "krst": RESTORE}
 _KINDS = {
     word: kind
     for kind in (BACKUP, RESTORE)
@@ -64,7 +63,7 @@ def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
         return kinds, text
     kind = _KINDS.get(prefix.lower())
     if kind not in kinds:
-        wanted = " or ".join(f"{short}/NAME of a {kind}" for short, kind in _SHORT.items() if kind in kinds)
+        wanted = " or ".join(f"{SHORT_NAMES[kind]}/NAME of a {kind}" for kind in kinds)
         raise SpecError(f"{text!r} is not what this command takes", hint=f"Write NAME alone, or {wanted}.")
     return (kind,), name
 
