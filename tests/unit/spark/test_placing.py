@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,8 +174,8 @@ def test_drivers_that_give_way_do_not_do_so_together(cluster: Cluster, monkeypat
     waits = []
     for pod in ("nightly-x7k2p", "hourly-9k2ml", "weekly-q0q0q"):
         clock = [0.0]
-        monkeypatch.setattr(placing.time, "monotonic", lambda clock=clock: clock[0])
-        monkeypatch.setattr(placing.time, "sleep", lambda _, clock=clock: clock.__setitem__(0, clock[0] + 1))
+        monkeypatch.setattr(time, "monotonic", lambda clock=clock: clock[0])
+        monkeypatch.setattr(time, "sleep", lambda _, clock=clock: clock.__setitem__(0, clock[0] + 1))
         environ = {**POD, "LOGKEEP_POD_NAME": pod}
         with PlacedSession(WIDE, CONF, environ, s3=False, placed=cluster.placed.append) as session:
             session.expect(MUCH)
