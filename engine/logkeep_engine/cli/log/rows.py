@@ -58,7 +58,7 @@ class Rows:
 
 
 def _printable(text: str) -> str:
-    """Show bytes that are no text, such as those of a header key, as \udcff. To print them raw is an error, or prints
+    r"""Show bytes that are no text, such as those of a header key, as \udcff. To print them raw is an error, or prints
     garbage."""
     return text.encode("utf-8", "backslashreplace").decode()
 
