@@ -101,11 +101,14 @@ def _ask(backed: Backed, control: ControlPlane) -> Told:
         for where, at in oldest.items()
         if where in limited
     ]
+    # How long a limit by size keeps records follows from where the log starts.
+    blind = {where for where in limited if limits[where[0]].bytes is not None and logs.start(where) is None}
+    unknown |= {name for name, _ in blind | (limited - oldest.keys())}
     soonest = deadlines(watched, backed.state, _times(backed, now))
     found = Deadlines(
         check_time=now / 1000,
         deadline=soonest[0].deadline if soonest else None,
-        unknown_topics=len(unknown | {name for name, _ in limited - oldest.keys()}),
+        unknown_topics=len(unknown),
         topics=tuple(soonest[:MAX_LIST]),
     )
     return Told(found, logs.held_back())
